@@ -1,0 +1,102 @@
+"""The envelope of a message: the Kafka headers of `ingress` and `egress`, version 1.
+
+A record of `ingress` has the destination as key (UTF-8), the payload as value, and exactly these headers in this order:
+
+| header  | content                                                                                         |
+|---------|-------------------------------------------------------------------------------------------------|
+| `id`    | message id, a UUID in canonical text                                                            |
+| `src`   | client id of the sender                                                                         |
+| `meta`  | `version;qos;flags;expires;accepted;seq`, ASCII, see :class:`Meta`                              |
+| `props` | the MQTT 5 properties that travel with the message, in their wire encoding, without length; may be empty |
+
+A record of `egress` has the same key, value and headers, then
+
+| header   | content                                                                                        |
+|----------|------------------------------------------------------------------------------------------------|
+| `instr`  | `partition;offset;number;limit;appended`, see :class:`Instruction`                             |
+| `router` | which router wrote this copy: `active` or `backup`                                             |
+
+The order is fixed so that a reader takes headers by position. The router reads key and headers, never the payload (R2).
+"""
+
+from typing import NamedTuple
+
+from schemas.errors import RecordError
+
+VERSION = "1"
+INGRESS_HEADERS = ("id", "src", "meta", "props")
+EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
+RETAIN_FLAG = "r"
+"""In `flags`: the message is to be kept as the retained message of its topic."""
+
+Headers = list[tuple[str, bytes]]
+
+
+class Meta(NamedTuple):
+    """What the source gateway decided about a message, once (Q12).
+
+    `qos` 0, 1, 2; `flags` a string of letters (`r` retained); `expires` ms since the epoch after which it must not be
+    delivered, None for never; `accepted` µs since the epoch, the source gateway's clock when it took the message;
+    `seq` the sender's packet identifier of a QoS 2 message of a persistent session, None otherwise (G8).
+    """
+
+    qos: int
+    flags: str
+    expires: int | None
+    accepted: int
+    seq: int | None
+
+    @property
+    def retain(self) -> bool:
+        return RETAIN_FLAG in self.flags
+
+    def encode(self) -> bytes:
+        expires = "" if self.expires is None else self.expires
+        seq = "" if self.seq is None else self.seq
+        return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}".encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "Meta":
+        """Raises RecordError for another version or a malformed field."""
+        version, _, rest = raw.partition(b";")
+        if version != VERSION.encode():
+            raise RecordError(f"envelope version {version!r} is not {VERSION}")
+        try:
+            qos, flags, expires, accepted, seq = rest.split(b";")
+            return cls(
+                int(qos), flags.decode(), int(expires) if expires else None, int(accepted), int(seq) if seq else None
+            )
+        except ValueError as error:
+            raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
+
+
+class Instruction(NamedTuple):
+    """"Shard s, deliver this message": identified by (partition, offset) of the message on `ingress` and the shard.
+
+    `number` counts 0 … n-1 within the message; `limit` is n on the last instruction and None on the others (R3);
+    `appended` is the message's append time on `ingress`, ms since the epoch, broker clock.
+    """
+
+    partition: int
+    offset: int
+    number: int
+    limit: int | None
+    appended: int
+
+    def encode(self) -> bytes:
+        limit = "" if self.limit is None else self.limit
+        return f"{self.partition};{self.offset};{self.number};{limit};{self.appended}".encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "Instruction":
+        """Raises RecordError for a malformed field."""
+        try:
+            partition, offset, number, limit, appended = raw.split(b";")
+            return cls(int(partition), int(offset), int(number), int(limit) if limit else None, int(appended))
+        except ValueError as error:
+            raise RecordError(f"header instr {raw!r} is malformed: {error}") from error
+
+
+def ingress_headers(message_id: str, source: str, meta: Meta, properties: bytes) -> Headers:
+    """The headers of a record on `ingress`, in their fixed order."""
+    return [("id", message_id.encode()), ("src", source.encode()), ("meta", meta.encode()), ("props", properties)]

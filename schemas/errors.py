@@ -1,0 +1,22 @@
+"""The root of every error Waystation raises on purpose.
+
+WaystationError
+├── SettingsError          a configuration file or environment override is wrong
+├── RecordError            a record on a Kafka topic cannot be parsed (goes to `quarantine`)
+├── gateway.errors.GatewayError …
+└── jobs.errors.JobError …
+
+The message of such an error is one sentence for its reader: what was wrong, and what to do.
+"""
+
+
+class WaystationError(Exception):
+    """Base of all errors raised by Waystation; its text is meant for the user."""
+
+
+class SettingsError(WaystationError):
+    """A setting is unknown or has a value that is not allowed; names the key, the value and what is allowed."""
+
+
+class RecordError(WaystationError):
+    """A record does not follow its declared format; the text is the `reason` written to `quarantine`."""

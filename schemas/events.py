@@ -1,0 +1,126 @@
+"""The JSON events on `routes`, `progress`, `completion`, `presence` and `quarantine`.
+
+Each event is a msgspec struct; Spark reads it with the schema that :mod:`schemas.spark` derives from the same struct.
+Every event carries its version `v`; readers refuse a version they do not know. Times are integers since the epoch and
+say their unit: `_us` microseconds, `_ms` milliseconds.
+"""
+
+from typing import Literal, TypeVar
+
+import msgspec
+
+from schemas.errors import RecordError
+
+E = TypeVar("E", bound="Event")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of all events: the version of its layout."""
+
+    v: int = 1
+
+
+class RouteEvent(Event, frozen=True, kw_only=True):
+    """On `routes`, key `shard:route_key` (or `tick`): shard begins or ends to want a route key (R6, R7).
+
+    It takes effect `route_lead` after its append time. A `tick` changes nothing; its append time tells how far the
+    routes are complete even when nobody subscribes.
+    """
+
+    op: Literal["add", "drop", "tick"]
+    route_key: str = ""
+    shard: int = -1
+
+    @property
+    def kafka_key(self) -> str:
+        return "tick" if self.op == "tick" else f"{self.shard}:{self.route_key}"
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a message for one recipient.
+
+    `delivered` the client acknowledged it; `sent` written to the client's connection at QoS 0; `expired` its time was
+    over; `ended` the recipient's session ended first; `dropped` refused by a limit of the recipient's session.
+    """
+
+    client: str
+    outcome: Literal["delivered", "sent", "expired", "ended", "dropped"]
+    qos: int
+    at_us: int
+
+
+class ProgressEvent(Event, frozen=True, kw_only=True):
+    """On `progress`, key message id: how far an instruction has come (R4).
+
+    `outcome` reports deliveries, more may come; `relinquish` reports the last ones and ends the instruction;
+    `untouched` comes from the router: nobody wants the message, it is complete with limit 0 (R7). `replayed` marks a
+    relinquish that a home repeats after a restart because it can no longer tell whether it was heard; it counts for
+    completion and adds nothing to `outcomes`.
+    """
+
+    kind: Literal["outcome", "relinquish", "untouched"]
+    id: str
+    partition: int
+    offset: int
+    appended_ms: int
+    shard: int | None = None
+    number: int | None = None
+    limit: int | None = None
+    deliveries: list[Delivery] = []
+    replayed: bool = False
+
+
+class CompletionEvent(Event, frozen=True, kw_only=True):
+    """On `completion`, key message id: all `touches` instructions are relinquished; it may be deleted everywhere."""
+
+    id: str
+    touches: int
+    appended_ms: int
+    completed_ms: int
+
+
+class PresenceEvent(Event, frozen=True, kw_only=True):
+    """On `presence`, key client id: a client came or went (R12); (`epoch`, `seq`) orders the events of a client.
+
+    `lost` is a connection that ended without the client saying so; `reason` is the word of the close reason.
+    """
+
+    client: str
+    event: Literal["connected", "disconnected", "lost"]
+    gateway: str
+    epoch: int
+    seq: int
+    at_us: int
+    peer: str = ""
+    protocol: str = ""
+    reason: str = ""
+
+
+class QuarantineEvent(Event, frozen=True, kw_only=True):
+    """On `quarantine`, key source topic: a record nobody could parse; `record` is its value in base64, cut at 64 KiB."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    record: str
+    at_us: int
+
+
+def encode(event: Event) -> bytes:
+    """The event as one JSON object."""
+    return _encoder.encode(event)
+
+
+def decode(kind: type[E], raw: bytes) -> E:
+    """The event in `raw`; raises RecordError when it is not JSON, lacks a field, or has another version."""
+    try:
+        event = msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordError(f"not a {kind.__name__}: {error}") from error
+    if event.v != 1:
+        raise RecordError(f"{kind.__name__} version {event.v} is not 1")
+    return event
+
+
+_encoder = msgspec.json.Encoder()

@@ -1,0 +1,65 @@
+"""Who goes where: the one hash of the platform, shards, partitions, inboxes and route keys (architecture: "Routing").
+
+All functions are pure and agree with their Spark counterparts in :mod:`pipelines.routing`; a test holds them together.
+"""
+
+import os
+import time
+import zlib
+from uuid import UUID
+
+CATCH_ALL = "#"
+"""Route key that every topic looks up; it cannot be a topic name, so nothing collides with it."""
+
+INBOX_MARK = "@"
+"""First character of a destination that is a client's inbox: `@client-id`."""
+
+ROUTE_DEPTH = 2
+"""How many leading topic levels a route key keeps."""
+
+
+def hash_of(identifier: str) -> int:
+    """CRC-32 of the UTF-8 identifier, 0 … 2**32-1; equals `zlib.crc32` and Spark's `crc32`."""
+    return zlib.crc32(identifier.encode())
+
+
+def shard_of(client_id: str, shards: int) -> int:
+    """The shard, 0 … shards-1, that hosts the session of `client_id`."""
+    return hash_of(client_id) % shards
+
+
+def partition_of(identifier: str, partitions: int) -> int:
+    """The partition, 0 … partitions-1, of a topic that is partitioned by `identifier`."""
+    return hash_of(identifier) % partitions
+
+
+def inbox_of(client_id: str) -> str:
+    """The destination that addresses one client."""
+    return INBOX_MARK + client_id
+
+
+def route_key(topic_filter: str, depth: int = ROUTE_DEPTH) -> str:
+    """The coarse key under which a topic filter is routed: its leading levels, `depth` at most, before any wildcard.
+
+    `a/b/#` and `a/b/c` give `a/b`, `a/+/c` and `a/#` give `a`, `+/b` and `#` give the catch-all key.
+    """
+    kept: list[str] = []
+    for level in topic_filter.split("/")[:depth]:
+        if level in ("+", "#"):
+            break
+        kept.append(level)
+    return "/".join(kept) if kept else CATCH_ALL
+
+
+def candidate_keys(topic: str, depth: int = ROUTE_DEPTH) -> list[str]:
+    """Every route key that a filter matching `topic` can have, longest first, the catch-all last."""
+    levels = topic.split("/")
+    return ["/".join(levels[:n]) for n in range(min(depth, len(levels)), 0, -1)] + [CATCH_ALL]
+
+
+def new_message_id() -> str:
+    """A UUID version 7 (RFC 9562, 5.7) in canonical text: unique, and in order of time by the millisecond."""
+    random = int.from_bytes(os.urandom(10))
+    value = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | 0x7 << 76 | (random >> 68) << 64
+    value |= 0b10 << 62 | random & (1 << 62) - 1
+    return str(UUID(int=value))

@@ -1,0 +1,190 @@
+"""Configuration: `conf/base.toml`, then an overlay such as `conf/local.toml`, then the environment, as frozen values.
+
+An environment variable `WAYSTATION_<SECTION>__<KEY>` overrides one key, for example `WAYSTATION_GATEWAY__MQTT_PORT=1884`
+or, one table deeper, `WAYSTATION_GATEWAY__LIMITS__QUEUE_MESSAGES=10`. Keys are documented where they stand, in
+`conf/base.toml`. An unknown key or a wrong value raises SettingsError naming the key, the value and what is allowed.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from schemas.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "WAYSTATION_"
+
+Positive = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[float, Meta(gt=0)]
+TopicPrefix = Annotated[str, Meta(pattern=r"^[a-z0-9._-]*$")]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all tables of the configuration."""
+
+
+class KafkaSettings(Section, frozen=True, kw_only=True):
+    bootstrap: str
+    prefix: TopicPrefix
+    ingress_partitions: Positive
+    shards: Positive
+    retention_days: Positive
+    client: dict[str, str]
+
+
+class RouterSettings(Section, frozen=True, kw_only=True):
+    batch_s: Annotated[float, Meta(ge=5)]
+    route_lead_s: Seconds
+
+
+class LedgerSettings(Section, frozen=True, kw_only=True):
+    trigger_s: Seconds
+    completion_trigger_s: Seconds
+    routes_trigger_s: Seconds
+    message_window_days: Positive
+    max_offsets_per_trigger: Positive
+    restart_backoff_s: Seconds
+
+
+class GatewayLimits(Section, frozen=True, kw_only=True):
+    packet_bytes: Annotated[int, Meta(ge=1024, le=268_435_455)]
+    receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
+    client_receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
+    topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
+    subscriptions: Positive
+    queue_messages: Positive
+    queue_bytes: Positive
+    retained_messages: Natural
+    connections: Positive
+    session_expiry_s: Natural
+    keep_alive_s: Annotated[int, Meta(ge=0, le=65535)]
+    connect_timeout_s: Seconds
+    in_flight_messages: Positive
+    write_buffer_bytes: Positive
+
+
+class GatewaySettings(Section, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1)]
+    host: str
+    mqtt_port: Port
+    websocket_port: Port
+    metrics_port: Port
+    checkpoint_s: Seconds
+    spool_after_s: Seconds
+    limits: GatewayLimits
+
+
+class StackSettings(Section, frozen=True, kw_only=True):
+    broker_port: Port
+    broker_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+    router_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+    ledger_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+    router_processes: Annotated[int, Meta(ge=1, le=2)]
+    start_timeout_s: Seconds
+    stop_timeout_s: Seconds
+    restart_backoff_s: Seconds
+
+
+class LogSettings(Section, frozen=True, kw_only=True):
+    level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
+    format: Annotated[str, Meta(pattern="^(json|text)$")]
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """Everything that can be configured; `data` is the directory of tables, checkpoints, spools and logs."""
+
+    data: str
+    kafka: KafkaSettings
+    router: RouterSettings
+    ledger: LedgerSettings
+    gateway: GatewaySettings
+    stack: StackSettings
+    log: LogSettings
+
+    @property
+    def tables(self) -> str:
+        """Where the Delta tables stand: a directory or an object store's URI."""
+        return f"{self.data}/tables"
+
+
+def load_settings(paths: list[Path], environment: Mapping[str, str]) -> Settings:
+    """Settings from `paths`, later files over earlier ones, and `environment` over all.
+
+    Raises SettingsError for a file that is missing or not TOML, an unknown key, or a value that is not allowed.
+    """
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            _merge(merged, tomllib.loads(path.read_text()))
+        except OSError as error:
+            raise SettingsError(f"cannot read the configuration file {path}: {error.strerror}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"{path} is not valid TOML: {error}") from error
+    overrides = {name: value for name, value in environment.items() if _is_override(name)}
+    for name, value in sorted(overrides.items()):
+        _override(merged, name, value)
+    try:
+        settings = msgspec.convert(merged, Settings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(_explain(str(error), merged)) from error
+    _check(settings)
+    return settings
+
+
+def _check(settings: Settings) -> None:
+    """The rules that hold between keys."""
+    lead, least = settings.router.route_lead_s, settings.router.batch_s + settings.ledger.routes_trigger_s
+    if lead < least:
+        raise SettingsError(
+            f"router.route_lead_s = {lead:g} is too short: a route must be loaded by every router before it takes "
+            f"effect; allowed: at least router.batch_s + ledger.routes_trigger_s = {least:g}"
+        )
+
+
+def _is_override(name: str) -> bool:
+    return name.startswith(ENVIRONMENT_PREFIX) and "__" in name
+
+
+def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _override(merged: dict[str, Any], name: str, text: str) -> None:
+    path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+    table = merged
+    for key in path[:-1]:
+        inner = table.get(key)
+        if not isinstance(inner, dict):
+            raise SettingsError(f"the environment variable {name} names no setting: there is no table {key!r}")
+        table = inner
+    old = table.get(path[-1])
+    if old is None:
+        raise SettingsError(f"the environment variable {name} names no setting; known here: {', '.join(sorted(table))}")
+    if isinstance(old, str):
+        table[path[-1]] = text
+        return
+    try:
+        table[path[-1]] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the environment variable {name} = {text!r} is not a TOML value") from error
+
+
+def _explain(message: str, merged: dict[str, Any]) -> str:
+    """msgspec's message with the key and the value it speaks of."""
+    what, _, where = message.partition(" - at `$")
+    key = where.rstrip("`").lstrip(".")
+    value: Any = merged
+    for part in key.split(".") if key else []:
+        value = value.get(part) if isinstance(value, dict) else None
+    if "unknown field" in what or "missing required field" in what:
+        return f"configuration table [{key or 'top level'}]: {what[0].lower()}{what[1:]}"
+    return f"{key} = {value!r} is not allowed: {what[0].lower()}{what[1:]}"

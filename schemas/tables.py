@@ -1,0 +1,199 @@
+"""The Delta tables of the ledger: every column once, with its meaning. :mod:`schemas.spark` projects them for Spark.
+
+Times are UTC with microseconds. "Append time" is the broker's clock when the record was appended to its topic.
+History tables are append-only and partitioned by `date`, the UTC date of the record's own append time.
+"""
+
+from typing import NamedTuple
+
+DATE_DOC = "UTC date of `appended`; partition column"
+
+
+class Column(NamedTuple):
+    """`type` is a Spark SQL type name; `required` columns are never null."""
+
+    name: str
+    type: str
+    doc: str
+    required: bool = False
+
+
+class Table(NamedTuple):
+    """`partition_by` columns; `key` the columns that identify a row."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    partition_by: tuple[str, ...]
+    key: tuple[str, ...]
+
+
+ROUTES = Table(
+    "routes",
+    "Which shards want which route key, and when: one row a route key. The router's broadcast side.",
+    (
+        Column("route_key", "string", "Coarse key: leading levels of topic filters, or `#`", required=True),
+        Column("bucket", "int", "Partition column: -1 for `#`, else crc32(route_key) modulo 16", required=True),
+        Column(
+            "targets",
+            "array<struct<shard:int,effective_from:timestamp,effective_until:timestamp>>",
+            "Shards and the append times [from, until) for which each wants the key",
+            required=True,
+        ),
+        Column("as_of", "timestamp", "On the row `#` only: all events appended before this time are in the table"),
+    ),
+    ("bucket",),
+    ("route_key",),
+)
+
+ROUTES_HISTORY = Table(
+    "routes_history",
+    "Every route event, as it came.",
+    (
+        Column("shard", "int", "Shard that began or ended to want the key", required=True),
+        Column("route_key", "string", "Coarse key", required=True),
+        Column("op", "string", "`add` or `drop`", required=True),
+        Column("effective", "timestamp", "When it takes effect: append time plus route lead", required=True),
+        Column("offset", "long", "Offset on `routes`", required=True),
+        Column("appended", "timestamp", "Append time on `routes`", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("offset",),
+)
+
+MESSAGES = Table(
+    "messages",
+    "Every message accepted from a client, once.",
+    (
+        Column("id", "string", "Message id, a UUID", required=True),
+        Column("source", "string", "Client id of the sender", required=True),
+        Column("destination", "string", "Topic name, or `@client-id`", required=True),
+        Column("qos", "int", "QoS of the PUBLISH: 0, 1, 2", required=True),
+        Column("retained", "boolean", "The RETAIN flag of the PUBLISH", required=True),
+        Column("expires", "timestamp", "Not to be delivered after this time; null for never"),
+        Column("accepted", "timestamp", "When the source gateway took it, the gateway's clock", required=True),
+        Column("sequence", "int", "Packet identifier of a QoS 2 message from a persistent session"),
+        Column("payload", "binary", "Payload as sent"),
+        Column("payload_bytes", "long", "Length of the payload", required=True),
+        Column("properties", "binary", "MQTT 5 properties that travel with the message, wire encoding"),
+        Column("partition", "int", "Partition on `ingress`", required=True),
+        Column("offset", "long", "Offset on `ingress`", required=True),
+        Column("appended", "timestamp", "Append time on `ingress`: when it was acknowledged", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("partition", "offset"),
+)
+
+INSTRUCTIONS = Table(
+    "instructions",
+    "Every routing instruction, once: the first of the routers' copies.",
+    (
+        Column("message_id", "string", "Message id", required=True),
+        Column("destination", "string", "Destination of the message", required=True),
+        Column("shard", "int", "Shard that is to deliver", required=True),
+        Column("number", "int", "0 … n-1 within the message", required=True),
+        Column("limit", "int", "n, on the last instruction only: the completion condition"),
+        Column("router", "string", "Which router's copy came first: `active` or `backup`", required=True),
+        Column("partition", "int", "Partition of the message on `ingress`", required=True),
+        Column("offset", "long", "Offset of the message on `ingress`", required=True),
+        Column("message_appended", "timestamp", "Append time of the message on `ingress`", required=True),
+        Column("egress_offset", "long", "Offset on `egress`, partition = shard", required=True),
+        Column("appended", "timestamp", "Append time on `egress`", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("partition", "offset", "shard"),
+)
+
+OUTCOMES = Table(
+    "outcomes",
+    "What became of every instruction, a row a recipient.",
+    (
+        Column("message_id", "string", "Message id", required=True),
+        Column("shard", "int", "Shard that reports; null for `untouched`"),
+        Column("number", "int", "Number of the instruction; null for `untouched`"),
+        Column("client", "string", "Recipient; null when there was none"),
+        Column(
+            "outcome",
+            "string",
+            "`delivered`, `sent` (QoS 0), `expired`, `ended`, `dropped`, `nobody` (instruction without recipient), "
+            "`untouched` (message without instruction)",
+            required=True,
+        ),
+        Column("qos", "int", "QoS of the delivery"),
+        Column("at", "timestamp", "When it happened, the gateway's clock; the append time where no gateway was involved", required=True),
+        Column("message_appended", "timestamp", "Append time of the message on `ingress`", required=True),
+        Column("appended", "timestamp", "Append time on `progress`", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("message_id", "number", "client"),
+)
+
+COMPLETIONS = Table(
+    "completions",
+    "Every completed message, once.",
+    (
+        Column("message_id", "string", "Message id", required=True),
+        Column("touches", "int", "How many instructions it had", required=True),
+        Column("message_appended", "timestamp", "Append time of the message on `ingress`", required=True),
+        Column("completed", "timestamp", "Append time of the last relinquish", required=True),
+        Column("appended", "timestamp", "Append time on `completion`", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("message_id",),
+)
+
+PRESENCE_HISTORY = Table(
+    "presence_history",
+    "Every coming and going of a client.",
+    (
+        Column("client", "string", "Client id", required=True),
+        Column("event", "string", "`connected`, `disconnected` or `lost`", required=True),
+        Column("gateway", "string", "Gateway that reports", required=True),
+        Column("epoch", "long", "Number of the connection within the client's life", required=True),
+        Column("seq", "long", "Number of the event within the epoch", required=True),
+        Column("at", "timestamp", "When it happened, the gateway's clock", required=True),
+        Column("peer", "string", "Address of the client"),
+        Column("protocol", "string", "`mqtt3.1.1`, `mqtt5`, with `+ws` over WebSocket"),
+        Column("reason", "string", "Why the connection ended"),
+        Column("appended", "timestamp", "Append time on `presence`", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("client", "epoch", "seq"),
+)
+
+QUARANTINE = Table(
+    "quarantine",
+    "Records that could not be parsed, with the reason.",
+    (
+        Column("topic", "string", "Topic the record stands on", required=True),
+        Column("partition", "int", "Its partition", required=True),
+        Column("offset", "long", "Its offset", required=True),
+        Column("reason", "string", "What is wrong with it", required=True),
+        Column("record", "binary", "Its value, cut at 64 KiB"),
+        Column("at", "timestamp", "When it was found", required=True),
+        Column("appended", "timestamp", "Append time on `quarantine`", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("topic", "partition", "offset"),
+)
+
+TABLES = {
+    table.name: table
+    for table in (
+        ROUTES,
+        ROUTES_HISTORY,
+        MESSAGES,
+        INSTRUCTIONS,
+        OUTCOMES,
+        COMPLETIONS,
+        PRESENCE_HISTORY,
+        QUARANTINE,
+    )
+}

@@ -1,0 +1,45 @@
+"""The Kafka topics: names, partitions, and how long each is kept (architecture: "Kafka topics")."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Topic(NamedTuple):
+    """`config` are broker settings of the topic, as Kafka spells them."""
+
+    name: str
+    partitions: int
+    config: dict[str, str]
+
+
+class Topics:
+    """The names of all topics under one prefix; two stacks with different prefixes can share a broker."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.ingress = prefix + "ingress"
+        self.egress = prefix + "egress"
+        self.routes = prefix + "routes"
+        self.sessions = prefix + "sessions"
+        self.retained = prefix + "retained"
+        self.progress = prefix + "progress"
+        self.completion = prefix + "completion"
+        self.presence = prefix + "presence"
+        self.quarantine = prefix + "quarantine"
+
+    def declared(self, ingress_partitions: int, shards: int, kept_ms: int) -> Iterator[Topic]:
+        """Every topic with its settings. Times are the broker's: routing compares append times."""
+        clock = {"message.timestamp.type": "LogAppendTime"}
+        kept = clock | {"cleanup.policy": "delete", "retention.ms": str(kept_ms)}
+        compacted = clock | {"cleanup.policy": "compact", "segment.ms": str(DAY_MS // 24), "max.compaction.lag.ms": str(DAY_MS)}
+        yield Topic(self.ingress, ingress_partitions, kept)
+        yield Topic(self.egress, shards, kept)
+        yield Topic(self.routes, 1, compacted)
+        yield Topic(self.sessions, shards, compacted)
+        yield Topic(self.retained, 1, compacted)
+        yield Topic(self.progress, ingress_partitions, kept)
+        yield Topic(self.completion, ingress_partitions, kept)
+        yield Topic(self.presence, ingress_partitions, kept)
+        yield Topic(self.quarantine, 1, clock | {"cleanup.policy": "delete", "retention.ms": str(4 * kept_ms)})
