@@ -7,13 +7,13 @@ A record of `ingress` has the destination as key (UTF-8), the payload as value, 
 | `id`    | message id, a UUID in canonical text                                                            |
 | `src`   | client id of the sender                                                                         |
 | `meta`  | `version;qos;flags;expires;accepted;seq`, ASCII, see :class:`Meta`                              |
-| `props` | the MQTT 5 properties that travel with the message, in their wire encoding, without length; may be empty |
+| `props` | the MQTT 5 property section that travels with the message, as on the wire; a zero byte for none |
 
 A record of `egress` has the same key, value and headers, then
 
 | header   | content                                                                                        |
 |----------|------------------------------------------------------------------------------------------------|
-| `instr`  | `partition;offset;number;limit;appended`, see :class:`Instruction`                             |
+| `instr`  | `partition;offset;number;limit;appended;scope`, see :class:`Instruction`                       |
 | `router` | which router wrote this copy: `active` or `backup`                                             |
 
 The order is fixed so that a reader takes headers by position. The router reads key and headers, never the payload (R2).
@@ -28,6 +28,8 @@ INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
 RETAIN_FLAG = "r"
 """In `flags`: the message is to be kept as the retained message of its topic."""
+ROUTED = "routed"
+EVERYONE = "everyone"
 
 Headers = list[tuple[str, bytes]]
 
@@ -71,10 +73,14 @@ class Meta(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """"Shard s, deliver this message": identified by (partition, offset) of the message on `ingress` and the shard.
+    """ "Shard s, deliver this message": identified by (partition, offset) of the message on `ingress` and the shard.
 
     `number` counts 0 … n-1 within the message; `limit` is n on the last instruction and None on the others (R3);
     `appended` is the message's append time on `ingress`, ms since the epoch, broker clock.
+
+    `scope` is the decision the instruction belongs to: `routed` by the routes, or `everyone` because the routes were not
+    known to be complete. One router may decide `routed` and its twin `everyone` for the same message; each decision is
+    numbered, and completed, by itself.
     """
 
     partition: int
@@ -82,17 +88,18 @@ class Instruction(NamedTuple):
     number: int
     limit: int | None
     appended: int
+    scope: str = ROUTED
 
     def encode(self) -> bytes:
         limit = "" if self.limit is None else self.limit
-        return f"{self.partition};{self.offset};{self.number};{limit};{self.appended}".encode()
+        return f"{self.partition};{self.offset};{self.number};{limit};{self.appended};{self.scope}".encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> "Instruction":
         """Raises RecordError for a malformed field."""
         try:
-            partition, offset, number, limit, appended = raw.split(b";")
-            return cls(int(partition), int(offset), int(number), int(limit) if limit else None, int(appended))
+            partition, offset, number, limit, appended, scope = raw.decode().split(";")
+            return cls(int(partition), int(offset), int(number), int(limit) if limit else None, int(appended), scope)
         except ValueError as error:
             raise RecordError(f"header instr {raw!r} is malformed: {error}") from error
 

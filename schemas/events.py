@@ -55,7 +55,8 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     `outcome` reports deliveries, more may come; `relinquish` reports the last ones and ends the instruction;
     `untouched` comes from the router: nobody wants the message, it is complete with limit 0 (R7). `replayed` marks a
     relinquish that a home repeats after a restart because it can no longer tell whether it was heard; it counts for
-    completion and adds nothing to `outcomes`.
+    completion and adds nothing to `outcomes`. `scope` is that of the instruction (:class:`schemas.envelope.Instruction`):
+    a message is complete when all instructions of one scope are relinquished.
     """
 
     kind: Literal["outcome", "relinquish", "untouched"]
@@ -63,6 +64,7 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     partition: int
     offset: int
     appended_ms: int
+    scope: Literal["routed", "everyone"] = "routed"
     shard: int | None = None
     number: int | None = None
     limit: int | None = None

@@ -1,12 +1,14 @@
 """Configuration: `conf/base.toml`, then an overlay such as `conf/local.toml`, then the environment, as frozen values.
 
-An environment variable `WAYSTATION_<SECTION>__<KEY>` overrides one key, for example `WAYSTATION_GATEWAY__MQTT_PORT=1884`
+An environment variable `WAYSTATION_<SECTION>__<KEY>` overrides one key: `WAYSTATION_GATEWAY__MQTT_PORT=1884`
 or, one table deeper, `WAYSTATION_GATEWAY__LIMITS__QUEUE_MESSAGES=10`. Keys are documented where they stand, in
 `conf/base.toml`. An unknown key or a wrong value raises SettingsError naming the key, the value and what is allowed.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,6 +136,19 @@ def load_settings(paths: list[Path], environment: Mapping[str, str]) -> Settings
         raise SettingsError(_explain(str(error), merged)) from error
     _check(settings)
     return settings
+
+
+def process_settings(environment: Mapping[str, str]) -> Settings:
+    """The settings of this process, from its environment alone; how a supervisor tells its children.
+
+    `WAYSTATION_CONF` names the files, separated by `os.pathsep` (without it: `conf/base.toml` as installed);
+    `WAYSTATION_DATA` overrides `data`; `WAYSTATION_<TABLE>__<KEY>` any other key. Raises SettingsError.
+    """
+    named = environment.get("WAYSTATION_CONF", "")
+    paths = [Path(name) for name in named.split(os.pathsep) if name]
+    settings = load_settings(paths or [Path(str(resources.files("conf") / "base.toml"))], environment)
+    data = environment.get("WAYSTATION_DATA")
+    return msgspec.structs.replace(settings, data=data) if data else settings
 
 
 def _check(settings: Settings) -> None:

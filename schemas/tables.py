@@ -95,6 +95,12 @@ INSTRUCTIONS = Table(
         Column("shard", "int", "Shard that is to deliver", required=True),
         Column("number", "int", "0 … n-1 within the message", required=True),
         Column("limit", "int", "n, on the last instruction only: the completion condition"),
+        Column(
+            "scope",
+            "string",
+            "`routed` by the routes, or `everyone`: the routes were not known to be complete",
+            required=True,
+        ),
         Column("router", "string", "Which router's copy came first: `active` or `backup`", required=True),
         Column("partition", "int", "Partition of the message on `ingress`", required=True),
         Column("offset", "long", "Offset of the message on `ingress`", required=True),
@@ -104,7 +110,7 @@ INSTRUCTIONS = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("partition", "offset", "shard"),
+    ("partition", "offset", "shard", "scope"),
 )
 
 OUTCOMES = Table(
@@ -123,7 +129,12 @@ OUTCOMES = Table(
             required=True,
         ),
         Column("qos", "int", "QoS of the delivery"),
-        Column("at", "timestamp", "When it happened, the gateway's clock; the append time where no gateway was involved", required=True),
+        Column(
+            "at",
+            "timestamp",
+            "When it happened, the gateway's clock; the append time where no gateway was involved",
+            required=True,
+        ),
         Column("message_appended", "timestamp", "Append time of the message on `ingress`", required=True),
         Column("appended", "timestamp", "Append time on `progress`", required=True),
         Column("date", "date", DATE_DOC, required=True),

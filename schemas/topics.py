@@ -33,7 +33,11 @@ class Topics:
         """Every topic with its settings. Times are the broker's: routing compares append times."""
         clock = {"message.timestamp.type": "LogAppendTime"}
         kept = clock | {"cleanup.policy": "delete", "retention.ms": str(kept_ms)}
-        compacted = clock | {"cleanup.policy": "compact", "segment.ms": str(DAY_MS // 24), "max.compaction.lag.ms": str(DAY_MS)}
+        compacted = clock | {
+            "cleanup.policy": "compact",
+            "segment.ms": str(DAY_MS // 24),
+            "max.compaction.lag.ms": str(DAY_MS),
+        }
         yield Topic(self.ingress, ingress_partitions, kept)
         yield Topic(self.egress, shards, kept)
         yield Topic(self.routes, 1, compacted)

@@ -1,0 +1,96 @@
+"""The gateway process: puts Kafka, the home, the hosts and the metrics together, and takes them down in order."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import time
+from pathlib import Path
+
+import structlog
+
+from gateway.bus import KafkaBus
+from gateway.home.context import HomeContext, SpoolThread
+from gateway.home.home import Home
+from gateway.home.progress import ProgressReporter
+from gateway.home.retained import RetainedMessages
+from gateway.home.routes import RouteInterest
+from gateway.home.shard import Shard
+from gateway.home.spool import Spool
+from gateway.host.server import HostServer
+from gateway.host.tcp import MqttTcpProtocol
+from gateway.host.websocket import serve_websocket
+from gateway.metrics import serve_metrics
+from schemas.errors import WaystationError
+from schemas.readiness import announce_ready
+from schemas.settings import Settings
+from schemas.topics import Topics
+
+_FLUSH_TIMEOUT_S = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+async def run(settings: Settings, part: str) -> None:
+    """Runs until SIGTERM or SIGINT, or until something fails for good: then raises it, for a supervisor to restart."""
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[None] = loop.create_future()
+
+    def fatal(error: Exception) -> None:
+        if not stopping.done():
+            stopping.set_exception(error)
+
+    def stop() -> None:
+        if not stopping.done():
+            stopping.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    bus = KafkaBus(settings.kafka, loop, fatal)
+    spool = SpoolThread(Spool(str(Path(settings.data) / "spool" / f"{settings.gateway.name}.sqlite")))
+    topics = Topics(settings.kafka.prefix)
+    context = HomeContext(
+        settings=settings,
+        topics=topics,
+        bus=bus,
+        spool=spool,
+        clock=time.time,
+        reporter=ProgressReporter(
+            bus,
+            topics.progress,
+            settings.kafka.ingress_partitions,
+            lambda error: fatal(WaystationError(f"progress cannot be written: {error.str()}")),
+        ),
+        routes=RouteInterest(bus, topics.routes, int(settings.router.route_lead_s * 1000)),
+        retained=RetainedMessages(settings.gateway.limits.retained_messages),
+        shards=[Shard(number) for number in range(settings.kafka.shards)],
+        on_fatal=fatal,
+    )
+    home = Home(context)
+    bus.start(home.records)
+    await home.start()
+    gateway = settings.gateway
+    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal)
+    tcp = await loop.create_server(lambda: MqttTcpProtocol(hosts), gateway.host, gateway.mqtt_port, backlog=1024)
+    websocket = await serve_websocket(hosts, gateway.host, gateway.websocket_port)
+    metrics_port = serve_metrics(gateway.host, gateway.metrics_port, hosts, context)
+    listeners = {
+        "mqtt": f"{gateway.host}:{tcp.sockets[0].getsockname()[1]}",
+        "websocket": f"{gateway.host}:{next(iter(websocket.sockets)).getsockname()[1]}",
+        "metrics": f"{gateway.host}:{metrics_port}",
+    }
+    announce_ready(Path(settings.data), part, {"listeners": listeners})
+    log.info("gateway ready", sessions=sum(len(shard.sessions) for shard in context.shards), **listeners)
+    gc.collect()
+    gc.freeze()
+    try:
+        await stopping
+    finally:
+        tcp.close()
+        websocket.close(close_connections=False)
+        await hosts.stop()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
+        left = await bus.close(_FLUSH_TIMEOUT_S)
+        spool.close()
+        log.info("gateway stopped", unsent=left)

@@ -1,0 +1,246 @@
+"""Kafka as the gateway sees it: produce with a callback, consume in batches on the event loop.
+
+Delivery semantics: the producer is idempotent with `acks=all` and never gives up on its own, so a callback without
+error means the record is stored once, and records of one partition are stored in the order of `produce`. Every call on
+the consumer is made by its own thread; the loop sends it commands.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, Protocol, cast
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from gateway.errors import BusError
+from schemas.envelope import Headers
+from schemas.settings import KafkaSettings
+
+
+class Record(Protocol):
+    """A record of a topic; `timestamp` is (kind, append time in ms since the epoch)."""
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+
+
+OnDone = Callable[[KafkaError | None, Record], None]
+OnRecords = Callable[[list[Record]], None]
+
+_POLL_S = 0.001
+_IDLE_POLL_S = 0.05
+_BATCH = 500
+_BATCHES_AHEAD = 4
+
+log = structlog.get_logger(__name__)
+
+
+class Bus(Protocol):
+    """What homes need of Kafka; the in-memory twin in the tests keeps the same contract."""
+
+    def produce(
+        self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
+    ) -> None:
+        """Sends a record; `on_done(error, message)` is called on the loop once it is stored, or can never be."""
+        ...
+
+    async def assign(self, positions: dict[tuple[str, int], int]) -> None:
+        """Begins to consume each (topic, partition) at the offset given (below 0: the beginning)."""
+        ...
+
+    async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Ends consuming these; records already on their way may still arrive."""
+        ...
+
+    async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """The offset behind the last record, by partition."""
+        ...
+
+    async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
+        """Shows every record from `start` (offset by partition) to the present end; returns the end by partition."""
+        ...
+
+
+class KafkaBus:
+    """The bus over confluent-kafka. `in_flight` counts records on their way to the broker."""
+
+    def __init__(self, settings: KafkaSettings, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[BusError], None]):
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self._common: dict[str, Any] = {
+            "bootstrap.servers": settings.bootstrap,
+            "error_cb": self._on_error,
+        } | settings.client
+        self._producer = Producer(
+            self._common
+            | {
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "message.timeout.ms": 0,
+                "message.max.bytes": 20_000_000,
+                "queue.buffering.max.messages": 1_000_000,
+                "queue.buffering.max.kbytes": 1_048_576,
+                "compression.type": "none",
+            }
+        )
+        self._commands: queue.SimpleQueue[Callable[[Consumer], None] | None] = queue.SimpleQueue()
+        self._ahead = threading.Semaphore(_BATCHES_AHEAD)
+        self._thread: threading.Thread | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._idle = True
+        self.in_flight = 0
+
+    def start(self, on_records: OnRecords) -> None:
+        """Starts the consumer thread and the producer's callbacks."""
+        self._thread = threading.Thread(target=self._consume, args=(on_records,), name="kafka-consumer", daemon=True)
+        self._thread.start()
+        self._poll()
+
+    async def close(self, timeout_s: float) -> int:
+        """Stops consuming and waits for what is on its way; returns how many records were still unsent."""
+        self._closing = True
+        self._commands.put(None)
+        self._ahead.release()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, timeout_s)
+        if self._timer is not None:
+            self._timer.cancel()
+        return await asyncio.to_thread(self._producer.flush, timeout_s)
+
+    def produce(
+        self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
+    ) -> None:
+        self._producer.produce(topic, value, key, partition, on_delivery=on_done, headers=headers)  # type: ignore[arg-type]
+        self.in_flight += 1
+        if self._idle and self._timer is not None:
+            self._timer.cancel()
+            self._idle = False
+            self._timer = self._loop.call_later(_POLL_S, self._poll)
+
+    async def assign(self, positions: dict[tuple[str, int], int]) -> None:
+        partitions = [
+            TopicPartition(topic, partition, offset if offset >= 0 else OFFSET_BEGINNING)
+            for (topic, partition), offset in positions.items()
+        ]
+        await self._command(lambda consumer: consumer.incremental_assign(partitions))
+
+    async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        listed = [TopicPartition(topic, partition) for topic, partition in partitions]
+        await self._command(lambda consumer: consumer.incremental_unassign(listed))
+
+    async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        def ends(consumer: Consumer) -> dict[int, int]:
+            return {
+                p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10, cached=False)[1]
+                for p in range(partitions)
+            }
+
+        found: dict[int, int] = await self._command(ends)
+        return found
+
+    async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
+        return await asyncio.to_thread(self._read, topic, start, on_record)
+
+    def _read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
+        consumer = Consumer(
+            self._common | {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
+        )
+        ends: dict[int, int] = {}
+        try:
+            assigned = []
+            for partition, offset in start.items():
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+                ends[partition] = high
+                if max(offset, low) < high:
+                    assigned.append(TopicPartition(topic, partition, max(offset, low)))
+            consumer.assign(assigned)
+            left = {p.partition for p in assigned}
+            while left:
+                for record in consumer.consume(1000, 0.5):
+                    error = record.error()
+                    if error is None:
+                        on_record(cast(Record, record))
+                    elif error.code() != KafkaError._PARTITION_EOF:
+                        raise BusError(f"cannot read {topic}: {error.str()}")
+                done = {p.partition for p in consumer.position(assigned) if p.offset >= ends[p.partition]}
+                left -= done
+        except KafkaException as error:
+            raise BusError(
+                f"cannot read {topic}: {error.args[0].str()}; is the broker up, are the topics there?"
+            ) from error
+        finally:
+            consumer.close()
+        return ends
+
+    async def _command(self, action: Callable[[Consumer], Any]) -> Any:
+        answer: Future[Any] = Future()
+
+        def run(consumer: Consumer) -> None:
+            try:
+                answer.set_result(action(consumer))
+            except Exception as error:
+                answer.set_exception(error)
+
+        self._commands.put(run)
+        return await asyncio.wrap_future(answer)
+
+    def _consume(self, on_records: OnRecords) -> None:
+        """The consumer's thread: commands first, then whatever has arrived, as one batch for the loop."""
+        consumer = Consumer(
+            self._common
+            | {"group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 50}
+        )
+        try:
+            while True:
+                while not self._commands.empty():
+                    command = self._commands.get()
+                    if command is None:
+                        return
+                    command(consumer)
+                first = consumer.poll(0.02)
+                if first is None:
+                    continue
+                batch = [cast(Record, r) for r in [first, *consumer.consume(_BATCH, 0)] if r.error() is None]
+                self._ahead.acquire()
+                if batch and not self._closing:
+                    self._loop.call_soon_threadsafe(self._hand_over, on_records, batch)
+                else:
+                    self._ahead.release()
+        except Exception as error:
+            self._loop.call_soon_threadsafe(self._on_fatal, BusError(f"the Kafka consumer failed: {error}"))
+        finally:
+            consumer.close()
+
+    def _hand_over(self, on_records: OnRecords, batch: list[Record]) -> None:
+        try:
+            on_records(batch)
+        finally:
+            self._ahead.release()
+
+    def _poll(self) -> None:
+        served = self._producer.poll(0)
+        self.in_flight = len(self._producer) if served else self.in_flight
+        self._idle = not self.in_flight
+        self._timer = self._loop.call_later(_IDLE_POLL_S if self._idle else _POLL_S, self._poll)
+
+    def _on_error(self, error: KafkaError) -> None:
+        log.warning("kafka", code=error.name(), detail=error.str())
+        if error.fatal():
+            self._loop.call_soon_threadsafe(self._on_fatal, BusError(f"Kafka: {error.str()}"))

@@ -1,0 +1,37 @@
+"""Errors of the gateway.
+
+WaystationError
+└── GatewayError
+    ├── BusError              Kafka refused something that will not mend itself
+    ├── SpoolError            the SQLite spool cannot be opened or written
+    ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
+    └── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
+"""
+
+from gateway.mqtt.codes import ReasonCode
+from schemas.errors import WaystationError
+
+
+class GatewayError(WaystationError):
+    """Base of all errors raised by the gateway."""
+
+
+class BusError(GatewayError):
+    """Kafka refused something that will not mend itself: a missing topic, no authorisation."""
+
+
+class SpoolError(GatewayError):
+    """The spool cannot be opened, read or written; the text names the file and the cause."""
+
+
+class LocalProtocolError(GatewayError):
+    """This side asked for something that the protocol, or the state of the connection, does not allow: our bug."""
+
+
+class RemoteProtocolError(GatewayError):
+    """The peer broke the protocol; `reason` is what CONNACK or DISCONNECT shall say (MQTT 5.0, 4.13), `detail` why."""
+
+    def __init__(self, reason: ReasonCode, detail: str) -> None:
+        super().__init__(f"{reason.name} (0x{reason:02X}): {detail}")
+        self.reason = reason
+        self.detail = detail

@@ -1,0 +1,73 @@
+"""What the parts of a home share."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gateway.bus import Bus
+from gateway.home.progress import ProgressReporter
+from gateway.home.retained import RetainedMessages
+from gateway.home.routes import RouteInterest
+from gateway.home.session import Session
+from gateway.home.shard import Shard
+from gateway.home.spool import Spool, SpoolBatch
+from schemas.identity import shard_of
+from schemas.settings import Settings
+from schemas.topics import Topics
+
+R = TypeVar("R")
+
+
+class SpoolThread:
+    """Runs the spool's calls one after the other on a thread of its own: SQLite's checkpoints stall for 100 ms."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._executor = ThreadPoolExecutor(1, "spool")
+
+    async def call(self, method: Callable[..., R], *arguments: Any) -> R:
+        """`method` is a function of :class:`Spool`, for example `Spool.load`."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, method, self._spool, *arguments)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True)
+        self._spool.close()
+
+
+@dataclass
+class HomeContext:
+    """`clock` gives seconds since the epoch; `counts` are what the metrics show; `batch` is the next spool commit;
+    `own_copies` are clients that wait for a message no log brings again."""
+
+    settings: Settings
+    topics: Topics
+    bus: Bus
+    spool: SpoolThread
+    clock: Callable[[], float]
+    reporter: ProgressReporter
+    routes: RouteInterest
+    retained: RetainedMessages
+    shards: list[Shard]
+    on_fatal: Callable[[Exception], None]
+    batch: SpoolBatch = field(default_factory=SpoolBatch)
+    counts: Counter[str] = field(default_factory=Counter)
+    own_copies: set[str] = field(default_factory=set)
+    next_mid: int = 0
+    next_row: int = 0
+
+    def shard_for(self, client: str) -> Shard:
+        return self.shards[shard_of(client, len(self.shards))]
+
+    def session(self, client: str) -> Session | None:
+        return self.shard_for(client).sessions.get(client)
+
+    def new_row(self) -> int:
+        self.next_row += 1
+        return self.next_row
+
+    def new_mid(self) -> int:
+        self.next_mid += 1
+        return self.next_mid

@@ -1,0 +1,318 @@
+"""Delivering: a held message into sessions' queues, queues into links, and what becomes of each recipient's share."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+
+import structlog
+
+from gateway.home.context import HomeContext
+from gateway.home.log_writer import SessionLogWriter
+from gateway.home.messages import Entry, Held
+from gateway.home.session import Session
+from gateway.home.spool import Spool, SpooledEntry
+from gateway.mqtt.codes import ReasonCode
+from schemas.events import Delivery
+
+Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]
+
+_CHUNK = 64
+_PAGE = 500
+
+log = structlog.get_logger(__name__)
+
+
+class Deliverer:
+    """Moves entries through a session: queued → sent → finished; a message whose last recipient is finished is
+    relinquished. `spawn` starts a coroutine whose failure is fatal."""
+
+    def __init__(
+        self, context: HomeContext, writer: SessionLogWriter, spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        self._context = context
+        self._writer = writer
+        self._spawn = spawn
+        self._limits = context.settings.gateway.limits
+        self._ready: set[Session] = set()
+
+    def offer(self, session: Session, held: Held, entry: Entry) -> None:
+        """Gives a session its share of a message. QoS 0 goes to connected clients only."""
+        if entry.qos == 0:
+            self._offer_qos0(session, held, entry)
+            return
+        if session.restored and not session.restore(entry):
+            self._note(entry, "delivered")
+            return
+        if self._is_full(session, entry):
+            self._drop(entry)
+            return
+        held.pending += 1
+        held.entries.append(entry)
+        session.enqueue(entry)
+        if session.link is not None:
+            self._ready.add(session)
+
+    def offered(self, held: Held) -> None:
+        """All sessions were offered the message: nobody left to wait for, or it lives on."""
+        if held.pending:
+            if held.position >= 0:
+                self._context.shards[held.shard].live[held.position] = held
+            else:
+                self._context.own_copies.update(entry.client for entry in held.entries)
+        else:
+            self._finish_held(held)
+
+    def flush(self) -> None:
+        """Sends what was offered since the last flush."""
+        while self._ready:
+            self.pump(self._ready.pop())
+
+    def pump(self, session: Session) -> None:
+        """Sends as much of the queue as the client's window and its connection take now."""
+        while session.link is not None and session.link.writable and not session.sending:
+            if not session.queue and not self._refill(session):
+                return
+            entries = self._unexpired(session, session.take(_CHUNK))
+            if not entries:
+                if not session.queue or len(session.in_flight) >= session.receive_maximum:
+                    return
+                continue
+            if session.persistent and any(e.qos == 2 and not e.dup for e in entries):
+                session.sending = True
+                self._writer.windows(session, lambda entries=entries: self._send_logged(session, entries))  # type: ignore[misc]
+            else:
+                self._send(session, entries)
+
+    def resend(self, session: Session) -> None:
+        """On a new connection: PUBLISH with DUP or PUBREL for what was in flight, then the queue."""
+        link = session.link
+        if link is None:
+            return
+        for record in session.restored.values():
+            if record.released and record.packet_id:
+                link.release(record.packet_id)
+        for entry in session.resend():
+            if entry.released:
+                link.release(entry.packet_id)
+            else:
+                link.deliver(entry.held.message, entry)
+        self.pump(session)
+
+    def drop_qos0(self, session: Session) -> None:
+        """The connection is gone: what waited for it at QoS 0 is not delivered."""
+        for entry in [entry for entry in session.queue if not entry.qos]:
+            session.queue.remove(entry)
+            session.queued_bytes -= len(entry.held.message.payload)
+            self.finish(entry, "ended")
+
+    def acknowledged(self, session: Session, packet_id: int) -> None:
+        """PUBACK: the client has a QoS 1 message."""
+        entry = session.in_flight.get(packet_id)
+        if entry is None or entry.qos != 1:
+            return
+        del session.in_flight[packet_id]
+        self.finish(entry, "delivered")
+        if session.queue or session.backlog:
+            self._ready.add(session)
+
+    def received(self, session: Session, packet_id: int, reason: int) -> None:
+        """PUBREC: the client owns a QoS 2 message, or refuses it; PUBREL only once that is durable."""
+        link = session.link
+        entry = session.in_flight.get(packet_id)
+        if entry is None or entry.qos != 2:
+            if link is not None:
+                link.release(packet_id)
+            return
+        first = not entry.released
+        entry.released = True
+        if reason >= ReasonCode.UNSPECIFIED_ERROR:
+            self._complete(session, entry)
+        if not first:
+            if link is not None and packet_id in session.in_flight:
+                link.release(packet_id)
+            return
+
+        def durable() -> None:
+            self.finish(entry, "delivered")
+            if link is not None and packet_id in session.in_flight:
+                link.release(packet_id)
+
+        if session.persistent:
+            self._writer.windows(session, durable)
+        else:
+            durable()
+
+    def completed(self, session: Session, packet_id: int) -> None:
+        """PUBCOMP: a QoS 2 exchange is over and its packet id free."""
+        entry = session.in_flight.get(packet_id)
+        if entry is not None and entry.qos == 2 and entry.released:
+            self._complete(session, entry)
+        for place, record in session.restored.items():
+            if record.packet_id == packet_id and record.released:
+                session.restored[place] = record.without_packet_id()
+                break
+
+    def undeliverable(self, session: Session, entry: Entry) -> None:
+        """An entry that was sent but is too large for its client."""
+        if session.in_flight.get(entry.packet_id) is entry:
+            del session.in_flight[entry.packet_id]
+        self.finish(entry, "dropped")
+        self.pump(session)
+
+    def finish(self, entry: Entry, outcome: Outcome) -> None:
+        """One recipient is finished with a message."""
+        if entry.finished:
+            return
+        held = entry.held
+        entry.finished = True
+        delivery = self._delivery(entry, outcome)
+        if entry.row is not None:
+            self._context.batch.deleted_rows.append(entry.row)
+            self._context.reporter.outcome(held.message, held.shard, held.instructions, [delivery])
+            return
+        held.deliveries.append(delivery)
+        held.pending -= 1
+        if not held.pending:
+            self._finish_held(held)
+
+    def end(self, session: Session) -> None:
+        """The session is over: everything it still had to get ends, in memory here and in the spool behind."""
+        session.subscriptions.clear()
+        entries = [*session.queue, *session.tail, *(e for e in session.in_flight.values() if not e.released)]
+        session.queue.clear()
+        session.tail.clear()
+        session.in_flight.clear()
+        for entry in entries:
+            self.finish(entry, "ended")
+        if session.backlog:
+            self._spawn(self.end_backlog(session.client))
+
+    async def end_backlog(self, client: str) -> None:
+        """Ends what the spool holds for a session that is gone."""
+        row = 0
+        while page := await self._context.spool.call(Spool.load, client, row, _PAGE):
+            for spooled in page:
+                self.finish(entry_of(spooled, self._context.clock()), "ended")
+            row = page[-1].row
+
+    def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
+        """The time of a message in an offline session's backlog is over."""
+        session.backlog -= 1
+        session.queued_bytes -= len(spooled.message.payload)
+        self.finish(entry_of(spooled, self._context.clock()), "expired")
+
+    def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
+        link = session.link
+        if link is None:
+            return
+        if link.writable and not session.queue and not session.sending and not session.backlog:
+            link.deliver(held.message, entry)
+            self._note(entry, "sent")
+        elif self._is_full(session, entry):
+            self._drop(entry)
+        else:
+            held.pending += 1
+            held.entries.append(entry)
+            session.enqueue(entry)
+            self._ready.add(session)
+
+    def _is_full(self, session: Session, entry: Entry) -> bool:
+        size = session.queued_bytes + len(entry.held.message.payload)
+        return session.queued >= self._limits.queue_messages or size > self._limits.queue_bytes
+
+    def _drop(self, entry: Entry) -> None:
+        self._context.counts["dropped_queue_full"] += 1
+        self._note(entry, "dropped")
+
+    def _note(self, entry: Entry, outcome: Outcome) -> None:
+        """An outcome without waiting."""
+        entry.held.deliveries.append(self._delivery(entry, outcome))
+
+    def _delivery(self, entry: Entry, outcome: Outcome) -> Delivery:
+        self._context.counts[outcome] += 1
+        return Delivery(client=entry.client, outcome=outcome, qos=entry.qos, at_us=int(self._context.clock() * 1e6))
+
+    def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
+        now_ms = self._context.clock() * 1000
+        kept = []
+        for entry in entries:
+            expires = entry.held.message.expires
+            if expires is not None and expires <= now_ms and not entry.dup:
+                session.in_flight.pop(entry.packet_id, None)
+                self.finish(entry, "expired")
+            else:
+                kept.append(entry)
+        return kept
+
+    def _send(self, session: Session, entries: list[Entry]) -> None:
+        link = session.link
+        if link is None:
+            session.requeue([entry for entry in entries if entry.qos])
+            for entry in entries:
+                if not entry.qos:
+                    self.finish(entry, "ended")
+            return
+        for entry in entries:
+            link.deliver(entry.held.message, entry)
+            entry.sent = True
+            if not entry.qos:
+                self.finish(entry, "sent")
+
+    def _send_logged(self, session: Session, entries: list[Entry]) -> None:
+        session.sending = False
+        self._send(session, entries)
+        self.pump(session)
+
+    def _complete(self, session: Session, entry: Entry) -> None:
+        del session.in_flight[entry.packet_id]
+        if session.persistent:
+            session.settle(entry)
+        if session.queue or session.backlog:
+            self._ready.add(session)
+
+    def _finish_held(self, held: Held) -> None:
+        if held.position >= 0:
+            self._context.shards[held.shard].live.pop(held.position, None)
+        held.entries.clear()  # breaks the cycle with its entries
+        if held.instructions:
+            self._context.reporter.relinquish(held)
+        elif held.deliveries:
+            self._context.reporter.outcome(held.message, held.shard, [], held.deliveries)
+
+    def _refill(self, session: Session) -> bool:
+        """Begins to load the next page of the spool if the queue is empty; True if there is something to send now."""
+        if session.backlog and not session.loading:
+            session.loading = True
+            self._spawn(self._load(session))
+        return False
+
+    async def _load(self, session: Session) -> None:
+        page = await self._context.spool.call(Spool.load, session.client, session.loaded_row, _PAGE)
+        session.loading = False
+        now = self._context.clock()
+        in_flight = {entry.row for entry in session.in_flight.values()}
+        for spooled in page:
+            session.loaded_row = spooled.row
+            if spooled.row in in_flight:
+                continue
+            session.backlog -= 1
+            entry = entry_of(spooled, now)
+            if session.restored and not session.restore(entry):
+                session.queued_bytes -= len(spooled.message.payload)
+                self.finish(entry, "delivered")
+                continue
+            session.queue.append(entry)
+        if not page and session.backlog:
+            log.warning("spool backlog miscounted", client=session.client, rows=session.backlog)
+            session.backlog = 0
+        if not session.backlog:
+            session.queue.extend(session.tail)
+            session.tail.clear()
+        self.pump(session)
+
+
+def entry_of(spooled: SpooledEntry, now: float) -> Entry:
+    """The entry in a row of the spool; it holds its message by itself."""
+    held = Held(spooled.message, spooled.shard, -1, now, spooled.instructions)
+    return Entry(
+        spooled.session, held, spooled.qos, spooled.retain, spooled.subscription_ids, dup=spooled.dup, row=spooled.row
+    )

@@ -1,0 +1,63 @@
+"""Writing the session log: actions that must not happen before a record is durable wait for it here."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.home.context import HomeContext
+from gateway.home.session import Session
+from schemas.session_log import KIND_OF, Record, SessionKey, encode
+
+Action = Callable[[], None]
+
+
+class SessionLogWriter:
+    """Writes records of sessions; each `then` runs on the loop once its record is stored."""
+
+    def __init__(self, context: HomeContext) -> None:
+        self._context = context
+
+    def opened(self, session: Session, then: Action | None = None) -> None:
+        session.in_log = True
+        self._put(session, session.opened_record(), then)
+
+    def subscribed(self, session: Session, then: Action | None = None) -> None:
+        self._put(session, session.subscribed_record(), then)
+
+    def ended(self, session: Session, then: Action | None = None) -> None:
+        """Tombstones for all kinds; `then` runs after the last."""
+        session.in_log = False
+        kinds = list(KIND_OF.values())
+        for kind in kinds:
+            self._send(session, kind, None, then if kind == kinds[-1] else None)
+
+    def windows(self, session: Session, then: Action) -> None:
+        """Writes the session's windows as they are by then; calls while a record is on its way share the next one."""
+        session.after_log.append(then)
+        if not session.logging:
+            self._write_windows(session)
+
+    def _write_windows(self, session: Session) -> None:
+        actions, session.after_log = session.after_log, []
+        session.logging = True
+
+        def stored() -> None:
+            session.logging = False
+            for action in actions:
+                action()
+            if session.after_log and not session.logging:
+                self._write_windows(session)
+
+        self._put(session, session.window_record(), stored)
+
+    def _put(self, session: Session, record: Record, then: Action | None) -> None:
+        self._send(session, KIND_OF[type(record)], encode(record), then)
+
+    def _send(self, session: Session, kind: str, value: bytes | None, then: Action | None) -> None:
+        def done(error: Any, _record: Any) -> None:
+            if error is not None:
+                self._context.on_fatal(RuntimeError(f"the session log cannot be written: {error.str()}"))
+            elif then is not None:
+                then()
+
+        key = SessionKey(session.client, kind).encode()
+        self._context.bus.produce(self._context.topics.sessions, session.shard, key, value, None, done)

@@ -1,0 +1,89 @@
+"""A message as a home holds it, and what one session still has to do with it."""
+
+import msgspec
+
+from schemas.envelope import EVERYONE, ROUTED, Instruction, Meta
+from schemas.events import Delivery
+
+
+class Message(msgspec.Struct, gc=False):
+    """A message on its way to recipients. `properties` are MQTT 5 properties in wire encoding; times are ms since the
+    epoch; (`partition`, `offset`) is its place on `ingress` and identifies it."""
+
+    id: str
+    source: str
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    expires: int | None
+    properties: bytes
+    partition: int
+    offset: int
+    appended: int
+
+
+class Held(msgspec.Struct):
+    """A message with the instructions a shard got for it; done when no recipient is left (`pending` 0).
+
+    `instructions` is empty for an own copy (retained, or read before its route took effect): nothing to relinquish.
+    `position` is the offset of the instruction on `egress[shard]`, -1 where there is none to read again. `entries` are
+    its recipients, `deliveries` what became of them and is not reported yet. Once the message is in the spool, its
+    entries have rows there and `pending` no longer counts.
+    """
+
+    message: Message
+    shard: int
+    position: int
+    held_at: float
+    instructions: list[Instruction]
+    pending: int = 0
+    entries: list["Entry"] = []
+    deliveries: list[Delivery] = []
+
+    def finished_clients(self) -> list[str]:
+        return [entry.client for entry in self.entries if entry.finished]
+
+
+class Entry(msgspec.Struct):
+    """One recipient's share of a held message: what its PUBLISH will say, and where it stands.
+
+    `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it is
+    sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed.
+    """
+
+    client: str
+    held: Held
+    qos: int
+    retain: bool
+    subscription_ids: tuple[int, ...]
+    packet_id: int = 0
+    sent: bool = False
+    dup: bool = False
+    released: bool = False
+    finished: bool = False
+    row: int | None = None
+
+
+def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], place: tuple[int, int, int]) -> Message:
+    """The message in a Kafka record with the envelope's headers; `place` is (partition, offset, append time) on ingress.
+
+    Raises RecordError for a malformed envelope.
+    """
+    meta = Meta.decode(headers[2][1])
+    return Message(
+        headers[0][1].decode(),
+        headers[1][1].decode(),
+        topic,
+        payload,
+        meta.qos,
+        meta.retain,
+        meta.expires,
+        headers[3][1] or b"",
+        *place,
+    )
+
+
+def other_scope(scope: str) -> str:
+    """The scope of the decision that a twin router may have made for the same message."""
+    return ROUTED if scope == EVERYONE else EVERYONE

@@ -1,0 +1,140 @@
+"""Publishing: a client's message to `ingress`, acknowledged only once Kafka has it (Q1, R8, G8)."""
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from gateway.bus import Record
+from gateway.home.context import HomeContext
+from gateway.home.session import Link, Session
+from gateway.mqtt.codes import PacketType, ReasonCode
+from gateway.mqtt.packets import Publish
+from gateway.mqtt.properties import NO_PROPERTIES, encode_properties
+from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
+from schemas.identity import INBOX_MARK, new_message_id, partition_of
+from schemas.session_log import WillRecord
+
+_FORWARDED = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
+
+
+class _Pending(msgspec.Struct):
+    """A publish on its way: `stores` counts the records still to be stored (`ingress`, and `retained`)."""
+
+    packet_id: int
+    qos: int
+    stores: int
+    failed: bool = False
+
+
+class Publisher:
+    """One connection's publishes. Its answers come in the order of its publishes, for they share one partition.
+
+    `inbound` is where acknowledged offsets are noted. A will has neither session nor link.
+    """
+
+    def __init__(
+        self, context: HomeContext, client: str, session: Session | None, link: Link | None, inbound: dict[int, int]
+    ) -> None:
+        self._context = context
+        self._client = client
+        self._session = session
+        self._inbound = inbound
+        self._link = link
+        self._partition = partition_of(client, context.settings.kafka.ingress_partitions)
+        self._pending: deque[_Pending] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def publish(self, packet: Publish) -> None:
+        """Sends the message on; refuses what a limit forbids. A QoS 2 packet id that is held already is not sent again."""
+        session = self._session
+        if packet.qos == 2 and session is not None:
+            if packet.packet_id in session.received:
+                self._answer(2, packet.packet_id, ReasonCode.SUCCESS)
+                return
+            if packet.packet_id in session.publishing:
+                return
+            session.publishing.add(packet.packet_id)
+        retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
+        if retained and packet.payload and not self._context.retained.has_room(packet.topic):
+            self._context.counts["refused_retained_full"] += 1
+            if session is not None:
+                session.publishing.discard(packet.packet_id)
+            self._answer(packet.qos, packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
+            return
+        pending = _Pending(packet.packet_id, packet.qos, 1 + retained)
+        self._send(pending, packet.topic, packet.payload, self._headers(packet, retained))
+
+    def publish_will(self, will: WillRecord) -> None:
+        """A will, as the client asked for it when it connected; its properties are encoded already."""
+        now = self._context.clock()
+        expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
+        meta = Meta(will.qos, RETAIN_FLAG if will.retain else "", expires, int(now * 1e6), None)
+        self._send(_Pending(0, 0, 1 + will.retain), will.topic, will.payload, self._envelope(meta, will.properties))
+
+    def _answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+        """Answers on the connection that asked; a QoS 2 exchange goes on with the session's present one."""
+        link = self._link
+        if qos == 2 and self._session is not None and self._session.link is not None:
+            link = self._session.link
+        if link is not None:
+            link.answer(qos, packet_id, reason)
+
+    def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
+        """To `ingress`, and to `retained` if the publish waits for two."""
+        self._pending.append(pending)
+        key, topics, bus = topic.encode(), self._context.topics, self._context.bus
+        bus.produce(topics.ingress, self._partition, key, payload, headers, self._stored)
+        if pending.stores > 1:
+            bus.produce(
+                topics.retained, 0, key, payload or None, headers, lambda error, _: self._one_stored(pending, error)
+            )
+
+    def _headers(self, packet: Publish, retained: bool) -> Headers:
+        now = self._context.clock()
+        expires, properties = None, NO_PROPERTIES
+        if packet.properties:
+            lifetime = packet.properties.get("message_expiry_interval")
+            expires = None if lifetime is None else int((now + lifetime) * 1000)
+            kept = {name: packet.properties[name] for name in _FORWARDED if name in packet.properties}
+            properties = encode_properties(kept, PacketType.PUBLISH) if kept else NO_PROPERTIES
+        in_log = packet.qos == 2 and self._session is not None and self._session.persistent
+        meta = Meta(
+            packet.qos, RETAIN_FLAG if retained else "", expires, int(now * 1e6), packet.packet_id if in_log else None
+        )
+        return self._envelope(meta, properties)
+
+    def _envelope(self, meta: Meta, properties: bytes) -> Headers:
+        return ingress_headers(new_message_id(), self._client, meta, properties)
+
+    def _stored(self, error: Any, record: Record) -> None:
+        """The delivery report of the oldest publish."""
+        pending = self._pending.popleft()
+        if error is None:
+            offset = record.offset()
+            self._inbound[self._partition] = offset + 1
+            if pending.qos == 2 and self._session is not None:
+                session = self._session
+                session.publishing.discard(pending.packet_id)
+                session.received.add(pending.packet_id)
+                session.received_until = offset
+                session.inbound_dirty = session.persistent
+        self._one_stored(pending, error)
+
+    def _one_stored(self, pending: _Pending, error: Any) -> None:
+        pending.stores -= 1
+        pending.failed = pending.failed or error is not None
+        if pending.stores:
+            return
+        if pending.failed:
+            self._context.counts["refused_by_kafka"] += 1
+            if self._session is not None:
+                self._session.publishing.discard(pending.packet_id)
+        else:
+            self._context.counts["published"] += 1
+        self._answer(
+            pending.qos, pending.packet_id, ReasonCode.UNSPECIFIED_ERROR if pending.failed else ReasonCode.SUCCESS
+        )

@@ -1,0 +1,133 @@
+"""Starting: a home's state from the spool's positions, the session log, the routes, the retained messages and the logs
+behind the positions. The time it takes is bounded by sessions and by what is unacknowledged, not by history."""
+
+import msgspec
+import structlog
+
+from gateway.bus import Record
+from gateway.home.checkpoint import INBOUND, INSTANT, SHARD, Checkpointer, InstantPosition
+from gateway.home.context import HomeContext
+from gateway.home.instant import InstantReader
+from gateway.home.quarantine import quarantine
+from gateway.home.session import Session, SessionSubscription
+from gateway.home.spool import Spool
+from schemas.envelope import Meta
+from schemas.errors import RecordError
+from schemas.identity import route_key
+from schemas.session_log import SessionKey, SessionOpened, Subscribed, WindowRecord, decode
+
+log = structlog.get_logger(__name__)
+
+
+class Recovery:
+    """Rebuilds the state of all shards; afterwards the bus may be assigned with `start`."""
+
+    def __init__(self, context: HomeContext, instant: InstantReader, checkpointer: Checkpointer) -> None:
+        self._context = context
+        self._instant = instant
+        self._checkpointer = checkpointer
+        self.orphans: list[str] = []
+
+    async def run(self) -> dict[tuple[str, int], int]:
+        """Restores everything; returns the positions on `egress` and `retained` from which to consume."""
+        context = self._context
+        positions = await context.spool.call(Spool.positions)
+        context.next_mid, context.next_row = await context.spool.call(Spool.last_numbers)
+        start: dict[tuple[str, int], int] = {}
+        for shard in context.shards:
+            raw = positions.get(f"{SHARD}{shard.number}")
+            start[context.topics.egress, shard.number] = shard.restore(raw) if raw else 0
+        await context.bus.read(context.topics.routes, {0: 0}, context.routes.recover)
+        ends = await context.bus.read(context.topics.retained, {0: 0}, context.retained.fold)
+        start[context.topics.retained, 0] = ends[0]
+        await self._read_sessions()
+        for client, (rows, size) in (await context.spool.call(Spool.backlogs)).items():
+            session = context.session(client)
+            if session is None:
+                self.orphans.append(client)
+            else:
+                session.backlog, session.queued_bytes = rows, size
+        await self._read_inbound(positions.get(INBOUND))
+        await self._resume_instant(positions.get(INSTANT))
+        return start
+
+    async def _read_sessions(self) -> None:
+        context = self._context
+        values: dict[bytes, Record] = {}
+
+        def fold(record: Record) -> None:
+            key = record.key() or b""
+            if record.value() is None:
+                values.pop(key, None)
+            else:
+                values[key] = record
+
+        await context.bus.read(context.topics.sessions, dict.fromkeys(range(len(context.shards)), 0), fold)
+        # `o` comes before `s` and `w`: a session without it is gone.
+        for record in sorted(values.values(), key=lambda record: (record.key() or b"").rpartition(b"\x00")[2]):
+            try:
+                key = SessionKey.decode(record.key() or b"")
+                self._apply(key, decode(key.kind, record.value() or b""))
+            except RecordError as error:
+                quarantine(context, record, str(error))
+
+    def _apply(self, key: SessionKey, record: object) -> None:
+        shard = self._context.shard_for(key.client)
+        if isinstance(record, SessionOpened):
+            session = Session(key.client, shard.number, record.since)
+            session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
+            session.disconnected_ms = record.disconnected_ms
+            shard.sessions[key.client] = session
+            return
+        found = shard.sessions.get(key.client)
+        if found is None:
+            return
+        if isinstance(record, Subscribed):
+            for subscription in record.subscriptions:
+                found.subscriptions[subscription.filter] = SessionSubscription(key.client, subscription)
+                shard.trie.add(subscription.filter, key.client, found.subscriptions[subscription.filter])
+                self._context.routes.recount(shard.number, route_key(subscription.filter))
+        elif isinstance(record, WindowRecord):
+            found.restored = {(o.partition, o.offset): o for o in record.outgoing}
+            found.received = set(record.received)
+            found.received_until = record.received_until
+
+    async def _read_inbound(self, raw: bytes | None) -> None:
+        """QoS 2 messages on `ingress` that the session log does not know of yet (G8)."""
+        context = self._context
+        known = msgspec.msgpack.decode(raw, type=dict[int, int]) if raw else {}
+        start = {p: known.get(p, 0) for p in range(context.settings.kafka.ingress_partitions)}
+
+        def fold(record: Record) -> None:
+            headers = record.headers() or []
+            try:
+                seq = Meta.decode(headers[2][1]).seq
+                session = context.session(headers[1][1].decode()) if seq is not None else None
+            except (RecordError, IndexError, UnicodeDecodeError):
+                return
+            offset = record.offset()
+            if session is not None and seq is not None and offset > session.received_until:
+                session.received.add(seq)
+                session.received_until = offset
+                session.inbound_dirty = True
+
+        self._checkpointer.inbound = await context.bus.read(context.topics.ingress, start, fold)
+
+    async def _resume_instant(self, raw: bytes | None) -> None:
+        """Reads on for subscriptions whose routes were not in effect at the last checkpoint."""
+        saved = msgspec.msgpack.decode(raw, type=InstantPosition) if raw else InstantPosition(None, 0)
+        self._instant.done_ms = saved.done_ms
+        waiting = [
+            s.record
+            for shard in self._context.shards
+            for session in shard.sessions.values()
+            for s in session.subscriptions.values()
+            if s.record.effective_ms > saved.done_ms
+        ]
+        if saved.reading is None and not waiting:
+            return
+        partitions = range(self._context.settings.kafka.ingress_partitions)
+        ends = await self._context.bus.end_offsets(self._context.topics.ingress, len(partitions))
+        lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
+        await self._instant.begin(saved.reading if saved.reading is not None else lowest)
+        self._instant.hold_until(max((r.effective_ms for r in waiting), default=0))

@@ -1,0 +1,114 @@
+"""What a home wants to hear of: its route keys on the topic `routes`, and since when each is effective.
+
+A key is added when the first subscription needs it and dropped some time after the last one is gone, so that a client
+that comes back finds its route in effect.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from gateway.bus import Bus, Record
+from gateway.errors import BusError
+from schemas.events import RouteEvent, decode, encode
+
+ROUTE_LINGER_S = 60.0
+
+
+class Route(msgspec.Struct):
+    """`effective_ms`: messages appended from then on are routed by this key; `unused_since` when the last user went."""
+
+    effective_ms: int
+    users: int = 0
+    unused_since: float | None = None
+
+
+class RouteInterest:
+    """The routes of this home's shards, as a fold over `routes`, and the events that change them."""
+
+    def __init__(self, bus: Bus, topic: str, lead_ms: int) -> None:
+        self._bus = bus
+        self._topic = topic
+        self._lead_ms = lead_ms
+        self._open: dict[tuple[int, str], Route] = {}
+        self._adding: dict[tuple[int, str], asyncio.Future[Route]] = {}
+
+    def recover(self, record: Record) -> None:
+        """Folds one record of the topic, in the order of its offsets."""
+        raw = record.value()
+        if raw is None:
+            return
+        event = decode(RouteEvent, raw)
+        place = (event.shard, event.route_key)
+        if event.op == "add":
+            self._open.setdefault(place, Route(record.timestamp()[1] + self._lead_ms))
+        elif event.op == "drop":
+            self._open.pop(place, None)
+
+    def begin(self, now: float) -> None:
+        """After recovery: routes nobody uses begin to linger."""
+        for route in self._open.values():
+            if not route.users:
+                route.unused_since = now
+
+    def effective_ms(self, shard: int, key: str) -> int | None:
+        """Since when a route is in effect, or will be; None if there is none."""
+        route = self._open.get((shard, key))
+        return None if route is None else route.effective_ms
+
+    async def use(self, shard: int, key: str) -> Route:
+        """Counts a user of a route, adding it first if need be; returns once the event is stored.
+
+        Raises BusError if Kafka refuses the event.
+        """
+        place = (shard, key)
+        route = self._open.get(place)
+        if route is None:
+            adding = self._adding.get(place)
+            if adding is None:
+                adding = self._adding[place] = self._publish("add", shard, key)
+            try:
+                route = await asyncio.shield(adding)
+            finally:
+                self._adding.pop(place, None)
+            route = self._open.setdefault(place, route)
+        route.users += 1
+        route.unused_since = None
+        return route
+
+    def recount(self, shard: int, key: str) -> None:
+        """Counts a user found in the session log."""
+        route = self._open.get((shard, key))
+        if route is not None:
+            route.users += 1
+
+    def leave(self, shard: int, key: str, now: float) -> None:
+        """A user is gone."""
+        route = self._open.get((shard, key))
+        if route is not None:
+            route.users -= 1
+            if not route.users:
+                route.unused_since = now
+
+    def drop_unused(self, now: float) -> None:
+        """Publishes the end of routes that nobody has used for ROUTE_LINGER_S."""
+        for (shard, key), route in list(self._open.items()):
+            if route.unused_since is not None and now - route.unused_since > ROUTE_LINGER_S:
+                del self._open[shard, key]
+                self._publish("drop", shard, key)
+
+    def _publish(self, op: Any, shard: int, key: str) -> asyncio.Future[Route]:
+        event = RouteEvent(op=op, shard=shard, route_key=key)
+        published: asyncio.Future[Route] = asyncio.get_running_loop().create_future()
+
+        def done(error: Any, record: Record) -> None:
+            if published.done():
+                return
+            if error is not None:
+                published.set_exception(BusError(f"the route {key!r} cannot be published: {error.str()}"))
+            else:
+                published.set_result(Route(record.timestamp()[1] + self._lead_ms))
+
+        self._bus.produce(self._topic, 0, event.kafka_key.encode(), encode(event), None, done)
+        return published

@@ -1,0 +1,172 @@
+"""The spool: what stays unacknowledged, in SQLite beside the home; a message once, a row a recipient.
+
+One commit holds the rows and the positions from which the logs are read again, so the two never disagree: after a crash
+or a power failure (WAL, synchronous NORMAL) the last commits may be missing as a whole, and Kafka brings them again.
+
+Contract: `commit` is atomic; `load` gives rows in the order they were added; a message whose last row is deleted
+appears in `finished` in the same commit, and stays there until a later commit forgets it.
+"""
+
+import sqlite3
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.errors import SpoolError
+from gateway.home.messages import Message
+from schemas.envelope import Instruction
+
+_encode = msgspec.msgpack.Encoder().encode
+_message_decoder = msgspec.msgpack.Decoder(Message)
+_entry_decoder = msgspec.msgpack.Decoder(tuple[int, bool, tuple[int, ...], bool])
+_instructions_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int, int | None, int, str]])
+
+
+@dataclass
+class SpoolBatch:
+    """What one commit changes. `messages`: (mid, shard, message, instructions); `rows`: (row, mid, session, qos, retain,
+    subscription ids, may have been sent)."""
+
+    messages: list[tuple[int, int, Message, list[Instruction]]] = field(default_factory=list)
+    rows: list[tuple[int, int, str, int, bool, tuple[int, ...], bool]] = field(default_factory=list)
+    deleted_rows: list[int] = field(default_factory=list)
+    deleted_sessions: list[str] = field(default_factory=list)
+    forgotten: list[int] = field(default_factory=list)
+    positions: dict[str, bytes] = field(default_factory=dict)
+    dropped_positions: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SpooledEntry:
+    row: int
+    session: str
+    shard: int
+    message: Message
+    instructions: list[Instruction]
+    qos: int
+    retain: bool
+    subscription_ids: tuple[int, ...]
+    dup: bool
+
+
+@dataclass(frozen=True)
+class FinishedMessage:
+    """A message without rows whose instructions are still to be relinquished."""
+
+    mid: int
+    shard: int
+    message: Message
+    instructions: list[Instruction]
+
+
+class Spool:
+    """A spool in the file `path`, or in memory for ":memory:". Not thread-safe: its owner calls it from one thread."""
+
+    def __init__(self, path: str) -> None:
+        self._sql = _blocks(files("gateway.home").joinpath("spool.sql").read_text())
+        try:
+            if path != ":memory:":
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(self._sql["schema"])
+        except (sqlite3.Error, OSError) as error:
+            raise SpoolError(
+                f"cannot open the spool {path}: {error}; mend or move the file away and start again"
+            ) from error
+
+    def commit(self, batch: SpoolBatch) -> None:
+        """Applies the whole batch or nothing; raises SpoolError (disk full, file damaged)."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._apply(batch)
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise SpoolError(f"the spool cannot be written: {error}") from error
+
+    def _apply(self, batch: SpoolBatch) -> None:
+        db, sql = self._db, self._sql
+        db.executemany(
+            sql["add_message"],
+            [
+                (mid, shard, m.expires, _encode(m), _encode(instructions))
+                for mid, shard, m, instructions in batch.messages
+            ],
+        )
+        db.executemany(
+            sql["add_row"], [(row, mid, session, _encode(entry)) for row, mid, session, *entry in batch.rows]
+        )
+        touched: set[int] = set()
+        for row in batch.deleted_rows:
+            touched.update(mid for (mid,) in db.execute(sql["delete_row"], (row,)).fetchall())
+        for session in batch.deleted_sessions:
+            touched.update(mid for (mid,) in db.execute(sql["delete_session"], (session,)).fetchall())
+        if touched:
+            db.executemany(sql["finish_message"], [(mid,) for mid in sorted(touched)])
+            db.execute(sql["delete_finished_message"])
+        db.executemany(sql["forget_finished"], [(mid,) for mid in batch.forgotten])
+        db.executemany(sql["put_position"], list(batch.positions.items()))
+        db.executemany(sql["delete_position"], [(name,) for name in batch.dropped_positions])
+
+    def load(self, session: str, after_row: int, limit: int) -> list[SpooledEntry]:
+        """Up to `limit` rows of a session behind `after_row`, oldest first."""
+        rows = self._db.execute(self._sql["load"], (session, after_row, limit)).fetchall()
+        return [_spooled_entry(*row) for row in rows]
+
+    def expired(self, now_ms: int) -> list[SpooledEntry]:
+        """Up to 1,000 rows whose message's time is over."""
+        rows = self._db.execute(self._sql["expired"], (now_ms,)).fetchall()
+        return [_spooled_entry(*row) for row in rows]
+
+    def finished(self) -> list[FinishedMessage]:
+        """Messages to relinquish."""
+        rows = self._db.execute(self._sql["finished"]).fetchall()
+        return [
+            FinishedMessage(mid, shard, _message_decoder.decode(message), _instructions(instructions))
+            for mid, message, instructions, shard in rows
+        ]
+
+    def positions(self) -> dict[str, bytes]:
+        """What was last committed under each name."""
+        return dict(self._db.execute(self._sql["positions"]).fetchall())
+
+    def backlogs(self) -> dict[str, tuple[int, int]]:
+        """Rows and bytes waiting, by session."""
+        return {session: (count, size) for session, count, size in self._db.execute(self._sql["backlogs"])}
+
+    def last_numbers(self) -> tuple[int, int]:
+        """The highest message number and row number in use."""
+        mid, row = self._db.execute(self._sql["last_numbers"]).fetchone()
+        return mid, row
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _spooled_entry(
+    row: int, session: str, entry: bytes, message: bytes, instructions: bytes, shard: int
+) -> SpooledEntry:
+    qos, retain, subscription_ids, dup = _entry_decoder.decode(entry)
+    decoded = _message_decoder.decode(message)
+    return SpooledEntry(row, session, shard, decoded, _instructions(instructions), qos, retain, subscription_ids, dup)
+
+
+def _instructions(raw: bytes) -> list[Instruction]:
+    return [Instruction(*fields) for fields in _instructions_decoder.decode(raw)]
+
+
+def _blocks(text: str) -> dict[str, Any]:
+    """SQL by block name: `-- name: …` opens a block."""
+    blocks: dict[str, Any] = {}
+    for block in text.split("-- name: ")[1:]:
+        name, _, sql = block.partition("\n")
+        blocks[name.strip()] = sql.strip()
+    return blocks

@@ -1,0 +1,138 @@
+"""SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.home.context import HomeContext
+from gateway.home.delivery import Deliverer
+from gateway.home.instant import InstantReader
+from gateway.home.log_writer import SessionLogWriter
+from gateway.home.messages import Entry, Held
+from gateway.home.session import Session, SessionSubscription
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.packets import Subscribe, Subscription
+from gateway.mqtt.topics import split_shared
+from schemas.identity import INBOX_MARK, inbox_of, route_key
+from schemas.session_log import SubscriptionRecord
+
+_RETAINED_FENCE_S = 30.0
+_GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
+
+
+class Subscriber:
+    """Adds and removes subscriptions of sessions."""
+
+    def __init__(
+        self, context: HomeContext, deliverer: Deliverer, writer: SessionLogWriter, instant: InstantReader
+    ) -> None:
+        self._context = context
+        self._deliverer = deliverer
+        self._writer = writer
+        self._instant = instant
+        self._fenced: set[Session] = set()
+
+    async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
+        """Adds each filter that is allowed; a filter that is there already gets the new options."""
+        identifier = (packet.properties or {}).get("subscription_identifier", [None])[0]
+        codes = [self._verdict(session, wanted) for wanted in packet.filters]
+        allowed = [w for w, code in zip(packet.filters, codes, strict=True) if code < ReasonCode.UNSPECIFIED_ERROR]
+        existed = {wanted.filter for wanted in allowed if wanted.filter in session.subscriptions}
+        await asyncio.gather(
+            *(self._add(session, wanted, identifier) for wanted in {w.filter: w for w in allowed}.values())
+        )
+        if session.logged and allowed:
+            await self._durable(session)
+        answer(codes)
+        for wanted in allowed:
+            if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and wanted.filter not in existed):
+                self._send_retained(session, wanted, identifier)
+        self._deliverer.flush()
+
+    async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
+        codes = []
+        for topic_filter in filters:
+            found = session.subscriptions.pop(topic_filter, None)
+            codes.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+            if found is not None:
+                self._detach(session, topic_filter)
+        if session.logged:
+            await self._durable(session)
+        return codes
+
+    def forget(self, session: Session) -> None:
+        """The session is over."""
+        for topic_filter in session.subscriptions:
+            self._detach(session, topic_filter)
+        self._fenced.discard(session)
+
+    def forget_retained(self, now: float) -> None:
+        """Live copies of retained messages that were sent on SUBSCRIBE have long come: no longer look for them."""
+        for session in list(self._fenced):
+            session.retained_sent = {i: until for i, until in session.retained_sent.items() if until > now}
+            if not session.retained_sent:
+                self._fenced.discard(session)
+
+    def _verdict(self, session: Session, wanted: Subscription) -> ReasonCode:
+        limit = self._context.settings.gateway.limits.subscriptions
+        if split_shared(wanted.filter) is not None:
+            return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
+            return ReasonCode.NOT_AUTHORIZED
+        if wanted.filter not in session.subscriptions and len(session.subscriptions) >= limit:
+            return ReasonCode.QUOTA_EXCEEDED
+        return _GRANTED[wanted.qos]
+
+    async def _add(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
+        old = session.subscriptions.get(wanted.filter)
+        if old is not None:
+            effective_ms, start = old.record.effective_ms, old.record.ingress_from
+        elif wanted.filter.startswith(INBOX_MARK):
+            return  # a client's inbox is its own without asking
+        else:
+            effective_ms, start = await self._route(session, wanted.filter)
+        record = SubscriptionRecord(
+            wanted.filter,
+            wanted.qos,
+            wanted.no_local,
+            wanted.retain_as_published,
+            wanted.retain_handling,
+            identifier,
+            effective_ms,
+            start,
+        )
+        subscription = SessionSubscription(session.client, record)
+        session.subscriptions[wanted.filter] = subscription
+        self._context.shards[session.shard].trie.add(wanted.filter, session.client, subscription)
+
+    async def _route(self, session: Session, topic_filter: str) -> tuple[int, dict[int, int]]:
+        """Since when the filter's route is in effect, and from where `ingress` is read until then (nowhere: {})."""
+        key = route_key(topic_filter)
+        begun = self._context.routes.effective_ms(session.shard, key)
+        now_ms = int(self._context.clock() * 1000)
+        start: dict[int, int] = {}
+        if begun is None or self._instant.is_needed(begun, now_ms):
+            start = await self._instant.begin()
+        route = await self._context.routes.use(session.shard, key)
+        if start:
+            self._instant.hold_until(route.effective_ms)
+        return route.effective_ms, start
+
+    def _send_retained(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
+        now = self._context.clock()
+        identifiers = () if identifier is None else (identifier,)
+        for message in self._context.retained.matching(wanted.filter, int(now * 1000)):
+            held = Held(message, session.shard, -1, now, [])
+            entry = Entry(session.client, held, min(wanted.qos, message.qos), True, identifiers)
+            session.retained_sent[message.id] = now + _RETAINED_FENCE_S
+            self._fenced.add(session)
+            self._deliverer.offer(session, held, entry)
+            self._deliverer.offered(held)
+
+    def _detach(self, session: Session, topic_filter: str) -> None:
+        self._context.shards[session.shard].trie.remove(topic_filter, session.client)
+        self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
+
+    async def _durable(self, session: Session) -> None:
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writer.subscribed(session, lambda: stored.set_result(None))
+        await stored

@@ -1,0 +1,338 @@
+"""One client's connection: events of the MQTT core to the home, the home's calls to the core; any transport."""
+
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+import structlog
+
+from gateway.errors import BusError
+from gateway.home.home import Arrival, Attached
+from gateway.home.messages import Entry, Message
+from gateway.mqtt.codes import VERSION_5, PacketType, ReasonCode
+from gateway.mqtt.connection import Closed, Event, ServerConnection
+from gateway.mqtt.encode import encode_puback, encode_publish, encode_pubrec, encode_pubrel
+from gateway.mqtt.packets import (
+    Connect,
+    Disconnect,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from gateway.mqtt.properties import NO_PROPERTIES, WILL, encode_properties
+from schemas.session_log import WillRecord
+
+if TYPE_CHECKING:
+    from gateway.host.server import HostServer
+
+_FORWARDED_WILL = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
+_MAX_RECEIVE_MAXIMUM = 65_535
+
+log = structlog.get_logger(__name__)
+
+
+class Transport(Protocol):
+    """What carries the bytes of one connection."""
+
+    peer: str
+    protocol_suffix: str
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Closes once what was written is sent."""
+        ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class ClientConnection:
+    """The home's :class:`gateway.home.session.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
+    is worked on, so that packets take effect in the order they came."""
+
+    def __init__(self, server: "HostServer", transport: Transport) -> None:
+        self._server = server
+        self._transport = transport
+        self._core = ServerConnection(server.connection_limits, server.now())
+        self._waiting: deque[Event] = deque()
+        self._busy = False
+        self._attached: Attached | None = None
+        self._expiry_s: int | None = None
+        self._send_will = True
+        self._reading_paused = False
+        self._gone = False
+        self._version = VERSION_5
+        self.writable = True
+        server.opened(self)
+
+    # -- the transport calls -------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        self._take(self._core.receive(data, self._server.now()))
+
+    def transport_lost(self) -> None:
+        """The transport has ended, whoever ended it."""
+        self._take(self._core.eof())
+        self._leave(self._core.closed)
+
+    def writing_paused(self) -> None:
+        self.writable = False
+
+    def writing_resumed(self) -> None:
+        self.writable = True
+        if self._attached is not None and not self._gone:
+            self._server.home.writable(self._attached.session, self)
+
+    def tick(self) -> None:
+        """Once a second: keep alive, and reading again after a pause."""
+        self._take(self._core.tick(self._server.now()))
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Resumes reading if what made it pause is over."""
+        if self._reading_paused and not self._busy and not self._is_flooded():
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    # -- the home calls (Link) -----------------------------------------------------------------------------------------
+
+    def deliver(self, message: Message, entry: Entry) -> None:
+        properties = None
+        if self._version == VERSION_5:
+            properties = message.properties or NO_PROPERTIES
+            if entry.subscription_ids or message.expires is not None:
+                properties = self._with_own(message, entry, properties)
+        data = encode_publish(
+            message.topic.encode(), message.payload, entry.qos, entry.retain, entry.dup, entry.packet_id, properties
+        )
+        if self._core.fits(len(data)):
+            self._core.send(data)
+            self._server.dirty.add(self)
+        elif self._attached is not None:
+            self._server.counts["dropped_too_large_for_client"] += 1
+            self._server.soon(self._server.home.undeliverable, self._attached.session, entry)
+
+    def release(self, packet_id: int) -> None:
+        self._core.send(encode_pubrel(packet_id))
+        self._server.dirty.add(self)
+
+    def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+        core = self._core
+        if reason is not ReasonCode.SUCCESS:
+            self._refuse_publish(qos, packet_id, reason)
+        elif qos == 1:
+            core.send(encode_puback(packet_id), 1)
+        elif qos == 2:
+            core.send(encode_pubrec(packet_id))
+        self._server.dirty.add(self)
+        if self._reading_paused:
+            self.read_on()
+
+    def complete(self, packet_id: int, reason: ReasonCode) -> None:
+        self._core.send(Pubcomp(packet_id, reason))
+        self._server.dirty.add(self)
+
+    def disconnect(self, reason: ReasonCode) -> None:
+        self._leave(self._core.disconnect(reason))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Writes what the core has gathered."""
+        data = self._core.outgoing()
+        if data and not self._gone:
+            self._transport.write(data)
+        if self._core.closed is not None:
+            self._leave(self._core.closed)
+
+    def _take(self, events: list[Event]) -> None:
+        self._waiting.extend(events)
+        while self._waiting and not self._busy:
+            self._handle(self._waiting.popleft())
+        self._server.home.flush()
+        self._server.dirty.add(self)
+        if not self._reading_paused and (self._busy or self._is_flooded()) and not self._gone:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _is_flooded(self) -> bool:
+        limits, attached = self._server.limits, self._attached
+        if attached is not None and attached.publisher.in_flight >= limits.receive_maximum:
+            return True
+        return self._server.in_flight() >= limits.in_flight_messages
+
+    def _handle(self, event: Event) -> None:
+        home = self._server.home
+        if isinstance(event, Closed):
+            self._leave(event)
+            return
+        if isinstance(event, Connect):
+            self._work(self._connect(event))
+            return
+        attached = self._attached
+        if attached is None or self._gone:
+            return
+        session = attached.session
+        match event:
+            case Publish():
+                home.publish(attached, event)
+            case Puback():
+                home.acknowledged(session, event.packet_id)
+            case Pubrec():
+                home.received(session, event.packet_id, event.reason_code)
+            case Pubrel():
+                home.release(session, self, event.packet_id)
+            case Pubcomp():
+                home.completed(session, event.packet_id)
+            case Subscribe():
+                self._work(self._subscribe(attached, event))
+            case Unsubscribe():
+                self._work(self._unsubscribe(attached, event))
+            case Disconnect():
+                self._expiry_s = self._granted_expiry((event.properties or {}).get("session_expiry_interval"))
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work` before any later event."""
+        self._busy = True
+        self._server.spawn(self._run(work))
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except BusError as error:
+            log.warning("request failed", client=self._client, reason=str(error))
+            self.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        finally:
+            self._busy = False
+            self._take([])
+            self.read_on()
+
+    async def _connect(self, connect: Connect) -> None:
+        server = self._server
+        self._version = connect.version
+        if server.is_full():
+            self._leave(self._core.refuse(ReasonCode.QUOTA_EXCEEDED))
+            return
+        asked = connect.properties or {}
+        client = connect.client_id or f"auto-{uuid4().hex}"
+        expiry_s = self._granted_expiry(asked.get("session_expiry_interval", 0))
+        if connect.version != VERSION_5 and not connect.clean_start:
+            expiry_s = server.limits.session_expiry_s
+        window = min(asked.get("receive_maximum", _MAX_RECEIVE_MAXIMUM), server.limits.client_receive_maximum)
+        protocol = ("mqtt5" if connect.version == VERSION_5 else "mqtt3.1.1") + self._transport.protocol_suffix
+        arrival = Arrival(
+            client, connect.clean_start, expiry_s or 0, _will_record(connect), window, self._transport.peer, protocol
+        )
+        attached = await server.home.attach(arrival, self)
+        if self._core.closed is not None or self._gone:
+            reason = "connection_lost_while_connecting"
+            server.home.detach(attached.session, self, send_will=False, reason=reason)
+            return
+        self._attached = attached
+        properties: dict[str, Any] = {"shared_subscription_available": 0}
+        if expiry_s != asked.get("session_expiry_interval", 0):
+            properties["session_expiry_interval"] = expiry_s
+        held = self._core.accept(
+            server.now(),
+            session_present=attached.present,
+            assigned_client_id=None if connect.client_id else client,
+            properties=properties,
+        )
+        self.flush()
+        self._waiting.extendleft(reversed(held))
+        server.home.resume(attached.session, self)
+
+    async def _subscribe(self, attached: Attached, packet: Subscribe) -> None:
+        def answer(codes: list[ReasonCode]) -> None:
+            if self._version != VERSION_5:
+                codes = [c if c < ReasonCode.UNSPECIFIED_ERROR else ReasonCode.UNSPECIFIED_ERROR for c in codes]
+            self._core.send(Suback(packet.packet_id, codes))
+
+        await self._server.home.subscribe(attached.session, packet, answer)
+
+    async def _unsubscribe(self, attached: Attached, packet: Unsubscribe) -> None:
+        codes = await self._server.home.unsubscribe(attached.session, packet)
+        self._core.send(Unsuback(packet.packet_id, codes))
+
+    def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+        """MQTT 5 can say why; 3.1.1 has no word for it, so the connection ends and the client tries again later."""
+        if self._version != VERSION_5:
+            self.disconnect(reason)
+        elif qos:
+            self._core.send(Puback(packet_id, reason) if qos == 1 else Pubrec(packet_id, reason))
+
+    def _granted_expiry(self, asked: int | None) -> int | None:
+        return None if asked is None else min(asked, self._server.limits.session_expiry_s)
+
+    def _with_own(self, message: Message, entry: Entry, section: bytes) -> bytes:
+        """The message's property section with what concerns this delivery only."""
+        own: dict[str, Any] = {}
+        if message.expires is not None:
+            own["message_expiry_interval"] = max(0, int(message.expires / 1000 - self._server.clock()))
+        if entry.subscription_ids:
+            own["subscription_identifier"] = list(entry.subscription_ids)
+        return join_sections(encode_properties(own, PacketType.PUBLISH), section)
+
+    def _leave(self, closed: Closed | None) -> None:
+        """The connection is over: the last bytes, the transport, the session's link; once."""
+        if self._gone:
+            return
+        self._gone = True
+        data = self._core.outgoing()
+        if data:
+            self._transport.write(data)
+        self._transport.close()
+        reason = closed.reason.name.lower() if closed is not None else "connection_lost"
+        clean = closed is not None and closed.clean
+        self._server.gone(self, reason if not clean or reason != "success" else "normal_disconnection")
+        if self._attached is not None:
+            send_will = closed is None or not closed.clean or closed.send_will
+            self._server.home.detach(
+                self._attached.session,
+                self,
+                send_will=send_will,
+                reason="disconnect_with_will" if clean and send_will else reason,
+                expiry_s=self._expiry_s,
+            )
+
+    @property
+    def _client(self) -> str:
+        return self._attached.session.client if self._attached is not None else ""
+
+
+def join_sections(first: bytes, second: bytes) -> bytes:
+    """Two MQTT 5 property sections as one."""
+    bodies = _body(first) + _body(second)
+    length, head = len(bodies), bytearray()
+    while length > 127:
+        head.append(length & 127 | 128)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + bodies
+
+
+def _body(section: bytes) -> bytes:
+    start = 0
+    while section[start] & 128:
+        start += 1
+    return section[start + 1 :]
+
+
+def _will_record(connect: Connect) -> WillRecord | None:
+    will = connect.will
+    if will is None:
+        return None
+    asked = will.properties or {}
+    kept = {name: asked[name] for name in _FORWARDED_WILL if name in asked}
+    section = encode_properties(kept, WILL) if kept else NO_PROPERTIES
+    delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
+    return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry)

@@ -1,0 +1,106 @@
+"""All connections of a gateway: what they share, the tick that writes and watches them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from gateway.home.home import Home
+from gateway.host.connection import ClientConnection
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.limits import ConnectionLimits
+from schemas.settings import GatewaySettings
+
+_WATCH_S = 0.5
+
+
+class HostServer:
+    """Connections register here; `dirty` ones are written together at the end of a turn of the loop."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        home: Home,
+        clock: Callable[[], float],
+        in_flight: Callable[[], int],
+        on_fatal: Callable[[Exception], None],
+    ) -> None:
+        self.limits = settings.limits
+        self.home = home
+        self.clock = clock
+        self.in_flight = in_flight
+        self.connection_limits = ConnectionLimits(
+            max_packet_size=settings.limits.packet_bytes,
+            receive_maximum=settings.limits.receive_maximum,
+            topic_alias_maximum=settings.limits.topic_alias_maximum,
+            keep_alive_max_s=settings.limits.keep_alive_s,
+            connect_timeout_s=settings.limits.connect_timeout_s,
+        )
+        self.connections: set[ClientConnection] = set()
+        self.counts: Counter[str] = Counter()
+        self.dirty = _DirtySet(self)
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watch = self._loop.call_later(_WATCH_S, self._watch_all)
+
+    def now(self) -> float:
+        """Monotonic seconds, for deadlines."""
+        return self._loop.time()
+
+    def is_full(self) -> bool:
+        return len(self.connections) > self.limits.connections
+
+    def opened(self, connection: ClientConnection) -> None:
+        self.connections.add(connection)
+        self.counts["connections_opened"] += 1
+
+    def gone(self, connection: ClientConnection, reason: str) -> None:
+        self.connections.discard(connection)
+        self.counts[f"closed_{reason}"] += 1
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def soon(self, action: Callable[..., object], *arguments: object) -> None:
+        """Runs `action` after the present event."""
+        self._loop.call_soon(action, *arguments)
+
+    async def stop(self) -> None:
+        """Tells every client that the server shuts down (0x8B), and lets what is being worked on end."""
+        self._watch.cancel()
+        for connection in list(self.connections):
+            connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._on_fatal(error)
+
+    def _watch_all(self) -> None:
+        for connection in list(self.connections):
+            connection.tick()
+        self._watch = self._loop.call_later(_WATCH_S, self._watch_all)
+
+
+class _DirtySet:
+    """Connections with bytes to write; the first one schedules the write of all at the end of this turn."""
+
+    def __init__(self, server: HostServer) -> None:
+        self._server = server
+        self._connections: set[ClientConnection] = set()
+
+    def add(self, connection: ClientConnection) -> None:
+        if not self._connections:
+            self._server.soon(self._flush)
+        self._connections.add(connection)
+
+    def _flush(self) -> None:
+        connections, self._connections = self._connections, set()
+        for connection in connections:
+            connection.flush()

@@ -1,0 +1,67 @@
+"""MQTT over TCP: a buffered protocol that reads all connections of a process through one shared buffer."""
+
+import asyncio
+from typing import cast
+
+from gateway.host.connection import ClientConnection
+from gateway.host.server import HostServer
+
+_BUFFER_BYTES = 256 * 1024
+
+
+class MqttTcpProtocol(asyncio.BufferedProtocol):
+    """The transport of one TCP connection."""
+
+    protocol_suffix = ""
+    _shared = memoryview(bytearray(_BUFFER_BYTES))
+
+    def __init__(self, server: HostServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._connection: ClientConnection | None = None
+        self.peer = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else ""
+        self._connection = ClientConnection(self._server, self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._shared
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._connection is not None:
+            self._connection.data_received(self._shared[:nbytes])
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connection is not None:
+            self._connection.transport_lost()
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.writing_paused()
+
+    def resume_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.writing_resumed()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()

@@ -1,0 +1,47 @@
+"""How a part of a stack says that it is ready: a JSON file at `<data>/ready/<part>.json`.
+
+The supervisor deletes the file before each start of the part and waits for it. The part learns its name from the
+environment variable `WAYSTATION_PART`; a process started by hand has none and announces nothing.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PART_VARIABLE = "WAYSTATION_PART"
+
+
+def ready_file(data: str | Path, part: str) -> Path:
+    return Path(data) / "ready" / f"{part}.json"
+
+
+def announce_ready(data: str | Path, part: str, content: Mapping[str, Any]) -> None:
+    """Say that `part` is ready.
+
+    A gateway's content is `{"listeners": {"mqtt": "127.0.0.1:1883", …}}`; others may say `{}`.
+    """
+    write_json(ready_file(data, part), content)
+
+
+def read_ready(data: str | Path, part: str) -> dict[str, Any] | None:
+    """What `part` announced, None if it has not."""
+    return read_json(ready_file(data, part))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write atomically: a reader sees the old content or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(content, indent=2) + "\n")
+    beside.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in `path`; None if there is no such file or it holds something else."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

@@ -1,0 +1,123 @@
+"""Records of the session log: the topic `sessions`, one partition a shard, compacted.
+
+A session has up to three records, so that what changes often stays small. The key is the client id, a NUL and the kind;
+a record without value (tombstone) ends that kind.
+
+| kind | record                  | written                                                          |
+|------|-------------------------|------------------------------------------------------------------|
+| `o`  | :class:`SessionOpened`  | before CONNACK, and when the connection is gone                  |
+| `s`  | :class:`Subscribed`     | before SUBACK and UNSUBACK                                       |
+| `w`  | :class:`WindowRecord`   | before what it promises is sent: see there                       |
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from schemas.errors import RecordError
+
+_SEPARATOR = b"\x00"
+
+
+class WillRecord(msgspec.Struct, frozen=True):
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    delay_s: int
+    expiry_s: int | None
+
+
+class SessionOpened(msgspec.Struct, frozen=True):
+    """`expiry_s` seconds a session outlives its connection; `disconnected_ms` None while connected; `since` the position
+    on `egress[shard]` from which instructions concern the session."""
+
+    client: str
+    expiry_s: int
+    since: int
+    disconnected_ms: int | None
+    will: WillRecord | None
+    version: int = 1
+
+
+class SubscriptionRecord(msgspec.Struct, frozen=True):
+    """`effective_ms`: instructions carry messages appended from then on; before, the home reads `ingress` itself, from
+    `ingress_from` (offset by partition), until then."""
+
+    filter: str
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: int
+    identifier: int | None
+    effective_ms: int
+    ingress_from: dict[int, int]
+
+
+class Subscribed(msgspec.Struct, frozen=True):
+    subscriptions: list[SubscriptionRecord]
+    version: int = 1
+
+
+class OutgoingRecord(msgspec.Struct, frozen=True):
+    """A QoS 2 message to the client: `packet_id` is durable before its PUBLISH is sent, `released` before PUBREL, and
+    the record stays, with packet id 0, until the queue can no longer bring the message again (G8)."""
+
+    packet_id: int
+    partition: int
+    offset: int
+    released: bool
+
+    def without_packet_id(self) -> "OutgoingRecord":
+        """The exchange is over; the message must still not come again."""
+        return msgspec.structs.replace(self, packet_id=0)
+
+
+class WindowRecord(msgspec.Struct, frozen=True):
+    """`received`: packet ids of QoS 2 messages from the client that are on `ingress` and not yet released, complete up to
+    offset `received_until` of the client's ingress partition; later ones are found there by their `seq`."""
+
+    outgoing: list[OutgoingRecord]
+    received: list[int]
+    received_until: int
+    version: int = 1
+
+
+class SessionKey(NamedTuple):
+    client: str
+    kind: str
+
+    def encode(self) -> bytes:
+        return self.client.encode() + _SEPARATOR + self.kind.encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "SessionKey":
+        client, separator, kind = raw.rpartition(_SEPARATOR)
+        if not separator:
+            raise RecordError(f"session log key {raw!r} has no kind")
+        return cls(client.decode(), kind.decode())
+
+
+Record = SessionOpened | Subscribed | WindowRecord
+KIND_OF: dict[type, str] = {SessionOpened: "o", Subscribed: "s", WindowRecord: "w"}
+_TYPE_OF: dict[str, type[Record]] = {"o": SessionOpened, "s": Subscribed, "w": WindowRecord}
+
+
+def encode(record: Record) -> bytes:
+    """The record as JSON; payloads in base64."""
+    return msgspec.json.encode(record)
+
+
+def decode(kind: str, raw: bytes) -> Record:
+    """Raises RecordError for an unknown kind or version, or a malformed record."""
+    record_type = _TYPE_OF.get(kind)
+    if record_type is None:
+        raise RecordError(f"session log kind {kind!r} is unknown")
+    try:
+        record: Record = msgspec.json.decode(raw, type=record_type)
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"session log record {kind!r} is malformed: {error}") from error
+    if record.version != 1:
+        raise RecordError(f"session log version {record.version} is not 1")
+    return record

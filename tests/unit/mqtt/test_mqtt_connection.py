@@ -1,0 +1,258 @@
+"""The server's side of a connection: handshake, versions, refusals, misuse, noise."""
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import LocalProtocolError
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.connection import Closed, Event, ServerConnection
+from gateway.mqtt.decode import Decoder
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Subscribe,
+    Subscription,
+)
+from gateway.mqtt.state import TRANSITIONS, State, Step, next_state
+from tests.unit.mqtt.mqtt_client import LIMITS, WILL, Client, closed, publish, versioned
+
+
+@versioned
+def test_handshake(version: int) -> None:
+    """G11: CONNECT is an event, CONNACK follows accept; the state goes the one way there is."""
+    client = Client(version)
+    states = [client.server.state]
+    assert client.send(Connect("c", version)) == [Connect("c", version)]
+    states.append(client.server.state)
+    assert client.server.outgoing() == b""
+    assert client.server.accept(1.0) == []
+    states.append(client.server.state)
+    assert states == [State.AWAIT_CONNECT, State.CONNECTING, State.CONNECTED]
+    assert client.server.version == version
+    limits = {"maximum_packet_size": 1_000, "receive_maximum": 2, "topic_alias_maximum": 2}
+    assert client.received() == [Connack(properties=limits if version == 5 else None)]
+    assert client.received() == []
+
+
+def test_transition_table() -> None:
+    """Only the steps of the table are possible; nothing leaves CLOSED."""
+    for state, step in product(State, Step):
+        if (state, step) in TRANSITIONS:
+            assert next_state(state, step) is TRANSITIONS[state, step]
+        else:
+            with pytest.raises(LocalProtocolError):
+                next_state(state, step)
+    assert not [state for state, _ in TRANSITIONS if state is State.CLOSED]
+
+
+def test_session_present_and_properties_of_the_caller() -> None:
+    """What the caller announces goes before the limits."""
+    client = Client()
+    client.send(Connect("", clean_start=False))
+    client.server.accept(1.0, session_present=True, assigned_client_id="auto-1", properties={"receive_maximum": 1})
+    connack = client.received()[0]
+    assert isinstance(connack, Connack)
+    assert connack.session_present
+    assert connack.properties == {
+        "maximum_packet_size": 1_000,
+        "receive_maximum": 1,
+        "topic_alias_maximum": 2,
+        "assigned_client_identifier": "auto-1",
+    }
+    assert closed(client.send(Publish("a", qos=1, packet_id=1), Publish("a", qos=1, packet_id=2))).reason == 0x93
+
+
+@pytest.mark.parametrize("first", [Pingreq(), Publish("a"), Disconnect(), Auth(), Connack()])
+def test_first_packet_must_be_connect(first: Packet) -> None:
+    """[MQTT-3.1.0-1]: closed without a word."""
+    client = Client()
+    end = closed(client.send(first))
+    assert (end.reason, end.send_will, end.clean) == (ReasonCode.PROTOCOL_ERROR, False, False)
+    assert client.server.outgoing() == b""
+    assert client.server.state is State.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("data", "answer"),
+    [
+        pytest.param(b"\x10\x0f\0\6MQIsdp\3\2\0\0\0\1c", b"\x20\x02\0\1", id="3.1"),
+        pytest.param(b"\x10\x0d\0\4MQTT\3\2\0\0\0\1c", b"\x20\x02\0\1", id="level-3"),
+        pytest.param(b"\x10\x0d\0\4HTTP\4\2\0\0\0\1c", b"", id="other-protocol"),
+    ],
+)
+def test_unsupported_version_is_refused_in_3_1_1(data: bytes, answer: bytes) -> None:
+    """Return code 1 [MQTT-3.1.2-2 of 3.1.1]; nothing for what is no MQTT."""
+    server = ServerConnection(LIMITS, 0.0)
+    end = closed(server.receive(data, 0.0))
+    assert end.reason is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+    assert server.outgoing() == answer
+
+
+def test_a_later_version_is_refused_in_5() -> None:
+    """Reason code 0x84 [MQTT-3.1.2-2]."""
+    server = ServerConnection(LIMITS, 0.0)
+    closed(server.receive(b"\x10\x0d\0\4MQTT\6\2\0\0\0\1c", 0.0))
+    connack = Decoder(1_000, 5).feed(server.outgoing())[0]
+    assert isinstance(connack, Connack)
+    assert connack.reason_code is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+
+
+def test_malformed_connect_is_told_why_on_5_only() -> None:
+    """4.13.1: CONNACK with the reason code; 3.1.1 has none for it."""
+    server = ServerConnection(LIMITS, 0.0)
+    closed(server.receive(b"\x10\x11\0\4MQTT\5\2\0\0\3\x21\0\0\0\1c", 0.0))
+    connack = Decoder(1_000, 5).feed(server.outgoing())[0]
+    assert isinstance(connack, Connack)
+    assert connack.reason_code is ReasonCode.PROTOCOL_ERROR
+    server = ServerConnection(LIMITS, 0.0)
+    assert closed(server.receive(b"\x10\x0d\0\4MQTT\4\3\0\0\0\1c", 0.0)).reason is ReasonCode.MALFORMED_PACKET
+    assert server.outgoing() == b""
+
+
+@pytest.mark.parametrize(
+    ("version", "reason", "code"),
+    [
+        (5, ReasonCode.NOT_AUTHORIZED, 0x87),
+        (4, ReasonCode.NOT_AUTHORIZED, 5),
+        (4, ReasonCode.BAD_USER_NAME_OR_PASSWORD, 4),
+        (4, ReasonCode.SERVER_BUSY, 3),
+        (4, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, 2),
+        (4, ReasonCode.PACKET_TOO_LARGE, None),
+    ],
+)
+def test_refuse(version: int, reason: ReasonCode, code: int | None) -> None:
+    """G4: a lock not to be had, or a live owner, ends in a CONNACK that says so; no will is sent."""
+    client = Client(version)
+    client.send(Connect("c", version, will=WILL))
+    end = client.server.refuse(reason)
+    assert (end.reason, end.send_will) == (reason, False)
+    assert client.server.closed is end
+    answers = [packet.reason_code for packet in client.received() if isinstance(packet, Connack)]
+    assert answers == ([] if code is None else [code])
+
+
+@pytest.mark.parametrize(("version", "clean", "fine"), [(4, False, False), (4, True, True), (5, False, True)])
+def test_empty_client_id(version: int, clean: bool, fine: bool) -> None:
+    """3.1.1 needs a clean session then [MQTT-3.1.3-8]; 5.0 never does."""
+    client = Client(version)
+    events = client.send(Connect("", version, clean))
+    if fine:
+        assert events == [Connect("", version, clean)]
+        return
+    assert closed(events).reason is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert client.server.outgoing() == b"\x20\x02\x00\x02"
+
+
+def test_enhanced_authentication_is_refused() -> None:
+    """0x8C: Bad authentication method (4.12)."""
+    client = Client()
+    end = closed(client.send(Connect("c", properties={"authentication_method": "SCRAM"})))
+    assert end.reason is ReasonCode.BAD_AUTHENTICATION_METHOD
+    connack = client.received()[0]
+    assert isinstance(connack, Connack)
+    assert connack.reason_code is ReasonCode.BAD_AUTHENTICATION_METHOD
+
+
+@versioned
+def test_packets_behind_connect_wait_for_the_answer(version: int) -> None:
+    """3.1.4: clients need not wait for CONNACK; what they send is handed out by accept, in order."""
+    client = Client(version)
+    first, second = Publish("a", b"1"), Publish("a", b"2")
+    assert client.send(Connect("c", version), first) == [Connect("c", version)]
+    assert client.send(second, Pingreq()) == []
+    assert client.server.accept(1.0) == [first, second]
+    assert [type(packet) for packet in client.received()] == [Connack, Pingresp]
+
+
+def test_refused_client_is_not_heard() -> None:
+    """[MQTT-3.1.4-6]: what came behind a refused CONNECT is dropped."""
+    client = Client()
+    client.send(Connect("c"), Publish("a"))
+    client.server.refuse(ReasonCode.BANNED)
+    assert client.send(Publish("b")) == []
+
+
+def test_fault_behind_connect_comes_after_accept() -> None:
+    """The order of the stream holds: CONNECT is answered before what is wrong behind it."""
+    client = Client()
+    data = encode(Connect("c", will=WILL), 5) + encode(Publish("a"), 5) + b"\0\0"
+    assert client.server.receive(data, 0.0) == [Connect("c", will=WILL)]
+    events = client.server.accept(1.0)
+    assert events[0] == Publish("a")
+    assert closed(events).reason is ReasonCode.MALFORMED_PACKET
+    assert closed(events).send_will
+    assert [type(packet) for packet in client.received()] == [Connack, Disconnect]
+
+
+def test_flood_behind_connect_is_refused() -> None:
+    """Memory held for an unanswered client is bounded."""
+    client = Client()
+    client.send(Connect("c"))
+    assert client.send(Publish("a", bytes(100))) == []
+    assert closed(client.send(Publish("a", bytes(100)))).reason is ReasonCode.QUOTA_EXCEEDED
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_second_connect_is_a_protocol_error(behind: bool) -> None:
+    """[MQTT-3.1.0-2]."""
+    client = Client()
+    if behind:
+        client.send(Connect("c"), Connect("c"))
+        end = closed(client.server.accept(1.0))
+    else:
+        end = closed(client.connected().send(Connect("c")))
+    assert end.reason is ReasonCode.PROTOCOL_ERROR
+
+
+def test_misuse_is_our_bug() -> None:
+    """LocalProtocolError, and the connection stays as it was."""
+    client = Client()
+    for wrong in (lambda: client.server.accept(0.0), lambda: client.server.send(Publish("a"))):
+        with pytest.raises(LocalProtocolError):
+            wrong()
+    client.send(Connect(""))
+    for late in (
+        lambda: client.server.accept(0.0),  # no client id assigned
+        lambda: client.server.accept(0.0, session_present=True, assigned_client_id="x"),
+        lambda: client.server.send(b"\xd0\x00"),
+        lambda: client.server.refuse(ReasonCode.SUCCESS),
+    ):
+        with pytest.raises(LocalProtocolError):
+            late()
+    client.server.accept(0.0, assigned_client_id="x")
+    for packet in (Connack(), Disconnect(), Pingresp(), Subscribe(1, [Subscription("a")])):
+        with pytest.raises(LocalProtocolError):
+            client.server.send(packet)
+    assert client.server.state is State.CONNECTED
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.lists(st.integers(0, 80), max_size=4), st.binary(max_size=8), st.integers(0, 80), st.booleans())
+def test_whatever_comes_is_an_event_or_the_end(cuts: list[int], noise: bytes, at: int, early: bool) -> None:
+    """receive never raises for what the peer did, however the bytes are cut; after Closed there is nothing."""
+    stream = encode(Connect("c", will=WILL), 5)
+    tail = encode(publish(1), 5) + encode(Subscribe(2, [Subscription("a")]), 5) + encode(Disconnect(), 5)
+    stream = stream[:at] + noise + stream[at:] + tail if early else stream + tail[:at] + noise + tail[at:]
+    server = ServerConnection(LIMITS, 0.0)
+    events: list[Event] = []
+    for start, stop in pairwise([0, *sorted(cuts), len(stream)]):
+        events += server.receive(stream[start:stop], 1.0)
+        if server.state is State.CONNECTING:
+            events += server.accept(
+                1.0, assigned_client_id=None if server.connect and server.connect.client_id else "x"
+            )
+        server.outgoing()
+    ends = [event for event in events if isinstance(event, Closed)]
+    assert ends in ([], [server.closed])
+    assert not ends or events[-1] is ends[0]
+    assert not events or isinstance(events[0], Connect | Closed)
