@@ -1,0 +1,205 @@
+"""The router application (`python -m jobs.router --role active|backup|both`): routing queries in Real-Time Mode (R2, R3).
+
+Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its batches;
+they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its update (R5).
+A role's batches begin at a fixed phase of the clock; a query that has drifted from it is started anew at the right moment.
+"""
+
+import argparse
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import IO
+
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.errors import JobError
+from jobs.progress import StatusListener, first_line
+from jobs.spark import build_session
+from pipelines.phase import Drift, next_start
+from pipelines.routing import RoutingPlan, route
+from pipelines.sinks import produce_in_real_time
+from pipelines.sources import Kafka, read_table, realtime_stream
+from pipelines.streams import StreamId
+from schemas.errors import WaystationError
+from schemas.logs import configure_logging
+from schemas.readiness import PART_VARIABLE, announce_ready
+from schemas.settings import Settings, process_settings
+from schemas.tables import ROUTES
+from schemas.topics import Topics
+
+ROLES = ("active", "backup")
+WATCH_S = 0.5
+LONGEST_PAUSE_S = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+def session_settings(settings: Settings) -> dict[str, str]:
+    """What a routing session has beside :mod:`jobs.spark`. The file settings cut a pause from 200 ms to 30; they suit
+    stateless queries only, and demand that one driver has the checkpoint (see `lock_checkpoint`)."""
+    return {
+        "spark.driver.memory": settings.stack.router_heap,
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
+    }
+
+
+def threads(settings: Settings, roles: Sequence[str]) -> int:
+    """A task a partition and query for all the time, and some for what runs between: fewer starve a partition silently."""
+    return len(roles) * settings.kafka.ingress_partitions + 4
+
+
+@dataclass
+class Router:
+    """One role's query, kept going and in phase."""
+
+    spark: SparkSession
+    settings: Settings
+    role: str
+    anchor: float
+    query: StreamingQuery | None = None
+    due: float = 0.0
+    pause_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.stream = StreamId(f"router-{self.role}")
+        self.batch_s = self.settings.router.batch_s
+        self.drift = Drift(self.batch_s, self.anchor)
+
+    def watch(self, now: float) -> bool:
+        """Starts or restarts the query if it is time to; whether it runs."""
+        if self.query is not None and not self.query.isActive:
+            self._failed(now, str(self.query.exception() or "it was stopped"))
+        if self.query is None and now >= self.due:
+            try:
+                self.query = self._start()
+            except PySparkException as error:
+                self._failed(now, str(error))
+        if self.query is not None:
+            self._keep_phase(self.query, now)
+        return self.query is not None
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+
+    def _keep_phase(self, query: StreamingQuery, now: float) -> None:
+        progress = query.lastProgress
+        if progress is None:
+            return
+        began = datetime.fromisoformat(progress.timestamp).timestamp()
+        self.drift.saw(progress.batchId, began)
+        if not self.drift.is_off:
+            return
+        at = next_start(now, self.batch_s, self.anchor)
+        if at - now > 2 * WATCH_S:
+            return
+        time.sleep(max(0.0, at - now))
+        log.info("realigning", router=self.role, off_s=round(self.drift.off_s, 2), pause_s=round(self.drift.pause_s, 3))
+        query.stop()
+        self.query = self._start()
+
+    def _start(self) -> StreamingQuery:
+        settings, topics = self.settings, Topics(self.settings.kafka.prefix)
+        kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
+        plan = RoutingPlan(
+            egress=topics.egress,
+            progress=topics.progress,
+            progress_partitions=settings.kafka.ingress_partitions,
+            shards=settings.kafka.shards,
+            route_lead_s=settings.router.route_lead_s,
+            router=self.role,
+        )
+        routes = read_table(self.spark, settings.tables, ROUTES)
+        records = route(realtime_stream(self.spark, kafka, topics.ingress), routes, plan)
+        checkpoint = self.stream.checkpoint(settings.tables)
+        return produce_in_real_time(records, self.stream, checkpoint, kafka, self.drift.begin())
+
+    def _failed(self, now: float, error: str) -> None:
+        self.pause_s = min(2 * self.pause_s or self.settings.ledger.restart_backoff_s / 4, LONGEST_PAUSE_S)
+        self.query, self.due = None, now + self.pause_s
+        log.error("router failed", router=self.role, error=first_line(error), again_in_s=self.pause_s)
+
+
+def lock_checkpoint(settings: Settings, role: str) -> IO[str]:
+    """Holds the role's checkpoint for this process as long as the file is open; JobError if another process has it."""
+    path = Path(settings.data) / "locks" / f"router-{role}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = path.open("w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        held.close()
+        raise JobError(
+            f"another process runs the {role} router on {settings.data}: stop it, or run the other role"
+        ) from error
+    return held
+
+
+def await_routes(spark: SparkSession, settings: Settings, stopped: Event) -> None:
+    """Waits for the routes table with its catch-all row; the ledger application makes it."""
+    while not stopped.is_set():
+        try:
+            if read_table(spark, settings.tables, ROUTES).head(1):
+                return
+        except PySparkException:
+            log.debug("no routes table yet")
+        stopped.wait(WATCH_S)
+
+
+def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
+    """The routers of `roles`, until `stopped`; the second begins half a batch after the first."""
+    locks = [lock_checkpoint(settings, role) for role in roles]
+    spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
+    spark.streams.addListener(StatusListener(settings.data, part or "router", time.time))
+    await_routes(spark, settings, stopped)
+    half = settings.router.batch_s / 2
+    anchor = time.time() if len(roles) == len(ROLES) else 0.0
+    routers = [Router(spark, settings, role, anchor + half * ROLES.index(role)) for role in roles]
+    if len(roles) == len(ROLES):
+        routers[1].due = anchor + half
+    announced = False
+    while not stopped.is_set():
+        running = [router.watch(time.time()) for router in routers]
+        if any(running) and not announced:
+            announced = True
+            announce_ready(settings.data, part or "router", {})
+            log.info("ready", roles=list(roles))
+        stopped.wait(WATCH_S)
+    for router in routers:
+        router.stop()
+    spark.stop()
+    for lock in locks:
+        lock.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jobs.router", description=__doc__)
+    parser.add_argument("--role", choices=[*ROLES, "both"], required=True)
+    role = parser.parse_args(arguments).role
+    stopped = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        settings = process_settings(os.environ)
+        configure_logging(settings.log)
+        run(settings, ROLES if role == "both" else (role,), os.environ.get(PART_VARIABLE, ""), stopped)
+    except WaystationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

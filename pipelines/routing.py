@@ -1,0 +1,156 @@
+"""Routing: messages of `ingress` and the routes table in, instructions out (R2, R3, R7, R8).
+
+`instructions = route(messages, routes)` is a pure function of the message (destination, append time, position) and of
+the routes (`[effective_from, effective_until)`): the active and the backup router, a replay, and an analyst years later
+get the same instructions. A message that came later than the routes are known for goes to every shard: more work,
+nothing lost.
+
+Only what Real-Time Mode allows is used: projections, broadcast hash joins with a static side, one generator.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED
+from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
+
+
+@dataclass(frozen=True)
+class RoutingPlan:
+    """What routing needs to know besides messages and routes.
+
+    `egress` and `progress` are topic names; `progress_partitions` and `shards` their partition counts; `route_lead_s`
+    seconds from a route's event to its effect; `router` the name written beside each copy.
+    """
+
+    egress: str
+    progress: str
+    progress_partitions: int
+    shards: int
+    route_lead_s: float
+    router: str
+    depth: int = ROUTE_DEPTH
+
+
+def route(messages: DataFrame, routes: DataFrame, plan: RoutingPlan) -> DataFrame:
+    """Instructions and zero-touch records for `messages`.
+
+    `messages`: Kafka source columns with headers (`key, value, headers, partition, offset, timestamp`).
+    `routes`: the routes table (`route_key, targets, as_of`), one row a key, with a row for the catch-all key.
+    Returns Kafka sink columns `topic, key, value, headers, partition`: one row an instruction, or one row on `progress`
+    for a message that nobody wants. Records without a valid envelope are left out; the ledger quarantines them.
+    """
+    return (
+        messages.transform(addressed, plan.depth)
+        .transform(with_routes, routes, plan.depth)
+        .transform(with_shards, plan)
+        .transform(numbered)
+        .transform(as_records, plan)
+    )
+
+
+def addressed(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
+    """Messages with a valid envelope, their destination, and the route keys to look up (`key_0` the catch-all)."""
+    names = F.transform("headers", lambda header: header["key"])
+    destination = F.col("key").cast("string")
+    keys = [F.substring_index("destination", "/", levels).alias(f"key_{levels}") for levels in range(1, depth + 1)]
+    # The catch-all key is derived from a column: a join on a literal would become a nested-loop join.
+    catch_all = F.concat(F.substring("destination", 1, 0), F.lit(CATCH_ALL)).alias("key_0")
+    return (
+        messages.where(F.col("key").isNotNull() & (names == F.array(*map(F.lit, INGRESS_HEADERS))))
+        .withColumn("destination", destination)
+        .select("*", catch_all, *keys)
+    )
+
+
+def with_routes(messages: DataFrame, routes: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
+    """Adds `targets` (all candidate routes, whatever their time) and `as_of`: depth+1 broadcast hash joins."""
+    joined = messages
+    for level in range(depth + 1):
+        columns = [F.col("route_key").alias(f"route_key_{level}"), F.col("targets").alias(f"targets_{level}")]
+        if level == 0:
+            columns.append(F.col("as_of"))
+        side = F.broadcast(routes.select(*columns))
+        joined = joined.join(side, F.col(f"key_{level}") == F.col(f"route_key_{level}"), how="left")
+    known = [F.coalesce(f"targets_{level}", F.array()) for level in range(depth + 1)]
+    return joined.withColumn("targets", F.concat(*known))
+
+
+def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
+    """Adds `shards`: the distinct shards to instruct, ascending, and `scope`: how they were decided.
+
+    An inbox goes to its client's shard without any route; a message appended when the routes are no longer known to be
+    complete (`as_of + route_lead` or later) goes to every shard.
+    """
+    appended = F.col("timestamp")
+    client = F.expr(f"substring(destination, {len(INBOX_MARK) + 1})")
+    inbox = F.array((F.crc32(client) % plan.shards).cast("int"))
+    everyone = F.array(*(F.lit(shard).cast("int") for shard in range(plan.shards)))
+    lead = F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
+    to_inbox = F.col("destination").startswith(INBOX_MARK)
+    stale = F.col("as_of").isNull() | (appended >= F.col("as_of") + lead)
+    wanting = F.array_sort(
+        F.array_distinct(F.transform(F.filter("targets", _effective_at(appended)), lambda t: t["shard"]))
+    )
+    shards = F.when(to_inbox, inbox).when(stale, everyone).otherwise(wanting)
+    scope = F.when(~to_inbox & stale, EVERYONE).otherwise(ROUTED)
+    return messages.select("*", shards.alias("shards"), scope.alias("scope"))
+
+
+def numbered(messages: DataFrame) -> DataFrame:
+    """One row an instruction: `shard`, `number` 0 … n-1, `limit` n on the last and null before it (R3).
+
+    A message without shards keeps one row with null `shard`.
+    """
+    exploded = messages.select("*", F.posexplode_outer("shards").alias("number", "shard"))
+    last = F.col("number") == F.size("shards") - 1
+    return exploded.withColumn("limit", F.when(last, F.size("shards")))
+
+
+def as_records(instructions: DataFrame, plan: RoutingPlan) -> DataFrame:
+    """Kafka records: instructions on `egress`, partition = shard; zero-touch records on `progress`, key message id."""
+    untouched = F.col("shard").isNull()
+    message_id = F.col("headers")[0]["value"]
+    progress_partition = (F.crc32(message_id) % plan.progress_partitions).cast("int")
+    return instructions.select(
+        F.when(untouched, plan.progress).otherwise(plan.egress).alias("topic"),
+        F.when(untouched, message_id).otherwise(F.col("key")).alias("key"),
+        F.when(untouched, _zero_touch_event(message_id)).otherwise(F.col("value")).alias("value"),
+        F.when(~untouched, F.concat("headers", _instruction_headers(plan))).alias("headers"),
+        F.coalesce("shard", progress_partition).alias("partition"),
+    )
+
+
+def _effective_at(moment: Column):  # type: ignore[no-untyped-def]
+    def effective(target: Column) -> Column:
+        return (target["effective_from"] <= moment) & (moment < target["effective_until"])
+
+    return effective
+
+
+def _instruction_headers(plan: RoutingPlan) -> Column:
+    """`instr` as :class:`schemas.envelope.Instruction` encodes it, and `router`."""
+    appended_ms = F.unix_millis("timestamp")
+    limit = F.coalesce(F.col("limit").cast("string"), F.lit(""))
+    text = F.concat_ws(";", F.col("partition"), F.col("offset"), F.col("number"), limit, appended_ms, F.col("scope"))
+    return F.array(_header("instr", text), _header("router", F.lit(plan.router)))
+
+
+def _header(name: str, text: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value"))
+
+
+def _zero_touch_event(message_id: Column) -> Column:
+    """:class:`schemas.events.ProgressEvent` of kind `untouched`: nobody wants the message, limit 0 (R7)."""
+    event = F.struct(
+        F.lit(1).alias("v"),
+        F.lit("untouched").alias("kind"),
+        message_id.cast("string").alias("id"),
+        F.col("partition"),
+        F.col("offset"),
+        F.unix_millis("timestamp").alias("appended_ms"),
+        F.lit(0).alias("limit"),
+    )
+    return F.to_json(event).cast("binary")
