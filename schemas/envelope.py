@@ -65,11 +65,14 @@ class Meta(NamedTuple):
             raise RecordError(f"envelope version {version!r} is not {VERSION}")
         try:
             qos, flags, expires, accepted, seq = rest.split(b";")
-            return cls(
+            meta = cls(
                 int(qos), flags.decode(), int(expires) if expires else None, int(accepted), int(seq) if seq else None
             )
         except ValueError as error:
             raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
+        if meta.qos not in (0, 1, 2):
+            raise RecordError(f"header meta {raw!r} is malformed: there is no QoS {meta.qos}")
+        return meta
 
 
 class Instruction(NamedTuple):
@@ -78,8 +81,8 @@ class Instruction(NamedTuple):
     `number` counts 0 … n-1 within the message; `limit` is n on the last instruction and None on the others (R3);
     `appended` is the message's append time on `ingress`, ms since the epoch, broker clock.
 
-    `scope` is the decision the instruction belongs to: `routed` by the routes, or `everyone` because the routes were not
-    known to be complete. One router may decide `routed` and its twin `everyone` for the same message; each decision is
+    `scope` is the decision the instruction belongs to: `routed` by the routes, or `everyone` because the routes were
+    not known to be complete. One router may decide `routed` and its twin `everyone` for the same message; each decision is
     numbered, and completed, by itself.
     """
 

@@ -55,8 +55,8 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     `outcome` reports deliveries, more may come; `relinquish` reports the last ones and ends the instruction;
     `untouched` comes from the router: nobody wants the message, it is complete with limit 0 (R7). `replayed` marks a
     relinquish that a home repeats after a restart because it can no longer tell whether it was heard; it counts for
-    completion and adds nothing to `outcomes`. `scope` is that of the instruction (:class:`schemas.envelope.Instruction`):
-    a message is complete when all instructions of one scope are relinquished.
+    completion and adds nothing to `outcomes`. `scope` is that of the instruction
+    (:class:`schemas.envelope.Instruction`): a message is complete when all instructions of one scope are relinquished.
     """
 
     kind: Literal["outcome", "relinquish", "untouched"]
@@ -99,7 +99,7 @@ class PresenceEvent(Event, frozen=True, kw_only=True):
 
 
 class QuarantineEvent(Event, frozen=True, kw_only=True):
-    """On `quarantine`, key source topic: a record nobody could parse; `record` is its value in base64, cut at 64 KiB."""
+    """On `quarantine`, key source topic: a record nobody could parse; `record` is its value, base64, cut at 64 KiB."""
 
     topic: str
     partition: int

@@ -30,14 +30,16 @@ class WillRecord(msgspec.Struct, frozen=True):
 
 
 class SessionOpened(msgspec.Struct, frozen=True):
-    """`expiry_s` seconds a session outlives its connection; `disconnected_ms` None while connected; `since` the position
-    on `egress[shard]` from which instructions concern the session."""
+    """`expiry_s` seconds a session outlives its connection; `disconnected_ms` None while connected; `since` the
+    position on `egress[shard]` from which instructions concern the session; `born_us` when it began, µs since the
+    epoch, which tells it from earlier sessions of the client."""
 
     client: str
     expiry_s: int
     since: int
     disconnected_ms: int | None
     will: WillRecord | None
+    born_us: int = 0
     version: int = 1
 
 
@@ -75,8 +77,8 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
 
 
 class WindowRecord(msgspec.Struct, frozen=True):
-    """`received`: packet ids of QoS 2 messages from the client that are on `ingress` and not yet released, complete up to
-    offset `received_until` of the client's ingress partition; later ones are found there by their `seq`."""
+    """`received`: packet ids of QoS 2 messages from the client that are on `ingress` and not yet released, complete up
+    to offset `received_until` of the client's ingress partition; later ones are found there by their `seq`."""
 
     outgoing: list[OutgoingRecord]
     received: list[int]
@@ -96,7 +98,10 @@ class SessionKey(NamedTuple):
         client, separator, kind = raw.rpartition(_SEPARATOR)
         if not separator:
             raise RecordError(f"session log key {raw!r} has no kind")
-        return cls(client.decode(), kind.decode())
+        try:
+            return cls(client.decode(), kind.decode())
+        except UnicodeDecodeError as error:
+            raise RecordError(f"session log key {raw!r} is not UTF-8") from error
 
 
 Record = SessionOpened | Subscribed | WindowRecord

@@ -23,7 +23,8 @@ _PRIMITIVES: dict[type, T.DataType] = {
 def table_schema(table: Table) -> T.StructType:
     """The columns of a Delta table, with their comments.
 
-    Columns are nullable for Spark, as everything that comes out of a stream is; `required` is checked by the quality job.
+    Columns are nullable for Spark, as everything that comes out of a stream is; `required` is checked by the quality
+    job.
     """
     fields = []
     for column in table.columns:

@@ -1,0 +1,49 @@
+"""What every command shares: the settings, the data directory, the console."""
+
+import sys
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+from rich.console import Console
+
+from jobs.stack.state import DATA_VARIABLE
+from schemas.settings import Settings, load_settings
+
+PIPE_WIDTH = 400
+OVERLAYS = ("base.toml", "local.toml")
+
+
+class Shared(NamedTuple):
+    """The global options; settings are loaded when a command asks for them, so that `--help` needs none."""
+
+    overlays: list[Path]
+    data_option: Path | None
+    environ: Mapping[str, str]
+
+    @property
+    def configuration(self) -> list[Path]:
+        """The configuration files, later ones over earlier ones."""
+        installed = resources.files("conf")
+        return [Path(str(installed.joinpath(name))) for name in OVERLAYS] + [path.absolute() for path in self.overlays]
+
+    def settings(self) -> Settings:
+        return load_settings(self.configuration, self.environ)
+
+    def data(self) -> Path:
+        """The data directory, absolute: `--data`, or `WAYSTATION_DATA`, or the key `data`."""
+        chosen = self.data_option or self.environ.get(DATA_VARIABLE) or self.settings().data
+        return Path(chosen).absolute()
+
+
+def shared(context: typer.Context) -> Shared:
+    found = context.find_object(Shared)
+    assert found is not None
+    return found
+
+
+def output() -> Console:
+    """The console for results; where it is no terminal, tables are as wide as they need to be."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)

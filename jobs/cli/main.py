@@ -1,0 +1,66 @@
+"""The entry point of `waystation`: global options, and one place where errors become one sentence."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from jobs.cli import doctor, ledger, messages, stack, status
+from jobs.cli.context import Shared
+from schemas.errors import WaystationError
+
+COMMANDS = (stack, status, doctor, messages, ledger)
+"""Modules with commands, in the order in which `--help` lists them."""
+
+app = typer.Typer(
+    name="waystation",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    conf: Annotated[
+        list[Path] | None,
+        typer.Option(help="A TOML file laid over conf/base.toml and conf/local.toml; may be given several times."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Directory of everything this stack keeps. Without it: the key `data`.")
+    ] = None,
+) -> None:
+    """A messaging platform on your machine: MQTT in and out, Kafka and Spark between, a Delta ledger of it all.
+
+    First steps, each in a terminal of its own:
+
+        waystation up
+        waystation subscribe 'greetings/#'
+        waystation publish greetings/world 'hello'
+        waystation query 'SELECT destination, qos, accepted FROM messages'
+
+    Every key of conf/base.toml can also be set in the environment: WAYSTATION_GATEWAY__MQTT_PORT=1884.
+    """
+    context.obj = Shared(conf or [], data, os.environ)
+
+
+for module in COMMANDS:
+    module.register(app)
+
+
+def main() -> None:
+    """Run the command line. A WaystationError is one sentence and exit status 1, never a traceback."""
+    try:
+        app()
+    except WaystationError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), style="red", markup=False)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""`up` and `down`: the local stack, in the foreground or behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console as Terminal
+from rich.table import Table
+
+from jobs.cli.context import Shared, output, shared
+from jobs.errors import StackError
+from jobs.stack import local
+from jobs.stack.local import Console, Plan
+from jobs.stack.process import Identity
+from jobs.stack.state import StackState, read_state
+from jobs.stack.supervisor import Died, Event, Ready
+
+POLL_S = 0.1
+PART_INDENT = "  "
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(up)
+    app.command()(down)
+
+
+def up(
+    context: typer.Context,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when all is ready; it runs on behind.")
+    ] = False,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Pick free ports for everything, and keep them for this directory.")
+    ] = False,
+) -> None:
+    """Start the local stack: a Kafka broker, the Spark router and ledger, an MQTT gateway.
+
+    It runs until Ctrl-C, and starts again whatever dies. Killed in any way, the next `up` cleans up and loses nothing.
+
+        waystation up                                 MQTT on 127.0.0.1:1883
+        waystation up --detach                        `down` stops it
+        waystation --data /tmp/two up --free-ports    beside the first
+    """
+    options = shared(context)
+    if detach:
+        _up_detached(options, free_ports)
+        return
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopping.set())
+    terminal = output()
+    plan = Plan(options.settings(), options.configuration, options.data(), free_ports)
+    terminal.print(f"starting the local stack over {plan.data}", markup=False)
+    console, me = _console(terminal, options), Identity.of(os.getpid())
+    stop_timeout_s = plan.settings.stack.stop_timeout_s
+    make_supervisor = partial(local.local_supervisor, plan, options.environ, console, me)
+    local.run(plan.data, stop_timeout_s, make_supervisor, stopping, console)
+    terminal.print("stopped")
+
+
+def down(context: typer.Context) -> None:
+    """Stop the stack of this data directory, and wait until it has stopped. Others are not touched.
+
+    Example: `waystation --data /tmp/two down`
+    """
+    options = shared(context)
+    terminal = output()
+    stopped = local.stop(options.data(), options.settings().stack.stop_timeout_s)
+    terminal.print("stopped" if stopped else f"nothing runs over {options.data()}", markup=False)
+
+
+def _console(terminal: Terminal, options: Shared) -> Console:
+    def on_event(event: Event) -> None:
+        terminal.print(_line(event), markup=False)
+
+    def on_ready(state: StackState, seconds: float) -> None:
+        terminal.print(f"ready in {seconds:.1f} s")
+        _show_addresses(terminal, options, state)
+
+    return Console(say=lambda line: terminal.print(line, markup=False), event=on_event, ready=on_ready)
+
+
+def _line(event: Event) -> str:
+    match event:
+        case Ready(part, seconds):
+            return f"{PART_INDENT}{part:<14} ready after {seconds:.1f} s"
+        case Died(part, why, pause_s):
+            return f"{PART_INDENT}{part:<14} {why}; starts again in {pause_s:g} s"
+        case _:
+            return f"{PART_INDENT}{event.part:<14} {'stopped' if event.clean else 'did not stop in time: killed'}"
+
+
+def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> None:
+    table = Table("listener", "address", title="Where everything listens", title_justify="left")
+    for name, address in sorted(state.listeners.items()):
+        table.add_row(name, address)
+    terminal.print(table)
+    host, _, port = state.listeners.get("mqtt", "127.0.0.1:1883").rpartition(":")
+    where = f" --data {options.data_option}" if options.data_option else ""
+    for line in (
+        "Try:",
+        f"  mosquitto_sub -h {host} -p {port} -t 'greetings/#' -v",
+        f"  mosquitto_pub -h {host} -p {port} -t greetings/world -m hello -q 1",
+        f"  waystation{where} status",
+        f"  waystation{where} query 'SELECT * FROM messages'",
+        f"  waystation{where} down        (or Ctrl-C where `up` runs)",
+    ):
+        terminal.print(line, markup=False)
+
+
+def _up_detached(options: Shared, free_ports: bool) -> None:
+    """Start an `up` behind, show what it says until it is ready, and leave it."""
+    data = options.data()
+    log = data / "logs" / "up.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
+    for overlay in options.overlays:
+        command += ["--conf", str(overlay.absolute())]
+    command += ["up", *(["--free-ports"] if free_ports else [])]
+    with log.open("wb") as written:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        _follow(child, log, data)
+    except KeyboardInterrupt:
+        child.terminate()
+        raise
+    output().print(f"runs on behind as process {child.pid}; what it says goes to {log}", markup=False)
+
+
+def _follow(child: "subprocess.Popen[bytes]", log: Path, data: Path) -> None:
+    """Show what an `up` says until it is ready. Raises StackError with its last line if it ends instead.
+
+    A line that is not about a part is held back until the next: it may be that last one.
+    """
+    terminal = output()
+    held: list[str] = []
+    with log.open() as read:
+        while True:
+            ended, ready = child.poll() is not None, _is_ready(data, child.pid)
+            held += read.read().splitlines()
+            keep = 0 if ready or not held or held[-1].startswith(PART_INDENT) else 1
+            shown, held = held[: len(held) - keep], held[len(held) - keep :]
+            for line in shown:
+                terminal.print(line, markup=False)
+            if ended:
+                raise StackError(held[0] if held else f"`up` ended before everything was ready: see {log}")
+            if ready:
+                return
+            time.sleep(POLL_S)
+
+
+def _is_ready(data: Path, supervisor_pid: int) -> bool:
+    state = read_state(data)
+    return state is not None and state.ready and state.supervisor_pid == supervisor_pid

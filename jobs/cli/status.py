@@ -1,0 +1,143 @@
+"""`status`: every process, streaming query and topic of a stack, for people or as JSON."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import typer
+from rich.table import Table
+
+from jobs.cli.context import output, shared
+from jobs.errors import TopicsError
+from jobs.stack.state import ProcessState, StackState, running_state
+from jobs.stack.topics import admin_client, topic_ends
+from schemas.readiness import read_json
+from schemas.settings import load_settings
+
+SAMPLE_S = 0.3
+MEGABYTE = 1_000_000
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(status)
+
+
+def status(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: processes, listeners, queries, topics.")] = False,
+) -> None:
+    """What runs: processes with their load, streaming queries with their lag, topics with how far they go.
+
+    Examples:
+
+        waystation status
+        waystation status --json | python3 -m json.tool
+    """
+    options = shared(context)
+    data = options.data()
+    state = running_state(data)
+    report = {
+        "ready": state.ready,
+        "processes": processes(state),
+        "listeners": state.listeners,
+        "queries": queries(data / "status", time.time()),
+        "topics": topics(state, options.environ),
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    else:
+        _show(report)
+
+
+def processes(state: StackState) -> list[dict[str, Any]]:
+    """Every process with the load of all it has started: `cpu` in cores, over a short sample; `memory_mb` resident."""
+    before = {process.name: _cpu_s(process) for process in state.processes}
+    began = time.monotonic()
+    time.sleep(SAMPLE_S)
+    took = time.monotonic() - began
+    now = time.time()
+    return [
+        {
+            "name": process.name,
+            "pid": process.pid,
+            "state": process.state if process.identity.alive() else "restarting",
+            "uptime_s": round(now - process.started_at, 1),
+            "restarts": process.restarts,
+            "memory_mb": round(sum(_each(process, lambda p: p.memory_info().rss)) / MEGABYTE),
+            "cpu": round(max(0.0, _cpu_s(process) - before[process.name]) / took, 2),
+        }
+        for process in state.processes
+    ]
+
+
+def queries(directory: Path, now: float) -> list[dict[str, Any]]:
+    """Every streaming query as its application last wrote it, with `age_s`: how long ago."""
+    found = [read_json(path) for path in sorted(directory.glob("*.json"))]
+    return [{**query, "age_s": round(now - query.get("at_ms", 0) / 1000, 1)} for query in found if query]
+
+
+def topics(state: StackState, environ: Any) -> list[dict[str, Any]]:
+    """Every topic of the stack with its end offsets; empty while the broker does not answer."""
+    settings = load_settings([Path(path) for path in state.configuration], environ)
+    try:
+        ends = topic_ends(admin_client(state.bootstrap, {}), settings.kafka.prefix)
+    except TopicsError:
+        return []
+    return [{"name": e.name, "partitions": len(e.end_offsets), "end_offsets": e.end_offsets} for e in ends]
+
+
+def _each(process: ProcessState, measure: Any) -> list[Any]:
+    """A measure of a process and of everything it has started; of the living ones only."""
+    if not process.identity.alive():
+        return []
+    measured = []
+    try:
+        leader = psutil.Process(process.pid)
+        for one in [leader, *leader.children(recursive=True)]:
+            measured.append(measure(one))
+    except psutil.Error:
+        pass
+    return measured
+
+
+def _cpu_s(process: ProcessState) -> float:
+    return float(sum(_each(process, lambda p: sum(p.cpu_times()[:2]))))
+
+
+def _show(report: dict[str, Any]) -> None:
+    terminal = output()
+    table = Table(title="processes", title_justify="left")
+    for heading in ("name", "state", "pid", "uptime", "restarts", "memory", "cpu"):
+        table.add_column(heading, justify="left" if heading in ("name", "state") else "right")
+    for one in report["processes"]:
+        uptime, memory, cpu = f"{one['uptime_s']:.0f} s", f"{one['memory_mb']} MB", f"{one['cpu']:.2f}"
+        table.add_row(one["name"], one["state"], str(one["pid"]), uptime, str(one["restarts"]), memory, cpu)
+    terminal.print(table)
+
+    fields = ("query", "part", "batch_id", "batch_ms", "rows_per_s", "lag", "age_s", "error")
+    table = Table(title="streaming queries", title_justify="left")
+    for heading in fields:
+        table.add_column(heading, justify="left" if heading in ("query", "part", "error") else "right")
+    for one in report["queries"]:
+        table.add_row(*[_cell(one.get(name)) for name in fields])
+    terminal.print(table)
+
+    table = Table("topic", "end offsets", title="topics", title_justify="left")
+    for one in report["topics"]:
+        table.add_row(one["name"], " ".join(str(offset) for offset in one["end_offsets"]))
+    terminal.print(table)
+
+    table = Table("listener", "address", title="listeners", title_justify="left")
+    for name, address in sorted(report["listeners"].items()):
+        table.add_row(name, address)
+    terminal.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = f"{value:.1f}" if isinstance(value, float) else str(value)
+    return text.replace("[", r"\[")

@@ -1,0 +1,42 @@
+"""Errors of the jobs.
+
+JobError (schemas.errors.WaystationError)
+├── JavaError            no usable JDK, or the one there is does not fit
+├── JarsError            the JVM libraries cannot be resolved, or have not been
+├── StackError           a part of the local stack cannot start, or the data directory is in use
+│   └── PortTaken        a port that was asked for is in use by another program
+├── TopicsError          a topic on the broker differs from its declaration
+└── QueryError           SQL over the ledger failed, or a table is not there (yet)
+
+The text is one sentence for the person at the keyboard: what is wrong and what to do.
+"""
+
+from schemas.errors import WaystationError
+
+
+class JobError(WaystationError):
+    """Base of all errors raised by :mod:`jobs`."""
+
+
+class JavaError(JobError):
+    """No usable JDK: names what was found and which one is needed."""
+
+
+class JarsError(JobError):
+    """The JVM libraries are missing or cannot be resolved."""
+
+
+class StackError(JobError):
+    """The local stack cannot start or stop."""
+
+
+class PortTaken(StackError):
+    """A port that was asked for is in use by another program."""
+
+
+class TopicsError(JobError):
+    """A topic on the broker differs from its declaration."""
+
+
+class QueryError(JobError):
+    """SQL over the ledger failed."""

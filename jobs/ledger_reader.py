@@ -1,0 +1,94 @@
+"""Reading the ledger with SQL and without Spark: DuckDB over the Delta tables as they are now.
+
+A reader sees one snapshot of each table, taken when it is made. Tables that have not been written yet are not there;
+a view over such a table is not there either.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
+
+import duckdb
+from deltalake import DeltaTable
+
+from jobs.errors import QueryError
+from schemas.tables import TABLES
+
+
+class Rows(NamedTuple):
+    """The result of a query: column names, and rows in the same order. Timestamps are UTC."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+    def without(self, column: str) -> "Rows":
+        """The same rows but for one column."""
+        kept = [n for n, name in enumerate(self.columns) if name != column]
+        return Rows([self.columns[n] for n in kept], [tuple(row[n] for n in kept) for row in self.rows])
+
+
+class LedgerReader:
+    """SQL over the Delta tables under `tables`, a directory or an object store's URI, and over the named `views`."""
+
+    def __init__(self, tables: str, views: Mapping[str, str] | None = None) -> None:
+        self._database = duckdb.connect()
+        self._database.execute("SET TimeZone = 'UTC'")
+        self.tables = [name for name in TABLES if DeltaTable.is_deltatable(f"{tables}/{name}")]
+        """Names of the tables there are."""
+        for name in self.tables:
+            self._database.register(name, DeltaTable(f"{tables}/{name}").to_pyarrow_dataset())
+        views = installed_views() if views is None else views
+        self.views = [name for name, sql in views.items() if self._create_view(name, sql)]
+        """Names of the views there are."""
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        """The result of one statement; `?` stand for `parameters`. Raises QueryError, naming the tables there are."""
+        try:
+            relation: duckdb.DuckDBPyRelation | None = self._database.sql(sql, params=list(parameters))
+        except duckdb.CatalogException as error:
+            raise QueryError(f"{_first_line(error)}; {self._there_are()}") from error
+        except duckdb.Error as error:
+            raise QueryError(_first_line(error)) from error
+        if relation is None:
+            return Rows([], [])
+        try:
+            result = relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError(_first_line(error)) from error
+        return Rows(result.column_names, list(zip(*[column.to_pylist() for column in result.columns], strict=True)))
+
+    def _create_view(self, name: str, sql: str) -> bool:
+        """Whether the view could be made: not if a table or a column it reads is missing."""
+        statement = sql.strip().rstrip(";")
+        if not statement.upper().startswith("CREATE"):
+            statement = f'CREATE VIEW "{name}" AS {statement}'
+        try:
+            self._database.execute(statement)
+        except (duckdb.CatalogException, duckdb.BinderException):
+            return False
+        return True
+
+    def _there_are(self) -> str:
+        names = ", ".join([*self.tables, *self.views])
+        return f"there are: {names}" if names else "there are no tables yet: the ledger writes them once messages flow"
+
+
+def installed_views() -> dict[str, str]:
+    """The views in `jobs/sql/views.sql`."""
+    file = resources.files("jobs").joinpath("sql", "views.sql")
+    return named_blocks(file.read_text()) if file.is_file() else {}
+
+
+def named_blocks(text: str) -> dict[str, str]:
+    """SQL by name, where each block begins with a line `-- name: …`."""
+    blocks = {}
+    for block in text.split("-- name: ")[1:]:
+        name, _, sql = block.partition("\n")
+        blocks[name.strip()] = sql.strip()
+    return blocks
+
+
+def _first_line(error: duckdb.Error) -> str:
+    """The reason without DuckDB's class of it, as in `Catalog Error: Table with name x does not exist!`."""
+    line = str(error).strip().splitlines()[0]
+    return line.partition(" Error: ")[2].rstrip("!") or line

@@ -1,0 +1,177 @@
+"""The JVM libraries: resolved once with the Ivy that pyspark ships, kept in a cache that all checkouts share.
+
+They stand in `<cache>/jars/<hash of ivy.xml>/spark` and `…/kafka`; the cache is `$WAYSTATION_CACHE` or
+`~/.cache/waystation`. A set is complete or not there: it is resolved beside its place and renamed. Ivy knows its
+repository by default.
+
+Run as a module (`python -m jobs.stack.jars`), it resolves what is missing.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from tempfile import mkdtemp
+
+from jobs.errors import JarsError
+from jobs.stack.java import find_java
+from schemas.errors import WaystationError
+
+Progress = Callable[[str], None]
+
+CONFS = ("spark", "kafka")
+TIMEOUT_S = 900
+REMEDY = "run `make env`, or `python -m jobs.stack.jars`"
+
+BELONGS_TO_SPARK = re.compile(r"^(jackson-.*|scala-.*|shims|javax\.annotation-api)$")
+"""Artifacts of families that pyspark has in versions of its own, where one more member would clash."""
+
+KAFKA_LOGGING = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
+"""Kafka's own set has no binding of slf4j to log4j, so its broker would be mute; the `spark` set has one."""
+
+_VERSION = re.compile(r"-\d.*$")
+
+
+def ivy_file() -> Path:
+    """`conf/ivy.xml` as installed."""
+    return Path(str(resources.files("conf").joinpath("ivy.xml")))
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("WAYSTATION_CACHE") or Path.home() / ".cache" / "waystation")
+
+
+def jars_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the set that belongs to the present `conf/ivy.xml` stands, or will stand."""
+    digest = hashlib.sha256(ivy_file().read_bytes()).hexdigest()[:16]
+    return cache_directory(environ) / "jars" / digest
+
+
+def spark_jars(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """What Spark needs in `spark.jars`: the resolved artifacts that are not among pyspark's own.
+
+    Raises JarsError if the set has not been resolved.
+    """
+    own = {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
+    return missing_from(own, _resolved(environ) / "spark")
+
+
+def kafka_classpath(environ: Mapping[str, str] = os.environ) -> str:
+    """The class path of the broker and its tools. Raises JarsError if the set has not been resolved."""
+    jars = _resolved(environ)
+    logging = [str(jar) for jar in sorted((jars / "spark").glob("*.jar")) if artifact_name(jar) in KAFKA_LOGGING]
+    return ":".join([*logging, str(jars / "kafka" / "*")])
+
+
+def artifact_name(jar: Path) -> str:
+    """`kafka-clients` of `kafka-clients-3.9.2.jar`."""
+    return _VERSION.sub("", jar.stem)
+
+
+def missing_from(own: set[str], directory: Path) -> list[Path]:
+    """The jars in `directory` whose artifact is not in `own` and does not belong to a family of Spark's."""
+    names = ((artifact_name(jar), jar) for jar in sorted(directory.glob("*.jar")))
+    return [jar for name, jar in names if name not in own and not BELONGS_TO_SPARK.match(name)]
+
+
+def pyspark_jars() -> Path:
+    """The directory of pyspark's own jars, found without importing pyspark."""
+    return Path(str(resources.files("pyspark").joinpath("jars")))
+
+
+def resolve(environ: Mapping[str, str], progress: Progress) -> Path:
+    """The directory of the resolved set; resolves it first if it is not there, one process at a time.
+
+    Raises JarsError if Ivy fails, JavaError if there is no JDK.
+    """
+    target = jars_directory(environ)
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(target.parent / "lock", progress):
+        if not target.is_dir():
+            _resolve_into(target, find_java(environ).command, progress)
+    return target
+
+
+def _resolve_into(target: Path, java: str, progress: Progress) -> None:
+    for left_by_a_killed_one in target.parent.glob(f"{target.name}.*/"):
+        shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
+    beside = Path(mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        _run_ivy(java, beside, target.with_suffix(".log"), progress)
+        for conf in CONFS:
+            if not any((beside / conf).glob("*.jar")):
+                raise JarsError(f"Ivy resolved no jars for {conf!r}: see {target.with_suffix('.log')}")
+        beside.chmod(0o755)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _run_ivy(java: str, into: Path, log: Path, progress: Progress) -> None:
+    """Lines of Ivy's output become numbers: its own lines name repositories and are for the log."""
+    ivy = next(pyspark_jars().glob("ivy-*.jar"))
+    pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
+    command = [java, "-jar", str(ivy), "-ivy", str(ivy_file()), "-retrieve", pattern, "-confs", *CONFS]
+    found = downloaded = 0
+    progress("resolving the JVM libraries (Kafka, Delta, Spark's Kafka source), once; about half a minute")
+    with (
+        log.open("w") as record,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy_process,
+    ):
+        assert ivy_process.stdout is not None
+        for line in ivy_process.stdout:
+            record.write(line)
+            found += "\tfound " in line
+            downloaded += "[SUCCESSFUL" in line
+            if ("\tfound " in line and found % 25 == 0) or ("[SUCCESSFUL" in line and downloaded % 10 == 0):
+                progress(f"  {found} libraries found, {downloaded} downloaded")
+        status = ivy_process.wait(timeout=TIMEOUT_S)
+    if status:
+        raise JarsError(f"the JVM libraries cannot be resolved (is there a network?): see {log}")
+    progress(f"  {found} libraries found, {downloaded} downloaded: done")
+
+
+def _resolved(environ: Mapping[str, str]) -> Path:
+    directory = jars_directory(environ)
+    if not directory.is_dir():
+        raise JarsError(f"the JVM libraries are not in {directory}: {REMEDY}")
+    return directory
+
+
+@contextmanager
+def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another process resolves the JVM libraries: waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    try:
+        directory = resolve(os.environ, _say)
+    except WaystationError as error:
+        _say(str(error))
+        return 1
+    _say(f"JVM libraries: {directory}")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Finding a JDK: full, and of a version that Spark supports.
+
+Spark uses the module `jdk.incubator.vector`, which full JDKs have and trimmed JREs lack.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+from jobs.errors import JavaError
+
+VERSIONS = (17, 21)
+MODULE = "jdk.incubator.vector"
+USUAL_PLACES = (
+    "/usr/lib/jvm/*",
+    "/usr/local/lib/jvm/*",
+    "/opt/java/*",
+    "/opt/*jdk*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "/opt/homebrew/opt/openjdk@*/libexec/openjdk.jdk/Contents/Home",
+    "~/.sdkman/candidates/java/*",
+    "~/.jdks/*",
+)
+REMEDY = "install a full JDK 17 or 21 (Debian: apt-get install openjdk-17-jdk-headless) or point JAVA_HOME at one"
+
+_BASE_MODULE = re.compile(r"^java\.base@(\d+)", re.MULTILINE)
+
+
+class Java(NamedTuple):
+    """A JDK that fits: its home directory and feature version."""
+
+    home: Path
+    version: int
+
+    @property
+    def command(self) -> str:
+        return str(self.home / "bin" / "java")
+
+
+def find_java(environ: Mapping[str, str], places: tuple[str, ...] = USUAL_PLACES) -> Java:
+    """The first JDK that fits: JAVA_HOME, then `java` on the PATH, then the usual places.
+
+    Raises JavaError that names what was found instead.
+    """
+    unfit: list[str] = []
+    for home in _candidates(environ, places):
+        java = check(home)
+        if isinstance(java, Java):
+            return java
+        unfit.append(java)
+    found = f"; found: {'; '.join(unfit)}" if unfit else ""
+    raise JavaError(f"no full JDK of version 17 or 21 was found{found}: {REMEDY}")
+
+
+def check(home: Path) -> Java | str:
+    """The JDK at `home` if it fits, else what is wrong with it, in words. One call: `java --list-modules`."""
+    command = [str(home / "bin" / "java"), "--list-modules"]
+    try:
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{home} does not start ({error})"
+    base = _BASE_MODULE.search(listing.stdout)
+    if listing.returncode or base is None:
+        return f"{home} is older than Java 9, or no Java"
+    version = int(base[1])
+    if version not in VERSIONS:
+        return f"{home} is Java {version}"
+    if f"{MODULE}@" not in listing.stdout:
+        return f"{home} is Java {version} without the module {MODULE} (a trimmed JRE)"
+    return Java(home, version)
+
+
+def _candidates(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[Path]:
+    """Home directories that hold a `java`, each once."""
+    seen: set[Path] = set()
+    for command in _commands(environ, places):
+        if command.is_file() and (real := command.resolve()) not in seen:
+            seen.add(real)
+            yield real.parent.parent
+
+
+def _commands(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[Path]:
+    if home := environ.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java"
+    for directory in environ.get("PATH", "").split(":"):
+        if directory:
+            yield Path(directory) / "java"
+    for pattern in places:
+        for home in sorted(glob(str(Path(pattern).expanduser()))):
+            yield Path(home) / "bin" / "java"

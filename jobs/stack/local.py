@@ -1,0 +1,105 @@
+"""`waystation up` without its console: what a killed one left is stopped, then the parts run until told to stop."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from jobs.errors import StackError
+from jobs.stack import jars
+from jobs.stack.broker import prepare
+from jobs.stack.java import find_java
+from jobs.stack.parts import broker_spec, choose_addresses, environment, local_parts
+from jobs.stack.process import Identity, wait_until
+from jobs.stack.state import StackState, hold, read_state, stop_leftovers
+from jobs.stack.supervisor import Event, Limits, Supervisor
+from schemas.settings import Settings
+
+TICK_S = 0.1
+DETACHED_MARGIN_S = 30.0
+
+
+class Plan(NamedTuple):
+    """What `up` was asked for. `configuration`: the files, in order; `data`: absolute."""
+
+    settings: Settings
+    configuration: list[Path]
+    data: Path
+    free_ports: bool
+
+
+class Console(NamedTuple):
+    """Where `up` speaks: plain lines, events of parts, and once that everything is ready, with the seconds it took."""
+
+    say: Callable[[str], None]
+    event: Callable[[Event], None]
+    ready: Callable[[StackState, float], None]
+
+
+def run(
+    data: Path,
+    stop_timeout_s: float,
+    make_supervisor: Callable[[], Supervisor],
+    stopping: threading.Event,
+    console: Console,
+) -> None:
+    """Run a stack over `data` until `stopping` is set; whatever happens, nothing of it is left running.
+
+    The supervisor is made once the directory is held and what a killed `up` left has been stopped: its ports are free.
+    Raises StackError if another `up` holds the directory or a part cannot start, and what `make_supervisor` raises.
+    """
+    began = time.monotonic()
+    with hold(data):
+        for name in stop_leftovers(data, stop_timeout_s):
+            console.say(f"stopped {name}, left behind by an `up` that was killed")
+        supervisor = make_supervisor()
+        told = False
+        try:
+            while not stopping.is_set():
+                supervisor.tick()
+                if supervisor.ready and not told:
+                    told = True
+                    console.ready(supervisor.state(), time.monotonic() - began)
+                    supervisor.announce()
+                stopping.wait(TICK_S)
+        finally:
+            supervisor.stop()
+
+
+def stop(data: Path, stop_timeout_s: float) -> bool:
+    """Stop the stack of a directory and wait for it; False if there was none. Raises StackError if it will not."""
+    state = read_state(data)
+    if state is None:
+        return False
+    if not state.supervisor.alive():
+        with hold(data):
+            return bool(stop_leftovers(data, stop_timeout_s))
+    supervisor = state.supervisor
+    supervisor.ask_to_stop()
+    levels = 1 + max((process.level for process in state.processes), default=0)
+    if not wait_until(lambda: not supervisor.alive(), stop_timeout_s * levels + DETACHED_MARGIN_S):
+        raise StackError(f"the stack over {data} (process {supervisor.pid}) does not stop: see {data / 'logs'}")
+    return True
+
+
+def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, me: Identity) -> Supervisor:
+    """The supervisor of the local stack. Raises JavaError, JarsError, PortTaken, StackError."""
+    settings, data = plan.settings, plan.data
+    java = find_java(environ)
+    jars.resolve(environ, console.say)
+    addresses = choose_addresses(settings, data, plan.free_ports)
+    spec = broker_spec(settings, data, addresses)
+    broker_argv = prepare(spec, java.command, jars.kafka_classpath(environ))
+    env = environment(plan.configuration, data, addresses, java)
+    return Supervisor(
+        data,
+        local_parts(settings, data, spec, broker_argv, sys.executable, env),
+        Limits(settings.stack.start_timeout_s, settings.stack.stop_timeout_s, settings.stack.restart_backoff_s),
+        environ,
+        console.event,
+        me,
+        bootstrap=addresses.bootstrap,
+        configuration=[str(path) for path in plan.configuration],
+    )

@@ -1,0 +1,133 @@
+"""The parts of the local stack: broker, topics, router, ledger, gateway; and the environment they start with.
+
+A child learns everything from its environment: `WAYSTATION_CONF`, `WAYSTATION_DATA`, `WAYSTATION_PART`, and overrides
+of single keys where the stack decides (addresses). See :func:`schemas.settings.process_settings`.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from jobs.stack import broker
+from jobs.stack.broker import BrokerSpec
+from jobs.stack.java import Java
+from jobs.stack.ports import Ports
+from jobs.stack.state import DATA_VARIABLE
+from jobs.stack.supervisor import Part
+from jobs.stack.topics import admin_client, create_topics, declared_topics
+from schemas.readiness import PART_VARIABLE, read_ready
+from schemas.settings import Settings
+
+BROKER_HOST = "127.0.0.1"
+
+
+class Addresses(NamedTuple):
+    """Every port of a stack, chosen and free."""
+
+    broker: int
+    controller: int
+    mqtt: int
+    websocket: int
+    metrics: int
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{BROKER_HOST}:{self.broker}"
+
+
+def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addresses:
+    """The configured ports, or free ones where the configuration says 0 or `free_ports` asks for them.
+
+    Raises PortTaken if a configured port is in use.
+    """
+    ports = Ports(data)
+    gateway = settings.gateway
+
+    def of_gateway(name: str, configured: int) -> int:
+        return ports.choose(name, gateway.host, 0 if free_ports else configured, f"gateway.{name}_port")
+
+    return Addresses(
+        broker=ports.choose(
+            "broker", BROKER_HOST, 0 if free_ports else settings.stack.broker_port, "stack.broker_port"
+        ),
+        controller=ports.choose("controller", BROKER_HOST, 0, "controller"),
+        mqtt=of_gateway("mqtt", gateway.mqtt_port),
+        websocket=of_gateway("websocket", gateway.websocket_port),
+        metrics=of_gateway("metrics", gateway.metrics_port),
+    )
+
+
+def broker_spec(settings: Settings, data: Path, addresses: Addresses) -> BrokerSpec:
+    return BrokerSpec(
+        directory=data / "broker",
+        host=BROKER_HOST,
+        port=addresses.broker,
+        controller_port=addresses.controller,
+        heap=settings.stack.broker_heap,
+        payload_bytes=settings.gateway.limits.packet_bytes,
+    )
+
+
+def environment(configuration: list[Path], data: Path, addresses: Addresses, java: Java) -> dict[str, str]:
+    """What all parts have in their environment beside that of the supervisor."""
+    return {
+        "WAYSTATION_CONF": os.pathsep.join(str(path) for path in configuration),
+        DATA_VARIABLE: str(data),
+        "WAYSTATION_KAFKA__BOOTSTRAP": addresses.bootstrap,
+        "WAYSTATION_STACK__BROKER_PORT": str(addresses.broker),
+        "WAYSTATION_GATEWAY__MQTT_PORT": str(addresses.mqtt),
+        "WAYSTATION_GATEWAY__WEBSOCKET_PORT": str(addresses.websocket),
+        "WAYSTATION_GATEWAY__METRICS_PORT": str(addresses.metrics),
+        "JAVA_HOME": str(java.home),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def local_parts(
+    settings: Settings, data: Path, spec: BrokerSpec, broker_argv: list[str], python: str, env: Mapping[str, str]
+) -> list[Part]:
+    """The local stack. `python` is the interpreter that runs the platform's own parts."""
+
+    def platform_part(name: str, *module_and_arguments: str) -> Part:
+        return Part(
+            name=name,
+            argv=(python, "-m", *module_and_arguments),
+            env={**env, PART_VARIABLE: name},
+            ready=partial(announced, data, name),
+            after=("topics",),
+        )
+
+    if settings.stack.router_processes == 1:
+        routers = [platform_part("router", "jobs.router", "--role", "both")]
+    else:
+        roles = ("active", "backup")
+        routers = [platform_part(f"router-{role}", "jobs.router", "--role", role) for role in roles]
+    return [
+        Part("broker", tuple(broker_argv), {**env, PART_VARIABLE: "broker"}, broker_ready(spec)),
+        Part("topics", (), {}, topics_ready(settings, spec), after=("broker",)),
+        *routers,
+        platform_part("ledger", "jobs.ledger"),
+        platform_part("gateway", "gateway"),
+    ]
+
+
+def announced(data: Path, part: str) -> Mapping[str, str] | None:
+    """The listeners a part has announced, None while it has announced nothing."""
+    content = read_ready(data, part)
+    return None if content is None else dict(content.get("listeners", {}))
+
+
+def broker_ready(spec: BrokerSpec) -> Callable[[], Mapping[str, str] | None]:
+    return lambda: {"kafka": spec.bootstrap} if broker.answers(spec) else None
+
+
+def topics_ready(settings: Settings, spec: BrokerSpec) -> Callable[[], Mapping[str, str] | None]:
+    """A step: create the declared topics. Raises TopicsError if one exists that differs."""
+
+    def ready() -> Mapping[str, str]:
+        create_topics(admin_client(spec.bootstrap, {}), declared_topics(settings.kafka))
+        return {}
+
+    return ready

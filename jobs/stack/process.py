@@ -1,0 +1,193 @@
+"""Processes and who they are: one is known by pid and create time, so that a recycled pid is never touched.
+
+:class:`ManagedProcess` is a child of ours, :class:`Leftover` one that a killed supervisor left behind; both are
+:class:`Stoppable`.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import psutil
+
+CREATE_TIME_TOLERANCE_S = 1.5
+"""A create time is reckoned from the boot time, which moves by up to a second when the clock is adjusted."""
+
+GRACE_S = 5.0
+"""How long what a part has started (a JVM) may outlive it when it was asked to stop."""
+
+POLL_S = 0.05
+
+
+class Identity(NamedTuple):
+    """A process that was running: `create_time` in seconds since the epoch."""
+
+    pid: int
+    create_time: float
+
+    @classmethod
+    def of(cls, pid: int) -> "Identity":
+        return cls(pid, psutil.Process(pid).create_time())
+
+    def alive(self) -> bool:
+        """Whether this very process still runs; one that only waits to be reaped does not."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.create_time) < CREATE_TIME_TOLERANCE_S
+            return same and bool(process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, if it is alive."""
+        if self.alive():
+            _signal(self.pid, signal.SIGTERM)
+
+
+class Stoppable(Protocol):
+    """Something that runs: `ended` once nothing of it is left."""
+
+    def ended(self) -> bool: ...
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL to it and all it has started."""
+
+
+def stop_all(running: Sequence[Stoppable], timeout_s: float) -> bool:
+    """Ask all of them to stop, at the same time; kill what has not after `timeout_s`. False if one had to be killed."""
+    for process in running:
+        process.ask_to_stop()
+    if wait_until(lambda: all([process.ended() for process in running]), timeout_s):
+        return True
+    late = [process for process in running if not process.ended()]
+    for process in late:
+        process.kill()
+    wait_until(lambda: all([process.ended() for process in late]), timeout_s)
+    return False
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether the condition came true within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+class ManagedProcess:
+    """A running child in a session of its own, its output appended to a log file."""
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._child = subprocess.Popen(
+                list(argv),
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.identity = Identity.of(self._child.pid)
+        self.exit_code: int | None = None
+        self._grace_until: float | None = None
+        self._asked = False
+
+    def ended(self) -> bool:
+        """Whether the process has ended; then `exit_code` is set and nothing of its group is left."""
+        if self.exit_code is None and not self.identity.alive() and not self._group_may_finish():
+            _signal_group(self._child.pid, signal.SIGKILL)  # before it is reaped: until then nobody can have its pid
+            self.exit_code = self._child.wait()
+        return self.exit_code is not None
+
+    def ask_to_stop(self) -> None:
+        self._asked = True
+        if not self.ended():
+            _signal(self._child.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._asked = False
+        if not self.ended():
+            _signal_group(self._child.pid, signal.SIGKILL)
+
+    def _group_may_finish(self) -> bool:
+        """Whether what the process had started is still there and may yet stop by itself."""
+        if not self._asked:
+            return False
+        now = time.monotonic()
+        self._grace_until = self._grace_until or now + GRACE_S
+        return now < self._grace_until and any(_session(self._child.pid))
+
+
+class Leftover:
+    """A part of a stack whose supervisor was killed: its process, and what that had started in the same session.
+
+    Where only the latter is left, a member counts as ours if its environment has all of `marks`, which no program has
+    by chance: the kernel may have given the session's number to somebody else.
+    """
+
+    def __init__(self, identity: Identity, marks: Mapping[str, str]) -> None:
+        self.identity = identity
+        self._marks = marks
+
+    def ended(self) -> bool:
+        return not self.identity.alive() and not self._members()
+
+    def ask_to_stop(self) -> None:
+        self._each(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._each(signal.SIGKILL)
+        for member in self._members():
+            _signal(member, signal.SIGKILL)
+
+    def _each(self, number: int) -> None:
+        for pid in [self.identity.pid] if self.identity.alive() else self._members():
+            _signal(pid, number)
+
+    def _members(self) -> list[int]:
+        """Living members of the session, other than its leader, that carry our marks."""
+        return [process.pid for process in _session(self.identity.pid) if _has_environment(process, self._marks)]
+
+
+def _session(leader: int) -> Iterator[psutil.Process]:
+    """Living processes of the session that `leader` began, without the leader."""
+    for pid in psutil.pids():
+        try:
+            if pid != leader and os.getsid(pid) == leader:
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            continue
+
+
+def _has_environment(process: psutil.Process, marks: Mapping[str, str]) -> bool:
+    try:
+        return bool(marks.items() <= process.environ().items())
+    except psutil.Error:
+        return False
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _signal_group(leader: int, number: int) -> None:
+    """Only for a group whose leader is known to be ours: alive, or not yet reaped."""
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):  # macOS refuses when only zombies are left
+        return

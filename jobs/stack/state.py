@@ -1,0 +1,115 @@
+"""What a data directory knows of its stack: `<data>/stack.json`, written at each change, and the lock of its `up`."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from jobs.errors import StackError
+from jobs.stack.process import Identity, Leftover, stop_all
+from schemas.readiness import read_json, write_json
+
+FILE = "stack.json"
+DATA_VARIABLE = "WAYSTATION_DATA"
+
+
+class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of the stack. Times in seconds since the epoch; `level`: lower ones start first and stop last.
+
+    `state` is `starting`, `ready` or `restarting` (then the pid is that of the one that died).
+    """
+
+    name: str
+    pid: int
+    create_time: float
+    started_at: float
+    restarts: int
+    level: int
+    state: str
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.pid, self.create_time)
+
+
+class StackState(msgspec.Struct, frozen=True, kw_only=True):
+    """`ready` once all parts have been; `listeners` by name, `host:port`; `configuration` files it was started with."""
+
+    supervisor_pid: int
+    supervisor_create_time: float
+    ready: bool
+    bootstrap: str
+    listeners: dict[str, str]
+    configuration: list[str]
+    processes: list[ProcessState]
+
+    @property
+    def supervisor(self) -> Identity:
+        return Identity(self.supervisor_pid, self.supervisor_create_time)
+
+
+def read_state(data: Path) -> StackState | None:
+    """The stack of this directory as last written, whether it still runs or not; None if there is none."""
+    content = read_json(data / FILE)
+    try:
+        return msgspec.convert(content, StackState)
+    except msgspec.ValidationError:
+        return None
+
+
+def write_state(data: Path, state: StackState) -> None:
+    write_json(data / FILE, json.loads(msgspec.json.encode(state)))
+
+
+def forget_state(data: Path) -> None:
+    (data / FILE).unlink(missing_ok=True)
+
+
+def running_state(data: Path) -> StackState:
+    """The stack that runs over this directory. Raises StackError if none does."""
+    state = read_state(data)
+    if state is None or not state.supervisor.alive():
+        raise StackError(f"no stack is running over {data}: start one with `waystation up`, or name it with --data")
+    return state
+
+
+@contextmanager
+def hold(data: Path) -> Iterator[None]:
+    """Be the one `up` of this directory. Raises StackError if another is; a killed one holds nothing any more."""
+    data.mkdir(parents=True, exist_ok=True)
+    with (data / "up.lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            state = read_state(data)
+            who = f" (process {state.supervisor_pid})" if state and state.supervisor.alive() else ""
+            raise StackError(
+                f"a stack{who} already runs over {data}: see it with `waystation status`, stop it with "
+                f"`waystation down`, or start another with --data DIR and --free-ports"
+            ) from None
+        yield
+
+
+def stop_leftovers(data: Path, timeout_s: float) -> list[str]:
+    """Stop what a killed `up` of this directory left running, and nothing else; the names of the parts stopped.
+
+    Must be called by the one that holds the directory.
+    """
+    state = read_state(data)
+    if state is None:
+        return []
+    stopped: list[str] = []
+    for level in sorted({process.level for process in state.processes}, reverse=True):
+        left = {
+            process.name: Leftover(process.identity, {DATA_VARIABLE: str(data), "WAYSTATION_PART": process.name})
+            for process in state.processes
+            if process.level == level
+        }
+        living = {name: leftover for name, leftover in left.items() if not leftover.ended()}
+        stop_all(list(living.values()), timeout_s)
+        stopped += living
+    forget_state(data)
+    return stopped

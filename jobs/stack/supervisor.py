@@ -1,0 +1,265 @@
+"""Starting parts in order of dependency and keeping them running.
+
+Guarantees: a part starts once all it comes after have been ready; one that dies, or is not ready in time, is started
+again after a pause that doubles; nothing of a dead part's process group is left when it is started again; `stack.json`
+names every process from the moment it runs. A part that never became ready ends the start, with its reason.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from jobs.errors import StackError
+from jobs.stack.process import Identity, ManagedProcess, stop_all
+from jobs.stack.state import ProcessState, StackState, forget_state, write_state
+from schemas.readiness import ready_file
+
+LONGEST_PAUSE_S = 30.0
+SETTLED_S = 60.0
+"""A part that has been ready for this long has its pauses forgotten."""
+TRIES = 3
+"""How often a part may die before it was ready for the first time."""
+
+
+class Part(NamedTuple):
+    """A part of a stack, as data.
+
+    `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's.
+    `ready` gives the part's listeners by name, or None while it is not ready; it may block for about a second.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    ready: Callable[[], Mapping[str, str] | None]
+    after: tuple[str, ...] = ()
+
+
+class Ready(NamedTuple):
+    """A part has become ready, `seconds` after its start."""
+
+    part: str
+    seconds: float
+
+
+class Died(NamedTuple):
+    """A part has ended, or was killed for not being ready in time; it starts again after `pause_s`."""
+
+    part: str
+    why: str
+    pause_s: float
+
+
+class Stopped(NamedTuple):
+    """A part was stopped, together with those of its level; not `clean` if any had to be killed."""
+
+    part: str
+    clean: bool
+
+
+Event = Ready | Died | Stopped
+
+
+class Phase(Enum):
+    """Of a part: WAITING → STARTING ⇄ RESTARTING, STARTING → READY → RESTARTING."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    READY = "ready"
+    RESTARTING = "restarting"
+
+
+@dataclass
+class _Running:
+    """A part and where it stands. `since`: when the phase began, on the supervisor's monotonic clock."""
+
+    part: Part
+    level: int
+    phase: Phase = Phase.WAITING
+    since: float = 0.0
+    process: ManagedProcess | None = None
+    started_at: float = 0.0
+    starts: int = 0
+    deaths: int = 0
+    """Since it last had settled."""
+    ever_ready: bool = False
+    pause_s: float = 0.0
+    listeners: dict[str, str] = field(default_factory=dict)
+
+
+class Limits(NamedTuple):
+    start_timeout_s: float
+    stop_timeout_s: float
+    restart_backoff_s: float
+
+
+def pause_after(deaths: int, first_s: float) -> float:
+    """The pause before the next start: `first_s` after the first death, doubling, at most 30 s."""
+    return float(min(first_s * 2 ** min(deaths - 1, 30), LONGEST_PAUSE_S))
+
+
+def levels(parts: Iterable[Part]) -> dict[str, int]:
+    """How deep each part stands: 0 for one that comes after none. Raises StackError for an unknown name or a circle."""
+    waiting = {part.name: set(part.after) for part in parts}
+    found: dict[str, int] = {}
+    while waiting:
+        free = {name: after for name, after in waiting.items() if after <= found.keys()}
+        if not free:
+            raise StackError(f"parts wait for each other or for unknown ones: {', '.join(sorted(waiting))}")
+        found |= {name: 1 + max((found[other] for other in after), default=-1) for name, after in free.items()}
+        waiting = {name: after for name, after in waiting.items() if name not in free}
+    return found
+
+
+class Supervisor:
+    """Runs the parts of one data directory. Not thread-safe: one loop calls :meth:`tick`, then :meth:`stop`."""
+
+    def __init__(
+        self,
+        data: Path,
+        parts: Iterable[Part],
+        limits: Limits,
+        environ: Mapping[str, str],
+        report: Callable[[Event], None],
+        me: Identity,
+        bootstrap: str = "",
+        configuration: Iterable[str] = (),
+    ) -> None:
+        parts = list(parts)
+        level = levels(parts)
+        self._data = data
+        self._running = {part.name: _Running(part, level[part.name]) for part in parts}
+        self._limits = limits
+        self._environ = environ
+        self._report = report
+        self._me = me
+        self._bootstrap = bootstrap
+        self._configuration = list(configuration)
+        self._announced = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether all parts have been ready."""
+        return all(running.ever_ready for running in self._running.values())
+
+    def tick(self) -> None:
+        """Look at every part once and do what is due. Raises StackError if the stack cannot start."""
+        for running in self._running.values():
+            self._advance(running, time.monotonic())
+
+    def announce(self) -> None:
+        """Say in `stack.json` that all parts have been ready."""
+        self._announced = True
+        write_state(self._data, self.state())
+
+    def state(self) -> StackState:
+        """What runs, as `stack.json` says it."""
+        listeners: dict[str, str] = {}
+        for running in self._running.values():
+            listeners |= running.listeners
+        return StackState(
+            supervisor_pid=self._me.pid,
+            supervisor_create_time=self._me.create_time,
+            ready=self._announced,
+            bootstrap=self._bootstrap,
+            listeners=listeners,
+            configuration=self._configuration,
+            processes=[
+                ProcessState(
+                    name=name,
+                    pid=running.process.identity.pid,
+                    create_time=running.process.identity.create_time,
+                    started_at=running.started_at,
+                    restarts=running.starts - 1,
+                    level=running.level,
+                    state=running.phase.value,
+                )
+                for name, running in self._running.items()
+                if running.process
+            ],
+        )
+
+    def stop(self) -> None:
+        """Stop all parts, those that started last first, and forget the stack."""
+        for level in sorted({running.level for running in self._running.values()}, reverse=True):
+            group = {
+                name: running.process
+                for name, running in self._running.items()
+                if running.level == level and running.process and not running.process.ended()
+            }
+            clean = stop_all(list(group.values()), self._limits.stop_timeout_s)
+            for name in group:
+                self._report(Stopped(name, clean))
+        forget_state(self._data)
+
+    def _advance(self, running: _Running, now: float) -> None:
+        match running.phase:
+            case Phase.WAITING:
+                if all(self._running[name].ever_ready for name in running.part.after):
+                    self._start(running, now)
+            case Phase.STARTING:
+                self._await_ready(running, now)
+            case Phase.READY:
+                if running.process and running.process.ended():
+                    if now - running.since > SETTLED_S:
+                        running.deaths = 0
+                    self._died(running, now, _how(running.process.exit_code))
+            case Phase.RESTARTING:
+                if now - running.since >= running.pause_s:
+                    self._start(running, now)
+
+    def _start(self, running: _Running, now: float) -> None:
+        part = running.part
+        ready_file(self._data, part.name).unlink(missing_ok=True)
+        if part.argv:
+            environ = {**self._environ, **part.env}
+            running.process = ManagedProcess(part.argv, environ, self._log(part.name))
+        running.starts += 1
+        running.started_at = time.time()
+        self._enter(running, Phase.STARTING, now)
+
+    def _await_ready(self, running: _Running, now: float) -> None:
+        if running.process and running.process.ended():
+            self._died(running, now, _how(running.process.exit_code))
+            return
+        listeners = running.part.ready()
+        if listeners is not None:
+            running.listeners = dict(listeners)
+            running.ever_ready = True
+            self._enter(running, Phase.READY, now)
+            self._report(Ready(running.part.name, time.time() - running.started_at))
+        elif now - running.since > self._limits.start_timeout_s:
+            if running.process:
+                stop_all([running.process], self._limits.stop_timeout_s)
+            self._died(running, now, f"was not ready within {self._limits.start_timeout_s:g} s", tries=1)
+
+    def _died(self, running: _Running, now: float, why: str, tries: int = TRIES) -> None:
+        running.deaths += 1
+        name = running.part.name
+        if not running.ever_ready and running.deaths >= tries:
+            raise StackError(f"{name} cannot start: it {why}; {self._last_words(name)}")
+        running.pause_s = pause_after(running.deaths, self._limits.restart_backoff_s)
+        self._enter(running, Phase.RESTARTING, now)
+        self._report(Died(name, why, running.pause_s))
+
+    def _enter(self, running: _Running, phase: Phase, now: float) -> None:
+        running.phase = phase
+        running.since = now
+        write_state(self._data, self.state())
+
+    def _log(self, part: str) -> Path:
+        return self._data / "logs" / f"{part}.log"
+
+    def _last_words(self, part: str) -> str:
+        log = self._log(part)
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return f"the last line of {log}: {lines[-1].strip()}" if lines else f"{log} is empty"
+
+
+def _how(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        return f"was killed by signal {-exit_code}"
+    return f"ended with status {exit_code}"

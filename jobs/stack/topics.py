@@ -1,0 +1,101 @@
+"""The topics on a broker: creating the declared ones, reading how far they go."""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from jobs.errors import TopicsError
+from schemas.settings import KafkaSettings
+from schemas.topics import DAY_MS, Topic, Topics
+
+TIMEOUT_S = 20.0
+ELECTION_S = 10.0
+
+
+class _NoLeader(TopicsError):
+    """A partition is between leaders, as after its creation or the broker's restart: ask again."""
+
+
+class TopicEnd(NamedTuple):
+    """How far a topic goes: the end offset of each partition."""
+
+    name: str
+    end_offsets: list[int]
+
+
+def declared_topics(kafka: KafkaSettings) -> list[Topic]:
+    """All topics of an installation, as its settings ask for them."""
+    topics = Topics(kafka.prefix)
+    return list(topics.declared(kafka.ingress_partitions, kafka.shards, kafka.retention_days * DAY_MS))
+
+
+def admin_client(bootstrap: str, client: Mapping[str, str]) -> AdminClient:
+    return AdminClient({"log_level": 2, **client, "bootstrap.servers": bootstrap})
+
+
+def create_topics(admin: AdminClient, declared: Iterable[Topic]) -> list[str]:
+    """Create what is not there yet and wait until it can be used; the names of the topics created.
+
+    Raises TopicsError if a topic exists with another number of partitions, or the broker refuses.
+    """
+    wanted = {topic.name: topic for topic in declared}
+    existing = _partition_counts(admin)
+    for name in wanted.keys() & existing.keys():
+        if existing[name] != wanted[name].partitions:
+            raise TopicsError(
+                f"topic {name} has {existing[name]} partitions but the configuration says {wanted[name].partitions}: "
+                f"the number is fixed once a topic exists; set it back, or use another kafka.prefix or --data directory"
+            )
+    missing = [topic for name, topic in wanted.items() if name not in existing]
+    if missing:
+        _create(admin, missing)
+        _ends(admin, {topic.name: topic.partitions for topic in missing})
+    return [topic.name for topic in missing]
+
+
+def topic_ends(admin: AdminClient, prefix: str) -> list[TopicEnd]:
+    """The end offsets of every topic under `prefix`, in order of name. Raises TopicsError if the broker is silent."""
+    counts = {name: count for name, count in _partition_counts(admin).items() if name.startswith(prefix)}
+    return _ends(admin, counts)
+
+
+@retry(retry=retry_if_exception_type(_NoLeader), stop=stop_after_delay(ELECTION_S), wait=wait_fixed(0.1), reraise=True)
+def _ends(admin: AdminClient, counts: Mapping[str, int]) -> list[TopicEnd]:
+    asked = {TopicPartition(name, n): OffsetSpec.latest() for name, count in counts.items() for n in range(count)}
+    if not asked:
+        return []
+    ends: dict[tuple[str, int], int] = {}
+    for partition, future in admin.list_offsets(asked, request_timeout=TIMEOUT_S).items():
+        ends[partition.topic, partition.partition] = _result(future).offset
+    return [TopicEnd(name, [ends[name, n] for n in range(count)]) for name, count in sorted(counts.items())]
+
+
+def _partition_counts(admin: AdminClient) -> dict[str, int]:
+    try:
+        metadata = admin.list_topics(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise TopicsError(f"the broker does not answer: {error.args[0].str()}") from error
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+
+def _create(admin: AdminClient, topics: list[Topic]) -> None:
+    new = [NewTopic(t.name, num_partitions=t.partitions, replication_factor=-1, config=t.config) for t in topics]
+    for future in admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S).values():
+        _result(future, but=KafkaError.TOPIC_ALREADY_EXISTS)
+
+
+def _result(future: "Future[Any]", but: int | None = None) -> Any:
+    """The future's result; a refusal becomes a TopicsError, but for the one error code that does not matter."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code == but:
+            return None
+        if code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+            raise _NoLeader(f"the broker is not ready: {error.args[0].str()}") from error
+        raise TopicsError(f"the broker refuses: {error.args[0].str()}") from error

@@ -1,0 +1,95 @@
+"""Fixtures for all tests: a JDK, the JVM libraries, a real broker, a Spark session; each made when asked for."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.stack import jars as jar_sets
+from jobs.stack.broker import BrokerSpec, answers, prepare
+from jobs.stack.java import find_java
+from jobs.stack.ports import Ports
+from jobs.stack.process import ManagedProcess, stop_all, wait_until
+from jobs.stack.topics import admin_client, create_topics
+from schemas.topics import DAY_MS, Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+
+
+class LocalBroker:
+    """A real broker for tests; each test takes a prefix of its own, so that they share it without meeting."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def topics(self, prefix: str, ingress_partitions: int = 2, shards: int = 4) -> Topics:
+        """Create all topics under `prefix`; their names."""
+        topics = Topics(prefix)
+        create_topics(admin_client(self.bootstrap, {}), topics.declared(ingress_partitions, shards, DAY_MS))
+        return topics
+
+
+@pytest.fixture(scope="session")
+def java_home() -> Path:
+    return find_java(os.environ).home
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """The directory with the resolved `spark` and `kafka` jars; resolves them if `make env` has not."""
+    return jar_sets.resolve(os.environ, print)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[LocalBroker]:
+    data = tmp_path_factory.mktemp("broker")
+    ports = Ports(data)
+    spec = BrokerSpec(
+        directory=data / "broker",
+        host=HOST,
+        port=ports.choose("broker", HOST, 0, "stack.broker_port"),
+        controller_port=ports.choose("controller", HOST, 0, ""),
+        heap="512m",
+        payload_bytes=1 << 20,
+    )
+    argv = prepare(spec, str(java_home / "bin" / "java"), jar_sets.kafka_classpath())
+    process = ManagedProcess(argv, os.environ, data / "broker.log")
+    try:
+        ready = wait_until(lambda: process.ended() or answers(spec), START_TIMEOUT_S)
+        assert ready, "the broker does not answer"
+        assert not process.ended(), (data / "broker.log").read_text()
+        yield LocalBroker(spec.bootstrap)
+    finally:
+        stop_all([process], STOP_TIMEOUT_S)
+
+
+@pytest.fixture
+def unique_prefix() -> str:
+    """A topic prefix that no other test has."""
+    return f"t{uuid.uuid4().hex[:10]}."
+
+
+@pytest.fixture(scope="session")
+def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A small session with Delta and Kafka: UTC, two shuffle partitions, no UI."""
+    from jobs.spark import build_session
+
+    os.environ["JAVA_HOME"] = str(java_home)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    extra = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(warehouse),
+    }
+    session = build_session("tests", "local[2]", extra)
+    yield session
+    session.stop()

@@ -1,0 +1,104 @@
+"""The command line, but for what needs a stack: one sentence for every error, results in three formats."""
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from jobs.cli.main import main
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run `waystation --data <tmp> …`; its exit status."""
+
+    def one(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["waystation", "--data", str(tmp_path), *arguments])
+        try:
+            main()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        return 0
+
+    return one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["status"], "no stack is running over"),
+        (["publish", "a", "b"], "no stack is running over"),
+        (["subscribe", "a/#", "--address", "nowhere"], "'nowhere' is not an address"),
+        (["query", "SELECT * FROM messages"], "there are no tables yet"),
+        (["query"], "no SQL was given"),
+        (["journey", "x"], "message_journey does not exist"),
+        (["--conf", "/nowhere.toml", "up"], "cannot read the configuration file /nowhere.toml"),
+    ],
+)
+def test_an_error_is_one_sentence_on_stderr(run, capfd, arguments, sentence):
+    assert run(*arguments) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_down_where_nothing_runs_is_no_error(run, capfd):
+    assert run("down") == 0
+    assert "nothing runs over" in capfd.readouterr().out
+
+
+def test_a_taken_port_ends_up_with_one_sentence(run, capfd, monkeypatch):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        monkeypatch.setenv("WAYSTATION_GATEWAY__MQTT_PORT", str(port))
+        assert run("doctor") == 1
+    shown = capfd.readouterr().out
+    assert f"gateway.mqtt_port {port} is taken" in shown
+    assert "to mend it: stop the program" in shown
+
+
+def test_doctor_explains_a_wrong_configuration(run, capfd, monkeypatch):
+    monkeypatch.setenv("WAYSTATION_LOG__LEVEL", "loud")
+    assert run("doctor") == 1
+    assert "log.level = 'loud' is not allowed" in capfd.readouterr().out
+
+
+def test_query_formats(run, capfd, tmp_path):
+    rows = {"id": ["m1"], "payload": [b"hi"], "qos": [1]}
+    write_deltalake(str(tmp_path / "tables" / "messages"), pa.table(rows))
+    sql = "SELECT id, payload, qos, NULL AS nothing, [1, 2] AS list FROM messages"
+    assert run("query", sql, "--format", "csv") == 0
+    assert capfd.readouterr().out == 'id,payload,qos,nothing,list\nm1,hi,1,,"[1, 2]"\n'
+    assert run("query", sql, "--format", "json") == 0
+    answer = json.loads(capfd.readouterr().out)
+    assert answer == [{"id": "m1", "payload": "hi", "qos": 1, "nothing": None, "list": [1, 2]}]
+    assert run("query", sql) == 0
+    shown = capfd.readouterr().out
+    assert "m1" in shown
+    assert "1 row" in shown
+
+
+def test_tables_are_listed_with_their_columns(run, capfd):
+    assert run("query", "--tables") == 0
+    shown = capfd.readouterr().out
+    assert "messages: Every message accepted from a client, once." in shown
+    assert "array<struct<shard:int" in shown
+
+
+def test_help_teaches(run, capfd):
+    assert run("--help") == 0
+    assert run("up", "--help") == 0
+    shown = capfd.readouterr().out
+    assert "waystation subscribe 'greetings/#'" in shown
+    assert "waystation up --detach" in shown

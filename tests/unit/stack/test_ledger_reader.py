@@ -1,0 +1,60 @@
+"""SQL over Delta tables without Spark."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from jobs.errors import QueryError
+from jobs.ledger_reader import LedgerReader, named_blocks
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+VIEWS = {"busy": "SELECT source, count(*) AS n FROM messages GROUP BY source", "late": "SELECT * FROM outcomes"}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> str:
+    rows = {
+        "id": ["m1", "m2"],
+        "source": ["alice", "alice"],
+        "payload": [b"hello", None],
+        "accepted": pa.array([AT, AT], pa.timestamp("us", "UTC")),
+        "date": [date(2026, 1, 2)] * 2,
+    }
+    write_deltalake(str(tmp_path / "messages"), pa.table(rows), partition_by=["date"])
+    return str(tmp_path)
+
+
+def test_tables_and_the_views_over_them(tables):
+    reader = LedgerReader(tables, VIEWS)
+    assert (reader.tables, reader.views) == (["messages"], ["busy"])
+    assert reader.query("SELECT * FROM busy") == (["source", "n"], [("alice", 2)])
+
+
+def test_values_come_as_python_has_them_in_utc(tables):
+    result = LedgerReader(tables, {}).query("SELECT payload, accepted, date FROM messages WHERE id = ?", ["m1"])
+    assert result.rows == [(b"hello", AT, date(2026, 1, 2))]
+    assert result.without("payload").columns == ["accepted", "date"]
+
+
+def test_a_missing_table_names_those_there_are(tables):
+    with pytest.raises(QueryError, match="outcomes does not exist; there are: messages, busy"):
+        LedgerReader(tables, VIEWS).query("SELECT * FROM outcomes")
+
+
+def test_no_tables_yet(tmp_path):
+    with pytest.raises(QueryError, match="there are no tables yet"):
+        LedgerReader(str(tmp_path), VIEWS).query("SELECT * FROM messages")
+
+
+def test_wrong_sql_is_one_line(tables):
+    with pytest.raises(QueryError) as raised:
+        LedgerReader(tables, VIEWS).query("SELEC 1")
+    assert str(raised.value) == 'syntax error at or near "SELEC"'
+
+
+def test_named_blocks():
+    text = "-- Head.\n\n-- name: one\n-- What it is.\nSELECT 1\n\n-- name: two\nSELECT 2;\n"
+    assert named_blocks(text) == {"one": "-- What it is.\nSELECT 1", "two": "SELECT 2;"}

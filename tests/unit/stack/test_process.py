@@ -1,0 +1,130 @@
+"""Processes: identity, stopping, and what is never touched."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.stack.process import Identity, Leftover, ManagedProcess, stop_all, wait_until
+
+DEADLINE_S = 20.0
+SLEEPER = "import time; time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+)
+PARENT = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "print(child.pid, flush=True)\n"
+    "time.sleep(600)\n"
+)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def start_one(code: str, **environ: str) -> ManagedProcess:
+        process = ManagedProcess([sys.executable, "-c", code], {**os.environ, **environ}, tmp_path / "logs" / "p.log")
+        started.append(process)
+        return process
+
+    yield start_one
+    for process in started:
+        process.kill()
+        wait_until(process.ended, DEADLINE_S)
+
+
+def log_line(tmp_path: Path) -> str:
+    log = tmp_path / "logs" / "p.log"
+    assert wait_until(lambda: log.read_text().endswith("\n"), DEADLINE_S)
+    return log.read_text().strip()
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_child_is_stopped_and_its_status_known(start):
+    process = start(SLEEPER)
+    assert not process.ended()
+    assert stop_all([process], DEADLINE_S)
+    assert process.exit_code == -signal.SIGTERM
+    assert not process.identity.alive()
+
+
+def test_one_that_does_not_listen_is_killed(start, tmp_path):
+    process = start(STUBBORN)
+    assert log_line(tmp_path) == "deaf"
+    assert not stop_all([process], 0.2)
+    assert process.exit_code == -signal.SIGKILL
+
+
+def test_nothing_of_a_killed_childs_group_is_left(start, tmp_path):
+    process = start(PARENT)
+    grandchild = int(log_line(tmp_path))
+    os.kill(process.identity.pid, signal.SIGKILL)
+    assert wait_until(process.ended, DEADLINE_S)
+    assert wait_until(lambda: gone(grandchild), DEADLINE_S)
+
+
+def test_output_goes_to_the_log(start, tmp_path):
+    process = start("print('out'); import sys; print('err', file=sys.stderr)")
+    assert wait_until(process.ended, DEADLINE_S)
+    assert process.exit_code == 0
+    assert set((tmp_path / "logs" / "p.log").read_text().split()) == {"out", "err"}
+
+
+def test_identity_is_pid_and_create_time(start):
+    identity = start(SLEEPER).identity
+    assert identity.alive()
+    assert Identity.of(identity.pid) == identity
+    assert not identity._replace(create_time=identity.create_time - 100).alive()
+
+
+def test_a_recycled_pid_is_never_touched(start):
+    process = start(SLEEPER, WAYSTATION_PART="other")
+    recycled = Leftover(
+        process.identity._replace(create_time=process.identity.create_time - 100), {"WAYSTATION_PART": "p"}
+    )
+    assert recycled.ended()
+    assert stop_all([recycled], 1.0)
+    assert process.identity.alive()
+
+
+def test_a_leftover_is_stopped_with_what_it_started(start, tmp_path):
+    process = start(PARENT, WAYSTATION_PART="p")
+    grandchild = int(log_line(tmp_path))
+    leftover = Leftover(process.identity, {"WAYSTATION_PART": "p"})
+    assert stop_all([leftover], 0.5) in (True, False)
+    assert leftover.ended()
+    assert gone(process.identity.pid)
+    assert gone(grandchild)
+
+
+def test_what_an_ended_leftover_started_is_stopped_only_with_our_marks(tmp_path):
+    """Its leader is dead and reaped, its number might be anybody's."""
+    environ = {**os.environ, "WAYSTATION_PART": "p"}
+    leader = subprocess.Popen(
+        [sys.executable, "-c", PARENT], env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert leader.stdout is not None
+    with leader.stdout:
+        grandchild = int(leader.stdout.readline())
+        identity = Identity.of(leader.pid)
+        leader.kill()
+        leader.wait()
+    try:
+        foreign = Leftover(identity, {"WAYSTATION_PART": "another"})
+        assert foreign.ended()
+        stop_all([foreign], 0.5)
+        assert not gone(grandchild)
+        ours = Leftover(identity, {"WAYSTATION_PART": "p"})
+        assert not ours.ended()
+        stop_all([ours], DEADLINE_S)
+    finally:
+        assert wait_until(lambda: gone(grandchild), DEADLINE_S) or os.kill(grandchild, signal.SIGKILL)

@@ -1,0 +1,93 @@
+"""A wrong configuration is one sentence that names the key, the value and what is allowed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import SettingsError
+from schemas.settings import load_settings, process_settings
+
+CONF = Path(__file__).parents[3] / "conf"
+BASE = CONF / "base.toml"
+
+
+def overlay(tmp_path: Path, text: str) -> list[Path]:
+    path = tmp_path / "overlay.toml"
+    path.write_text(text)
+    return [BASE, path]
+
+
+def test_the_shipped_files_are_valid():
+    settings = load_settings([BASE, CONF / "local.toml"], {})
+    assert settings.gateway.mqtt_port == 1883
+    assert settings.tables == ".waystation/tables"
+
+
+def test_an_overlay_changes_single_keys(tmp_path):
+    settings = load_settings(overlay(tmp_path, "[gateway]\nmqtt_port = 1884\n"), {})
+    assert (settings.gateway.mqtt_port, settings.gateway.websocket_port) == (1884, 8083)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[gateway]\nmqtt_port = 70000\n", ["gateway.mqtt_port", "70000", "65535"]),
+        ("[gateway]\nmqtt_port = 'x'\n", ["gateway.mqtt_port", "'x'", "int"]),
+        ("[gateway]\nmqtt_prot = 1\n", ["[gateway]", "mqtt_prot", "unknown"]),
+        ("[gateway.limits]\npacket_bytes = 1\n", ["gateway.limits.packet_bytes", "1", "1024"]),
+        ("[log]\nlevel = 'loud'\n", ["log.level", "'loud'", "debug|info|warning|error"]),
+        ("[stack]\nbroker_heap = 'much'\n", ["stack.broker_heap", "'much'"]),
+        ("[router]\nbatch_s = 1.0\n", ["router.batch_s", "1.0", "5"]),
+        ("[router]\nroute_lead_s = 6.0\n", ["router.route_lead_s", "6", "at least", "15"]),
+    ],
+)
+def test_a_wrong_value_names_key_value_and_what_is_allowed(tmp_path, text, named):
+    with pytest.raises(SettingsError) as raised:
+        load_settings(overlay(tmp_path, text), {})
+    for word in named:
+        assert word in str(raised.value)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"overlay\.toml is not valid TOML"):
+        load_settings(overlay(tmp_path, "[gateway"), {})
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"nowhere\.toml"):
+        load_settings([BASE, tmp_path / "nowhere.toml"], {})
+
+
+def test_the_environment_overrides():
+    settings = load_settings(
+        [BASE], {"WAYSTATION_GATEWAY__LIMITS__QUEUE_MESSAGES": "10", "WAYSTATION_LOG__LEVEL": "debug"}
+    )
+    assert (settings.gateway.limits.queue_messages, settings.log.level) == (10, "debug")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("WAYSTATION_GATEWAY__MQTT_PROT", "1", ["WAYSTATION_GATEWAY__MQTT_PROT", "mqtt_port"]),
+        ("WAYSTATION_GATWAY__MQTT_PORT", "1", ["WAYSTATION_GATWAY__MQTT_PORT", "gatway"]),
+        ("WAYSTATION_GATEWAY__MQTT_PORT", "no", ["WAYSTATION_GATEWAY__MQTT_PORT", "'no'"]),
+        ("WAYSTATION_GATEWAY__MQTT_PORT", "-1", ["gateway.mqtt_port", "-1", "0"]),
+    ],
+)
+def test_a_wrong_override_names_the_variable_or_the_key(name, value, named):
+    with pytest.raises(SettingsError) as raised:
+        load_settings([BASE], {name: value})
+    for word in named:
+        assert word in str(raised.value)
+
+
+def test_a_process_finds_its_settings_in_its_environment(tmp_path):
+    paths = overlay(tmp_path, "[gateway]\nname = 'g7'\n")
+    environment = {"WAYSTATION_CONF": os.pathsep.join(map(str, paths)), "WAYSTATION_DATA": "/elsewhere"}
+    settings = process_settings({**environment, "WAYSTATION_GATEWAY__MQTT_PORT": "0", "WAYSTATION_PART": "gateway"})
+    assert (settings.gateway.name, settings.data, settings.gateway.mqtt_port) == ("g7", "/elsewhere", 0)
+
+
+def test_a_process_without_files_has_the_installed_defaults():
+    assert process_settings({}).gateway.name == "gateway-1"
