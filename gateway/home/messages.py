@@ -2,7 +2,9 @@
 
 import msgspec
 
+from gateway.mqtt.properties import NO_PROPERTIES
 from schemas.envelope import EVERYONE, ROUTED, Instruction, Meta
+from schemas.errors import RecordError
 from schemas.events import Delivery
 
 
@@ -23,13 +25,15 @@ class Message(msgspec.Struct, gc=False):
     appended: int
 
 
-class Held(msgspec.Struct):
+class Held(msgspec.Struct, eq=False):
     """A message with the instructions a shard got for it; done when no recipient is left (`pending` 0).
 
     `instructions` is empty for an own copy (retained, or read before its route took effect): nothing to relinquish.
     `position` is the offset of the instruction on `egress[shard]`, -1 where there is none to read again. `entries` are
-    its recipients, `deliveries` what became of them and is not reported yet. Once the message is in the spool, its
-    entries have rows there and `pending` no longer counts.
+    its recipients, `deliveries` what became of them and is not reported yet. `number` is its place in the order in
+    which the shard's messages were offered; `copies` are the positions of further instructions for it; `done` are
+    clients that were finished before a restart. Once the message is in the spool, its entries have rows there and
+    `pending` no longer counts.
     """
 
     message: Message
@@ -40,16 +44,19 @@ class Held(msgspec.Struct):
     pending: int = 0
     entries: list["Entry"] = []
     deliveries: list[Delivery] = []
+    number: int = 0
+    copies: list[int] = []
+    done: list[str] = []
 
     def finished_clients(self) -> list[str]:
-        return [entry.client for entry in self.entries if entry.finished]
+        return [*self.done, *(entry.client for entry in self.entries if entry.finished)]
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, eq=False):
     """One recipient's share of a held message: what its PUBLISH will say, and where it stands.
 
-    `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it is
-    sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed.
+    `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it
+    is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed.
     """
 
     client: str
@@ -66,22 +73,16 @@ class Entry(msgspec.Struct):
 
 
 def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], place: tuple[int, int, int]) -> Message:
-    """The message in a Kafka record with the envelope's headers; `place` is (partition, offset, append time) on ingress.
+    """The message in a Kafka record with the envelope's headers; `place` is (partition, offset, append time) there.
 
     Raises RecordError for a malformed envelope.
     """
-    meta = Meta.decode(headers[2][1])
-    return Message(
-        headers[0][1].decode(),
-        headers[1][1].decode(),
-        topic,
-        payload,
-        meta.qos,
-        meta.retain,
-        meta.expires,
-        headers[3][1] or b"",
-        *place,
-    )
+    try:
+        message_id, source = headers[0][1].decode(), headers[1][1].decode()
+        meta, properties = Meta.decode(headers[2][1]), headers[3][1] or NO_PROPERTIES
+    except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
+        raise RecordError(f"the envelope is malformed: {error}") from error
+    return Message(message_id, source, topic, payload, meta.qos, meta.retain, meta.expires, properties, *place)
 
 
 def other_scope(scope: str) -> str:

@@ -1,0 +1,77 @@
+"""`python -m bench [--only router|throughput|path] [--quick]`: all measurements in one run, about ten minutes."""
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+
+from bench.broker import running_broker
+from bench.figures import Figures
+from bench.path import StackBench
+from bench.router import RouterBench
+
+OUT = Path("build")
+ROUTES = (100, 10_000, 200_000)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", choices=["router", "throughput", "path"])
+    parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
+    options = parser.parse_args()
+    scale = 1 / 3 if options.quick else 1.0
+    figures = Figures()
+    try:
+        if options.only in (None, "path"):
+            measure_path(figures, scale)
+        if options.only in (None, "router", "throughput"):
+            measure_router(figures, scale, options.only)
+    finally:
+        if figures.values:
+            figures.write(OUT)
+            sys.stdout.write(f"written: {OUT / 'bench.json'}, {OUT / 'bench.png'}\n")
+    return 0
+
+
+def measure_router(figures: Figures, scale: float, only: str | None) -> None:
+    with running_broker(os.environ) as bootstrap:
+        bench = RouterBench(bootstrap, figures)
+        if only != "throughput":
+            say("router, Kafka to Kafka, first copies, two routes a message")
+            pair, single = ("jobs.router", "--role", "both"), ("jobs.router", "--role", "active")
+            bench.latency("router_pair", pair, 200, 90 * scale)
+            bench.latency("router_pair_1000", pair, 1000, 60 * scale)
+            bench.latency("router_single", single, 200, 60 * scale)
+            bench.latency("microbatch", ("bench.queries", "microbatch"), 200, 30 * scale)
+            figures.add("router_pair_p99_ms_1000", figures.values["router_pair_1000_p99_ms"])
+            ratio = figures.values["microbatch_p99_ms"] / figures.values["router_pair_p99_ms"]
+            figures.add("microbatch_vs_pair_p99", round(ratio, 1))
+        if only != "router":
+            say("throughput of routing against a bare pass-through, Real-Time Mode")
+            for routes in ROUTES:
+                bench.throughput(routes, int(400_000 * scale))
+
+
+def measure_path(figures: Figures, scale: float) -> None:
+    data = Path(mkdtemp(prefix="waystation-bench-"))
+    stack = StackBench(data, figures)
+    say("the whole stack")
+    try:
+        stack.up()
+        stack.idle(settle_s=45 * scale, seconds=45 * scale)
+        for qos in (1, 0, 2):
+            stack.path(qos, seconds=60 * scale, warm_s=35)
+    finally:
+        stack.down()
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

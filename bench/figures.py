@@ -1,0 +1,54 @@
+"""The figures of a run: printed as they come, written as flat JSON and as a plot."""
+
+import json
+import sys
+from pathlib import Path
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+
+
+class Figures:
+    """Flat keys; latencies of each measured path are kept for the plot."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+        self.series: dict[str, list[float]] = {}
+
+    def add(self, name: str, value: float) -> None:
+        self.values[name] = value
+        sys.stdout.write(f"  {name:40} {value:g}\n")
+        sys.stdout.flush()
+
+    def latencies(self, name: str, milliseconds: list[float], suffix: str = "") -> None:
+        """`<name>_p50_ms<suffix>` … `_max_ms`, and the number measured."""
+        ordered = sorted(milliseconds)
+        if not ordered:
+            raise RuntimeError(f"{name}: nothing was received")
+        self.series[name + suffix] = ordered
+        for label, share in PERCENTILES.items():
+            self.add(f"{name}_{label}_ms{suffix}", round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2))
+        self.add(f"{name}_max_ms{suffix}", round(ordered[-1], 2))
+        self.values[f"{name}_measured{suffix}"] = len(ordered)
+
+    def write(self, directory: Path) -> None:
+        """`bench.json` and `bench.png`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "bench.json").write_text(json.dumps(self.values, indent=2, sort_keys=True) + "\n")
+        self._plot(directory / "bench.png")
+
+    def _plot(self, path: Path) -> None:
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+        for name, ordered in self.series.items():
+            shares = [1 - (index + 0.5) / len(ordered) for index in range(len(ordered))]
+            axes.plot(ordered, shares, label=name)
+        axes.set(xscale="log", yscale="log", xlabel="latency, ms", ylabel="share of messages slower than that")
+        axes.grid(True, which="both", alpha=0.3)
+        axes.legend(fontsize=8)
+        axes.set_title("Waystation: latency of first copies and of whole paths")
+        figure.savefig(path, dpi=110)
+        plt.close(figure)

@@ -1,0 +1,127 @@
+"""Load on `ingress` and what comes out on `egress`: latencies of first copies, rates by the broker's clock."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from schemas.envelope import Headers, Meta, ingress_headers
+from schemas.identity import new_message_id
+
+PAYLOAD_BYTES = 256
+
+
+@dataclass
+class Latencies:
+    """Milliseconds from `produce` to receipt of the first copy of each instruction; `copies` counts later ones."""
+
+    first_ms: list[float] = field(default_factory=list)
+    copies: int = 0
+
+    def percentile(self, share: float) -> float:
+        ordered = sorted(self.first_ms)
+        return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else float("nan")
+
+
+def headers_of(source: str = "bench") -> Headers:
+    return ingress_headers(new_message_id(), source, Meta(1, "", None, 0, None), b"\0")
+
+
+def measure_latency(
+    bootstrap: str, ingress: str, egress: str, topics: list[str], rate: float, seconds: float, copies_expected: int
+) -> Latencies:
+    """Produces to `topics` (destinations) in turn at `rate` messages a second for `seconds`, both partitions; every message
+    gives `copies_expected` instructions. Waits until all first copies are there."""
+    found = Latencies()
+    total = int(rate * seconds)
+    ends = _ends(bootstrap, egress)
+    done = threading.Event()
+    reader = threading.Thread(target=_read, args=(bootstrap, egress, ends, total * copies_expected, found, done))
+    reader.start()
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    padding = b"x" * (PAYLOAD_BYTES - 20)
+    began = time.perf_counter()
+    for number in range(total):
+        value = b"%020d" % time.perf_counter_ns() + padding
+        producer.produce(
+            ingress, value, topics[number % len(topics)].encode(), number % 2, headers=headers_of()  # type: ignore[arg-type]
+        )
+        producer.poll(0)
+        pause = began + (number + 1) / rate - time.perf_counter()
+        if pause > 0:
+            time.sleep(pause)
+    producer.flush(30)
+    done.wait(60)
+    done.set()
+    reader.join()
+    return found
+
+
+def fill(bootstrap: str, ingress: str, topics: list[str], count: int) -> None:
+    """Puts `count` records on `ingress`, half in each partition, as fast as it goes."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    headers, value = headers_of(), b"x" * PAYLOAD_BYTES
+    keys = [topic.encode() for topic in topics]
+    for number in range(count):
+        producer.produce(ingress, value, keys[number % len(keys)], number % 2, headers=headers)  # type: ignore[arg-type]
+        if number % 10_000 == 0:
+            producer.poll(0)
+    producer.flush(120)
+
+
+def output_rate(bootstrap: str, topic: str, count: int, timeout_s: float) -> float:
+    """Records a second between the first tenth and the last of `count` records, by their append times."""
+    consumer = _consumer(bootstrap)
+    consumer.assign([TopicPartition(topic, p, 0) for p in _partitions(bootstrap, topic)])
+    stamps: list[int] = []
+    deadline = time.monotonic() + timeout_s
+    while len(stamps) < count and time.monotonic() < deadline:
+        stamps += [record.timestamp()[1] for record in consumer.consume(10_000, 0.5) if record.error() is None]
+    consumer.close()
+    if len(stamps) < count:
+        raise TimeoutError(f"{topic}: {len(stamps)} of {count} records in {timeout_s:g} s")
+    stamps.sort()
+    warm = count // 10
+    return (count - warm) / max(1e-3, (stamps[-1] - stamps[warm]) / 1000)
+
+
+def _read(bootstrap: str, topic: str, ends: dict[int, int], wanted: int, found: Latencies, done: threading.Event) -> None:
+    consumer = _consumer(bootstrap)
+    consumer.assign([TopicPartition(topic, p, offset) for p, offset in ends.items()])
+    seen: set[Any] = set()
+    while not done.is_set() and len(found.first_ms) < wanted:
+        record = consumer.poll(0.05)
+        if record is None or record.error() is not None:
+            continue
+        now = time.perf_counter_ns()
+        headers: Any = record.headers()
+        instruction = headers[4][1] if len(headers) > 4 else headers[0][1]
+        if (record.partition(), instruction) in seen:
+            found.copies += 1
+            continue
+        seen.add((record.partition(), instruction))
+        found.first_ms.append((now - int((record.value() or b"")[:20])) / 1e6)
+    done.set()
+    consumer.close()
+
+
+def _consumer(bootstrap: str) -> Consumer:
+    return Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 5}
+    )
+
+
+def _partitions(bootstrap: str, topic: str) -> list[int]:
+    consumer = _consumer(bootstrap)
+    partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    consumer.close()
+    return partitions
+
+
+def _ends(bootstrap: str, topic: str) -> dict[int, int]:
+    consumer = _consumer(bootstrap)
+    found = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in _partitions(bootstrap, topic)}
+    consumer.close()
+    return found

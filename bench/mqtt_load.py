@@ -1,0 +1,91 @@
+"""A light MQTT client for measuring: the gateway's own codec over asyncio, one publisher and one subscriber."""
+
+import asyncio
+import time
+from typing import Any
+
+from gateway.mqtt.decode import Decoder
+from gateway.mqtt.encode import encode, encode_puback, encode_pubcomp, encode_publish, encode_pubrec, encode_pubrel
+from gateway.mqtt.packets import Connack, Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
+
+VERSION = 4
+PAYLOAD_BYTES = 256
+
+
+class LoadClient(asyncio.Protocol):
+    """Answers what has to be answered; `latencies_ms` from the time at the head of each payload."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(1 << 20, VERSION)
+        self._waiting: asyncio.Future[Packet] | None = None
+        self._transport: Any = None
+        self._packet_id = 0
+        self.latencies_ms: list[float] = []
+        self.acknowledged = 0
+
+    @classmethod
+    async def connect(cls, port: int, client_id: str) -> "LoadClient":
+        _, client = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        await client._ask(encode(Connect(client_id, version=VERSION), VERSION))
+        return client
+
+    async def subscribe(self, topic_filter: str, qos: int) -> None:
+        await self._ask(encode(Subscribe(1, [Subscription(topic_filter, qos)]), VERSION))
+
+    def publish(self, topic: bytes, qos: int) -> None:
+        self._packet_id = self._packet_id % 65_535 + 1
+        payload = b"%020d" % time.perf_counter_ns() + b"x" * (PAYLOAD_BYTES - 20)
+        self._transport.write(encode_publish(topic, payload, qos, False, False, self._packet_id, None))
+
+    def close(self) -> None:
+        self._transport.close()
+
+    async def _ask(self, data: bytes) -> None:
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(data)
+        await asyncio.wait_for(self._waiting, 30)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        now = time.perf_counter_ns()
+        answers = []
+        for packet in self._decoder.feed(data):
+            match packet:
+                case Publish():
+                    self.latencies_ms.append((now - int(packet.payload[:20])) / 1e6)
+                    if packet.qos:
+                        answers.append((encode_puback if packet.qos == 1 else encode_pubrec)(packet.packet_id))
+                case Pubrec():
+                    answers.append(encode_pubrel(packet.packet_id))
+                case Pubrel():
+                    answers.append(encode_pubcomp(packet.packet_id))
+                case Puback() | Pubcomp():
+                    self.acknowledged += 1
+                case Connack() | Suback():
+                    if self._waiting is not None and not self._waiting.done():
+                        self._waiting.set_result(packet)
+        if answers:
+            self._transport.write(b"".join(answers))
+
+
+async def measure_path(port: int, qos: int, rate: float, seconds: float, topic: str) -> list[float]:
+    """Latencies in ms from a publisher through the whole platform to a subscriber, at `rate` messages a second."""
+    subscriber = await LoadClient.connect(port, f"bench-sub-{qos}-{time.time_ns()}")
+    publisher = await LoadClient.connect(port, f"bench-pub-{qos}-{time.time_ns()}")
+    await subscriber.subscribe(topic, qos)
+    began, total = time.perf_counter(), int(rate * seconds)
+    for number in range(total):
+        publisher.publish(topic.encode(), qos)
+        pause = began + (number + 1) / rate - time.perf_counter()
+        if pause > 0:
+            await asyncio.sleep(pause)
+    deadline = time.monotonic() + 30
+    while len(subscriber.latencies_ms) < total and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    subscriber.close()
+    publisher.close()
+    if len(subscriber.latencies_ms) < total:
+        raise RuntimeError(f"QoS {qos}: {len(subscriber.latencies_ms)} of {total} messages arrived")
+    return subscriber.latencies_ms

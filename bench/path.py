@@ -1,0 +1,75 @@
+"""The whole stack: start to first message, idle cost, and client-to-client latency."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from bench.figures import Figures
+from bench.mqtt_load import LoadClient, measure_path
+from jobs.stack.state import running_state
+
+RATE = 200.0
+
+
+class StackBench:
+    """A stack over `data`, started by `waystation up` as a user does."""
+
+    def __init__(self, data: Path, figures: Figures) -> None:
+        self._data = data
+        self._figures = figures
+
+    def up(self) -> None:
+        """Records `up_to_first_message_s`."""
+        began = time.monotonic()
+        self._waystation("up", "--detach", "--free-ports")
+        asyncio.run(self._first_message())
+        self._figures.add("up_to_first_message_s", round(time.monotonic() - began, 1))
+
+    def down(self) -> None:
+        self._waystation("down")
+
+    def idle(self, settle_s: float, seconds: float) -> None:
+        """Records `idle_cores` and `idle_rss_mb`: the stack's own processes with nothing to do."""
+        time.sleep(settle_s)
+        processes = self._processes()
+        before = sum(_cpu_s(process) for process in processes)
+        time.sleep(seconds)
+        used = sum(_cpu_s(process) for process in processes) - before
+        self._figures.add("idle_cores", round(used / seconds, 3))
+        self._figures.add("idle_rss_mb", round(sum(p.memory_info().rss for p in processes) / 2**20))
+
+    def path(self, qos: int, seconds: float, warm_s: float) -> None:
+        """Records `path_qos<n>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of the
+        topic is in effect."""
+        port, topic = self._port(), f"bench/path/{qos}"
+        asyncio.run(measure_path(port, qos, RATE, warm_s, topic))
+        self._figures.latencies(f"path_qos{qos}", asyncio.run(measure_path(port, qos, RATE, seconds, topic)))
+
+    async def _first_message(self) -> None:
+        port = self._port()
+        subscriber = await LoadClient.connect(port, "bench-first-sub")
+        publisher = await LoadClient.connect(port, "bench-first-pub")
+        publisher.publish(b"@bench-first-sub", 1)
+        while not subscriber.latencies_ms:
+            await asyncio.sleep(0.01)
+        subscriber.close()
+        publisher.close()
+
+    def _port(self) -> int:
+        return int(running_state(self._data).listeners["mqtt"].rpartition(":")[2])
+
+    def _processes(self) -> list[psutil.Process]:
+        roots = [psutil.Process(process.pid) for process in running_state(self._data).processes]
+        return [*roots, *(child for root in roots for child in root.children(recursive=True))]
+
+    def _waystation(self, *arguments: str) -> None:
+        subprocess.run([sys.executable, "-m", "jobs.cli.main", "--data", str(self._data), *arguments], check=True)
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)

@@ -1,0 +1,24 @@
+"""The stack that acceptance tests share: two router processes, so that each can be killed alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[Stack]:
+    overrides = {
+        "JAVA_HOME": str(java_home),
+        "WAYSTATION_STACK__ROUTER_PROCESSES": "2",
+        "WAYSTATION_STACK__START_TIMEOUT_S": "200",
+        "WAYSTATION_LEDGER__TRIGGER_S": "2.0",
+    }
+    stack = Stack(tmp_path_factory.mktemp("stack"), overrides)
+    stack.up()
+    try:
+        yield stack
+    finally:
+        stack.down()

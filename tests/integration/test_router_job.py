@@ -1,0 +1,118 @@
+"""The router application in Real-Time Mode on a real broker: copies, order, replays."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
+
+from pipelines.sinks import ensure_tables
+from schemas.envelope import Instruction, Meta, ingress_headers
+from schemas.identity import new_message_id, shard_of
+from schemas.readiness import ready_file
+from schemas.topics import Topics
+from tests.conftest import LocalBroker
+
+SHARDS = 4
+MESSAGES = 300
+
+
+def environment(data: Path, bootstrap: str, prefix: str, java_home: Path) -> dict[str, str]:
+    return os.environ | {
+        "JAVA_HOME": str(java_home),
+        "WAYSTATION_DATA": str(data),
+        "WAYSTATION_PART": "router",
+        "WAYSTATION_KAFKA__BOOTSTRAP": bootstrap,
+        "WAYSTATION_KAFKA__PREFIX": prefix,
+        "WAYSTATION_ROUTER__BATCH_S": "5.0",
+    }
+
+
+def start_router(data: Path, environ: dict[str, str], timeout_s: float = 120) -> subprocess.Popen[bytes]:
+    ready_file(data, "router").unlink(missing_ok=True)
+    with (data / "router.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jobs.router", "--role", "both"], env=environ, stdout=log, stderr=log
+        )
+    wait_for(lambda: ready_file(data, "router").exists() or process.poll() is not None, "the router is ready", timeout_s)
+    assert process.poll() is None, (data / "router.log").read_text()[-3000:]
+    return process
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.2)
+
+
+def produce(bootstrap: str, topics: Topics, count: int) -> None:
+    """`count` direct messages in one partition, among them a record without envelope."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer.produce(topics.ingress, key=b"@poison", value=b"?", partition=0)
+    for number in range(count):
+        headers = ingress_headers(new_message_id(), "sender", Meta(1, "", None, 0, None), b"\0")
+        producer.produce(topics.ingress, key=f"@client-{number % 7}".encode(), value=b"x", headers=headers, partition=0)  # type: ignore[arg-type]
+    producer.flush(30)
+
+
+class Egress:
+    """Reads all of `egress`: by shard, the instructions in order, each with the router that wrote it."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+        self._consumer.assign([TopicPartition(topic, shard, 0) for shard in range(SHARDS)])
+        self.by_shard: dict[int, list[tuple[bytes, str]]] = defaultdict(list)
+
+    def poll(self) -> None:
+        for record in self._consumer.consume(1000, 0.2):
+            assert record.error() is None
+            headers: Any = record.headers()
+            self.by_shard[record.partition() or 0].append((headers[4][1], headers[5][1].decode()))
+
+    def copies(self, router: str) -> set[bytes]:
+        self.poll()
+        return {instruction for written in self.by_shard.values() for instruction, by in written if by == router}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.mark.timeout(300)
+def test_two_routers_write_identical_instructions_in_order(
+    broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
+) -> None:
+    """R2, R3, R5, R8: both write every instruction, the same; first copies are in order; a replay after `kill -9`
+    changes nothing; a poison record stops nobody."""
+    topics = broker.topics(unique_prefix, shards=SHARDS)
+    ensure_tables(spark, f"{tmp_path}/tables")
+    environ = environment(tmp_path, broker.bootstrap, unique_prefix, java_home)
+    egress = Egress(broker.bootstrap, topics.egress)
+    router = start_router(tmp_path, environ)
+    try:
+        produce(broker.bootstrap, topics, MESSAGES)
+        wait_for(lambda: len(egress.copies("active")) == MESSAGES, "the active router's instructions")
+        wait_for(lambda: len(egress.copies("backup")) == MESSAGES, "the backup router's instructions")
+        assert egress.copies("active") == egress.copies("backup")
+        router.kill()
+        router.wait()
+        router = start_router(tmp_path, environ)
+        produce(broker.bootstrap, topics, MESSAGES)
+        wait_for(lambda: len(egress.copies("active")) == 2 * MESSAGES, "instructions after the restart")
+        wait_for(lambda: len(egress.copies("backup")) == 2 * MESSAGES, "the backup's after the restart")
+    finally:
+        router.kill()
+        router.wait()
+        egress.close()
+    for shard, written in egress.by_shard.items():
+        first = list(dict.fromkeys(Instruction.decode(raw) for raw, _ in written))
+        assert [i.offset for i in first] == sorted(i.offset for i in first)
+        assert all(i.number == 0 and i.limit == 1 for i in first)
+        assert len(first) == 2 * sum(shard_of(f"client-{n % 7}", SHARDS) == shard for n in range(MESSAGES))
