@@ -1,8 +1,10 @@
-"""The router application (`python -m jobs.router --role active|backup|both`): routing queries in Real-Time Mode (R2, R3).
+"""The router application (`python -m jobs.router --role active|backup|both`): routing in Real-Time Mode (R2, R3).
 
-Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its batches;
-they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its update (R5).
-A role's batches begin at a fixed phase of the clock; a query that has drifted from it is started anew at the right moment.
+Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its
+batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its
+update (R5). A role's batches begin at a fixed phase of the clock; a query that has drifted from it is started anew
+at the right moment.
+
 """
 
 import argparse
@@ -56,7 +58,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 
 def threads(settings: Settings, roles: Sequence[str]) -> int:
-    """A task a partition and query for all the time, and some for what runs between: fewer starve a partition silently."""
+    """A task for each partition and query, all the time, and some for what runs between: fewer starve a partition."""
     return len(roles) * settings.kafka.ingress_partitions + 4
 
 
@@ -71,6 +73,7 @@ class Router:
     query: StreamingQuery | None = None
     due: float = 0.0
     pause_s: float = 0.0
+    began: float = 0.0
 
     def __post_init__(self) -> None:
         self.stream = StreamId(f"router-{self.role}")
@@ -83,7 +86,7 @@ class Router:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
             try:
-                self.query = self._start()
+                self.query, self.began = self._start(), now
             except PySparkException as error:
                 self._failed(now, str(error))
         if self.query is not None:
@@ -127,7 +130,9 @@ class Router:
         return produce_in_real_time(records, self.stream, checkpoint, kafka, self.drift.begin())
 
     def _failed(self, now: float, error: str) -> None:
-        self.pause_s = min(2 * self.pause_s or self.settings.ledger.restart_backoff_s / 4, LONGEST_PAUSE_S)
+        lasted = now - self.began > LONGEST_PAUSE_S
+        first = self.settings.router.restart_backoff_s
+        self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
         self.query, self.due = None, now + self.pause_s
         log.error("router failed", router=self.role, error=first_line(error), again_in_s=self.pause_s)
 
@@ -174,7 +179,8 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
         running = [router.watch(time.time()) for router in routers]
         if any(running) and not announced:
             announced = True
-            announce_ready(settings.data, part or "router", {})
+            if part:
+                announce_ready(settings.data, part, {})
             log.info("ready", roles=list(roles))
         stopped.wait(WATCH_S)
     for router in routers:

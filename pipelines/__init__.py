@@ -1,7 +1,7 @@
 """What Spark does with messages and events, as transforms of DataFrames.
 
-Does: route messages (:mod:`.routing`), fold route events (:mod:`.routes`), find completions (:mod:`.completion`), make the
-ledger's rows (:mod:`.ledger`), tell good records from bad (:mod:`.records`). :mod:`.sources` alone reads,
+Does: route messages (:mod:`.routing`), fold route events (:mod:`.routes`), find completions (:mod:`.completion`), make
+the ledger's rows (:mod:`.ledger`), tell good records from bad (:mod:`.records`). :mod:`.sources` alone reads,
 :mod:`.sinks` alone writes.
 Does not: build a session, read settings, a clock or the environment, decide when queries run.
 May import: pyspark, delta, :mod:`schemas`.

@@ -82,8 +82,8 @@ class Instruction(NamedTuple):
     `appended` is the message's append time on `ingress`, ms since the epoch, broker clock.
 
     `scope` is the decision the instruction belongs to: `routed` by the routes, or `everyone` because the routes were
-    not known to be complete. One router may decide `routed` and its twin `everyone` for the same message; each decision is
-    numbered, and completed, by itself.
+    not known to be complete. One router may decide `routed` and its twin `everyone` for the same message; each decision
+    is numbered, and completed, by itself.
     """
 
     partition: int

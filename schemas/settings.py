@@ -18,6 +18,7 @@ from msgspec import Meta
 from schemas.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
+DAY_S = 24 * 60 * 60
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -42,6 +43,7 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
 class RouterSettings(Section, frozen=True, kw_only=True):
     batch_s: Annotated[float, Meta(ge=5)]
     route_lead_s: Seconds
+    restart_backoff_s: Seconds
 
 
 class LedgerSettings(Section, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
 
 
 class GatewayLimits(Section, frozen=True, kw_only=True):
-    packet_bytes: Annotated[int, Meta(ge=1024, le=268_435_455)]
+    packet_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)]
     receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
     client_receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
     topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
@@ -158,6 +160,20 @@ def _check(settings: Settings) -> None:
         raise SettingsError(
             f"router.route_lead_s = {lead:g} is too short: a route must be loaded by every router before it takes "
             f"effect; allowed: at least router.batch_s + ledger.routes_trigger_s = {least:g}"
+        )
+    if lead * 1000 != int(lead * 1000):
+        raise SettingsError(f"router.route_lead_s = {lead} is not allowed: expected whole milliseconds")
+    window_days, kept_days = settings.ledger.message_window_days, settings.kafka.retention_days
+    if window_days < kept_days:
+        raise SettingsError(
+            f"ledger.message_window_days = {window_days} is too short: copies of a message can come as long as topics "
+            f"are kept; allowed: at least kafka.retention_days = {kept_days}"
+        )
+    expiry_s = settings.gateway.limits.session_expiry_s
+    if expiry_s > window_days * DAY_S:
+        raise SettingsError(
+            f"gateway.limits.session_expiry_s = {expiry_s} is too long: what a session gets later than the message "
+            f"window is never complete; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
         )
 
 

@@ -119,7 +119,11 @@ OUTCOMES = Table(
     (
         Column("message_id", "string", "Message id", required=True),
         Column("shard", "int", "Shard that reports; null for `untouched`"),
-        Column("number", "int", "Number of the instruction; null for `untouched`"),
+        Column(
+            "number",
+            "int",
+            "Number of the instruction; null for `untouched` and for own copies (retained, or ahead of a route)",
+        ),
         Column("client", "string", "Recipient; null when there was none"),
         Column(
             "outcome",
@@ -140,7 +144,7 @@ OUTCOMES = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("message_id", "number", "client"),
+    ("message_id", "number", "client", "outcome"),
 )
 
 COMPLETIONS = Table(
@@ -165,7 +169,7 @@ PRESENCE_HISTORY = Table(
         Column("client", "string", "Client id", required=True),
         Column("event", "string", "`connected`, `disconnected` or `lost`", required=True),
         Column("gateway", "string", "Gateway that reports", required=True),
-        Column("epoch", "long", "Number of the connection within the client's life", required=True),
+        Column("epoch", "long", "Connection of the client: µs since the epoch when it was made", required=True),
         Column("seq", "long", "Number of the event within the epoch", required=True),
         Column("at", "timestamp", "When it happened, the gateway's clock", required=True),
         Column("peer", "string", "Address of the client"),

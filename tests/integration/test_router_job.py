@@ -41,7 +41,9 @@ def start_router(data: Path, environ: dict[str, str], timeout_s: float = 120) ->
         process = subprocess.Popen(
             [sys.executable, "-m", "jobs.router", "--role", "both"], env=environ, stdout=log, stderr=log
         )
-    wait_for(lambda: ready_file(data, "router").exists() or process.poll() is not None, "the router is ready", timeout_s)
+    wait_for(
+        lambda: ready_file(data, "router").exists() or process.poll() is not None, "the router is ready", timeout_s
+    )
     assert process.poll() is None, (data / "router.log").read_text()[-3000:]
     return process
 
@@ -92,7 +94,8 @@ def test_two_routers_write_identical_instructions_in_order(
     """R2, R3, R5, R8: both write every instruction, the same; first copies are in order; a replay after `kill -9`
     changes nothing; a poison record stops nobody."""
     topics = broker.topics(unique_prefix, shards=SHARDS)
-    ensure_tables(spark, f"{tmp_path}/tables")
+    assert spark.version, "types are parsed by a session"
+    ensure_tables(f"{tmp_path}/tables")
     environ = environment(tmp_path, broker.bootstrap, unique_prefix, java_home)
     egress = Egress(broker.bootstrap, topics.egress)
     router = start_router(tmp_path, environ)

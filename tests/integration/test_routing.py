@@ -36,7 +36,9 @@ routes_of = st.lists(st.tuples(filters, st.integers(0, SHARDS - 1), intervals), 
 messages_of = st.lists(st.tuples(destinations, moments), min_size=1, max_size=40)
 
 
-def reference(topic: str, appended: datetime, targets: dict[str, list[Target]], as_of: datetime | None) -> tuple[list[int], str]:
+def reference(
+    topic: str, appended: datetime, targets: dict[str, list[Target]], as_of: datetime | None
+) -> tuple[list[int], str]:
     """Shards to instruct, and the scope of the decision."""
     if topic.startswith("@"):
         return [shard_of(topic[1:], SHARDS)], "routed"
@@ -46,12 +48,22 @@ def reference(topic: str, appended: datetime, targets: dict[str, list[Target]], 
     return sorted({shard for shard, begin, end in found if begin <= appended < end}), "routed"
 
 
-def expected_records(number: int, topic: str, appended: datetime, decision: tuple[list[int], str]) -> list[tuple[Any, ...]]:
+def expected_records(
+    number: int, topic: str, appended: datetime, decision: tuple[list[int], str]
+) -> list[tuple[Any, ...]]:
     """(topic, partition, instruction or zero-touch event) of each record a message becomes."""
     shards, scope = decision
     ms = int(appended.timestamp() * 1000)
     if not shards:
-        event = {"v": 1, "kind": "untouched", "id": f"id-{number}", "partition": 0, "offset": number, "appended_ms": ms, "limit": 0}
+        event = {
+            "v": 1,
+            "kind": "untouched",
+            "id": f"id-{number}",
+            "partition": 0,
+            "offset": number,
+            "appended_ms": ms,
+            "limit": 0,
+        }
         return [("progress", partition_of(f"id-{number}", PARTITIONS), json.dumps(event, sort_keys=True))]
     last = len(shards) - 1
     return [
@@ -90,7 +102,9 @@ def test_the_transform_equals_the_reference(
     stream = spark.createDataFrame([message_row(n, *m) for n, m in enumerate(messages)], MESSAGE_SCHEMA)
     active = [observed(row) for row in route(stream, table, plan()).collect()]
     backup = [observed(row) for row in route(stream, table, plan("backup")).collect()]
-    wanted = [r for n, (t, at) in enumerate(messages) for r in expected_records(n, t, at, reference(t, at, targets, as_of))]
+    wanted = [
+        r for n, (t, at) in enumerate(messages) for r in expected_records(n, t, at, reference(t, at, targets, as_of))
+    ]
     assert sorted(active, key=repr) == sorted(wanted, key=repr)
     assert active == backup
 

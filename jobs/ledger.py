@@ -1,0 +1,200 @@
+"""The ledger application: all micro-batch queries in one Spark session (`python -m jobs.ledger`).
+
+Routes are folded, messages, instructions, outcomes, completions, presence and quarantine go into their Delta tables,
+and completions are found. A query that fails is started again after a pause that doubles up to a minute; the others go
+on. A `tick` on `routes` says, while nobody subscribes, how far the routes table is complete. SIGTERM ends all of it
+cleanly: a batch under way is repeated at the next start, to the same rows.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event, Thread
+
+import structlog
+from confluent_kafka import Producer
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.progress import StatusListener, first_line
+from jobs.spark import build_session
+from pipelines import completion, ledger, records, routes, sinks
+from pipelines.sources import Kafka, topic_stream
+from pipelines.streams import StreamId
+from schemas import tables
+from schemas.errors import WaystationError
+from schemas.events import RouteEvent, encode
+from schemas.readiness import PART_VARIABLE, announce_ready
+from schemas.settings import Settings, process_settings
+from schemas.topics import Topics
+
+PART = "ledger"
+LONGEST_PAUSE_S = 60.0
+WATCH_S = 1.0
+TICKS_A_BATCH = 12
+
+log = structlog.get_logger(__name__)
+
+Start = Callable[[], StreamingQuery]
+
+
+def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
+    """How each query of the application is started. Routes first: routers wait for them."""
+    topics, of = Topics(settings.kafka.prefix), settings.ledger
+    kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
+    lead_s, window = settings.router.route_lead_s, of.message_window_days
+
+    def read(*names: str, headers: bool = False, min_offsets: int = 0) -> DataFrame:
+        return topic_stream(spark, kafka, names, of.max_offsets_per_trigger, headers, min_offsets)
+
+    def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
+        return sinks.append_to_table(rows, StreamId(table.name), settings.tables, table, of.trigger_s)
+
+    def produce(rows: DataFrame, query: str, topic: str, trigger_s: float, mode: str) -> StreamingQuery:
+        return sinks.produce_to_topic(rows, StreamId(query), settings.tables, kafka, topic, trigger_s, mode)
+
+    def fold_routes() -> StreamingQuery:
+        table = sinks.RoutesTable(settings.tables, lead_s, window)
+        return sinks.fold_into_routes(
+            read(topics.routes), StreamId("routes"), table, kafka, topics, of.routes_trigger_s
+        )
+
+    def keep_routes_history() -> StreamingQuery:
+        # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
+        records = read(topics.routes, min_offsets=TICKS_A_BATCH)
+        return append(routes.routes_history(records, lead_s), tables.ROUTES_HISTORY)
+
+    def find_completions() -> StreamingQuery:
+        found = completion.completions(read(topics.progress), settings.kafka.shards, window)
+        return produce(found, "completion", topics.completion, of.completion_trigger_s, "update")
+
+    def find_poison() -> StreamingQuery:
+        formats = ledger.formats(topics)  # of all topics but routes, whose query sees to its bad records itself
+        bad = records.rejected(read(*formats, headers=True), formats)
+        return produce(bad, "poison", topics.quarantine, of.trigger_s, "append")
+
+    return {
+        "routes": fold_routes,
+        "completion": find_completions,
+        "messages": lambda: append(ledger.messages(read(topics.ingress, headers=True)), tables.MESSAGES),
+        "instructions": lambda: append(
+            ledger.instructions(read(topics.egress, headers=True), window), tables.INSTRUCTIONS
+        ),
+        "outcomes": lambda: append(ledger.outcomes(read(topics.progress), window), tables.OUTCOMES),
+        "completions": lambda: append(ledger.completions(read(topics.completion), window), tables.COMPLETIONS),
+        "presence_history": lambda: append(ledger.presence_history(read(topics.presence)), tables.PRESENCE_HISTORY),
+        "routes_history": keep_routes_history,
+        "poison": find_poison,
+        "quarantine": lambda: append(ledger.quarantine(read(topics.quarantine), window), tables.QUARANTINE),
+    }
+
+
+@dataclass
+class Supervised:
+    """A query that is kept going: started when due, and again, ever later, when it has failed."""
+
+    name: str
+    start: Start
+    first_pause_s: float
+    report: Callable[[str, str], None]
+    query: StreamingQuery | None = None
+    due: float = 0.0
+    pause_s: float = 0.0
+    began: float = 0.0
+
+    def watch(self, now: float) -> bool:
+        """Start or restart the query if it is time to; whether it runs."""
+        if self.query is not None and not self.query.isActive:
+            self._failed(now, str(self.query.exception() or "it was stopped"))
+        if self.query is None and now >= self.due:
+            try:
+                self.query, self.began = self.start(), now
+            except (PySparkException, Py4JJavaError) as error:
+                self._failed(now, str(getattr(error, "java_exception", error)))
+        return self.query is not None
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+
+    def _failed(self, now: float, error: str) -> None:
+        lasted = now - self.began > LONGEST_PAUSE_S
+        self.pause_s = self.first_pause_s if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
+        self.query, self.due = None, now + self.pause_s
+        self.report(self.name, error)
+        log.error("query failed", query=self.name, error=first_line(error), again_in_s=self.pause_s)
+
+
+def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None:
+    """A tick on `routes` now and every `every_s` seconds, whatever the routes query does: its append time says only how
+    far the events before it reach, and counts for nothing until they are folded in."""
+    while not stopped.is_set():
+        event = RouteEvent(op="tick")
+        try:
+            producer.produce(topic, key=event.kafka_key, value=encode(event), partition=0)
+        except BufferError:
+            log.warning("tick left out: the broker does not answer")
+        producer.poll(0)
+        stopped.wait(every_s)
+    producer.purge()
+
+
+def run(settings: Settings, part: str, stopped: Event) -> None:
+    """All queries, until `stopped`."""
+    spark = build_session(PART, "local[2]", {"spark.driver.memory": settings.stack.ledger_heap})
+    sinks.ensure_tables(settings.tables)
+    listener = StatusListener(settings.data, PART, time.time)
+    spark.streams.addListener(listener)
+    client = {"linger.ms": 0, "message.timeout.ms": 10_000, **settings.kafka.client}
+    producer = Producer({**client, "bootstrap.servers": settings.kafka.bootstrap})
+    arguments = (producer, Topics(settings.kafka.prefix).routes, settings.ledger.routes_trigger_s, stopped)
+    Thread(target=tick, args=arguments, name="tick", daemon=True).start()
+    supervised = [
+        Supervised(name, start, settings.ledger.restart_backoff_s, listener.failed)
+        for name, start in queries(spark, settings).items()
+    ]
+    announced = False
+    while not stopped.is_set():
+        running = [query.watch(time.monotonic()) for query in supervised]
+        if all(running) and not announced:
+            announced = True
+            if part:
+                announce_ready(settings.data, part, {})
+            log.info("ready", queries=len(running))
+        stopped.wait(WATCH_S)
+    with ThreadPoolExecutor(len(supervised)) as pool:
+        list(pool.map(Supervised.stop, supervised))
+    spark.stop()
+
+
+def main() -> int:
+    stopped = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        settings = process_settings(os.environ)
+        _configure_log(settings)
+        run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
+    except WaystationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def _configure_log(settings: Settings) -> None:
+    last = structlog.processors.JSONRenderer() if settings.log.format == "json" else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso"), last],
+        wrapper_class=structlog.make_filtering_bound_logger(settings.log.level),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

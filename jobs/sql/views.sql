@@ -1,0 +1,66 @@
+-- Views over the ledger's tables, one named block each, in words that Spark SQL and DuckDB have in common
+-- (names that either reserves stand in backticks; `at` is one. `||` with a null is null in both, concat is not).
+
+-- name: message_journey
+-- Everything that happened to a message, a row a step. Accepting and delivering happen by a gateway's clock, the rest by
+-- the broker's: steps a few milliseconds apart may change places.
+SELECT id AS message_id,
+       accepted AS `at`,
+       'accepted' AS step,
+       source AS who,
+       'to ' || destination || ', QoS ' || CAST(qos AS STRING) || ', ' || CAST(payload_bytes AS STRING) || ' bytes' AS detail
+FROM messages
+UNION ALL
+SELECT id,
+       appended,
+       'appended',
+       'broker',
+       'acknowledged: ingress partition ' || CAST(`partition` AS STRING) || ', offset ' || CAST(`offset` AS STRING)
+FROM messages
+UNION ALL
+SELECT message_id,
+       appended,
+       'routed',
+       'router ' || router,
+       'to shard ' || CAST(shard AS STRING) || ', instruction ' || CAST(`number` AS STRING)
+       || CASE WHEN scope = 'everyone' THEN ', to everyone: routes not known to be complete' ELSE '' END
+       || coalesce(', the last of ' || CAST(`limit` AS STRING), '')
+FROM instructions
+UNION ALL
+SELECT message_id,
+       `at`,
+       outcome,
+       coalesce(client, 'shard ' || CAST(shard AS STRING), 'router'),
+       coalesce('QoS ' || CAST(qos AS STRING) || ', ', '')
+       || CASE WHEN shard IS NULL THEN 'no instruction: nobody wants it'
+               ELSE coalesce('instruction ' || CAST(`number` AS STRING), 'own copy, ahead of its route or retained,')
+                    || ' of shard ' || CAST(shard AS STRING) END
+FROM outcomes
+UNION ALL
+SELECT message_id,
+       completed,
+       'completed',
+       'completion',
+       CAST(touches AS STRING) || ' instructions relinquished'
+FROM completions
+
+-- name: delivery_latency
+-- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0.
+-- Neither dialect's difference of timestamps in milliseconds is the other's: the text of the interval is read instead,
+-- `1 day 02:03:04.5` in DuckDB, `INTERVAL '1 02:03:04.5' DAY TO SECOND` in Spark.
+SELECT message_id,
+       client,
+       qos,
+       86400000.0 * CAST('0' || regexp_extract(span, '([0-9]+) (days? )?[0-9]+:', 1) AS BIGINT)
+       + 3600000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 1) AS BIGINT)
+       + 60000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 2) AS BIGINT)
+       + 1000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 3) AS DOUBLE) AS ms
+FROM (
+    SELECT outcomes.message_id,
+           outcomes.client,
+           outcomes.qos,
+           CAST(greatest(outcomes.`at`, messages.accepted) - messages.accepted AS STRING) AS span
+    FROM outcomes
+    JOIN messages ON messages.id = outcomes.message_id
+    WHERE outcomes.outcome IN ('delivered', 'sent')
+) AS spans

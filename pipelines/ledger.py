@@ -1,0 +1,307 @@
+"""The rows of the ledger's history tables, from the records of the topics.
+
+Every transform takes the columns of the Kafka source and returns the columns of its table (:mod:`schemas.tables`), good
+records only; what :data:`formats` finds wrong goes to `quarantine` by :func:`pipelines.records.rejected`.
+
+Where a topic may hold copies (hedged routers, replays, Spark's Kafka sink), they are recognised for `window_days` after
+the *message's* append time, which all copies share: a router that comes back late and replays is still recognised. Rows
+about messages older than that, measured against the youngest message seen, are dropped by the watermark without a trace
+but the query's count of late rows; as topics are kept no longer than the window, only a stray record can be that old.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.completion import progress_format
+from pipelines.records import (
+    LATEST_INT,
+    Format,
+    complaint,
+    event_format,
+    moment_ms,
+    moment_us,
+    not_a_small_number,
+    parsed,
+    text,
+    with_reason,
+    younger_than_record,
+)
+from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
+from schemas.events import CompletionEvent, PresenceEvent, QuarantineEvent
+from schemas.topics import Topics
+
+UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+META = "^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*$"
+INSTR = f"^[0-9]+;[0-9]+;[0-9]+;[0-9]*;[0-9]+;({ROUTED}|{EVERYONE})$"
+
+
+def formats(topics: Topics) -> Mapping[str, Format]:
+    """Topic name to the format of its records. Not among them are `routes`, whose query sees to its bad records itself
+    as it looks at every record anyway, and `quarantine` (see :func:`quarantine`)."""
+    return {
+        topics.ingress: message_format(),
+        topics.egress: instruction_format(),
+        topics.progress: progress_format(),
+        topics.completion: completion_format(),
+        topics.presence: presence_format(),
+    }
+
+
+def message_format() -> Format:
+    """The format of `ingress`: :mod:`schemas.envelope`."""
+
+    def reasons(message: Column) -> list[Column]:
+        accepted = moment_us(message["accepted"])
+        return [
+            *_envelope_reasons(message, INGRESS_HEADERS),
+            complaint(
+                ~F.coalesce(message["id"].rlike(UUID), F.lit(False)), "header id '", message["id"], "' is not a UUID"
+            ),
+            complaint(message["version"] != VERSION, "envelope version ", message["version"], f" is not {VERSION}"),
+            complaint(
+                ~F.coalesce(message["meta"].rlike(META), F.lit(False)),
+                "header meta '",
+                message["meta"],
+                "' is malformed",
+            ),
+            complaint(accepted.isNull(), "header meta '", message["meta"], "' has an accepted time out of range"),
+            complaint(_unread(message, "expires"), "header meta '", message["meta"], "' has an expiry out of range"),
+            complaint(_unread(message, "sequence"), "header meta '", message["meta"], "' has a sequence out of range"),
+        ]
+
+    def parse() -> Column:
+        meta = F.split(_header("meta"), ";")
+        part = [F.get(meta, F.lit(n)) for n in range(6)]
+        return F.struct(
+            *_envelope(),
+            _header("meta").alias("meta"),
+            part[0].alias("version"),
+            part[1].try_cast("int").alias("qos"),
+            part[2].contains(RETAIN_FLAG).alias("retained"),
+            part[3].alias("expires_text"),
+            moment_ms(part[3].try_cast("long")).alias("expires"),
+            part[4].try_cast("long").alias("accepted"),
+            part[5].alias("sequence_text"),
+            part[5].try_cast("int").alias("sequence"),
+        )
+
+    return Format(parse, reasons)
+
+
+def instruction_format() -> Format:
+    """The format of `egress`. What the gateway wrote is judged on `ingress`, once; here what the routers added."""
+
+    def reasons(instruction: Column) -> list[Column]:
+        malformed = ~F.coalesce(instruction["instr"].rlike(INSTR), F.lit(False))
+        counts = [F.coalesce(instruction[name], F.lit(LATEST_INT + 1)) for name in ("partition", "number")]
+        return [
+            *_envelope_reasons(instruction, EGRESS_HEADERS),
+            complaint(F.coalesce(instruction["id"], F.lit("")) == "", "header id is empty or not UTF-8"),
+            complaint(malformed, "header instr '", instruction["instr"], "' is malformed"),
+            *(not_a_small_number(count, name) for count, name in zip(counts, ("partition", "number"), strict=True)),
+            complaint(
+                _unread(instruction, "limit"), "header instr '", instruction["instr"], "' has a limit out of range"
+            ),
+            complaint(
+                instruction["offset"].isNull(), "header instr '", instruction["instr"], "' has an offset out of range"
+            ),
+            complaint(
+                instruction["appended"].isNull(), "header instr '", instruction["instr"], "' has a time out of range"
+            ),
+            younger_than_record(instruction["appended"]),
+            complaint(F.coalesce(instruction["router"], F.lit("")) == "", "header router is empty or not UTF-8"),
+        ]
+
+    def parse() -> Column:
+        part = [F.get(F.split(_header("instr"), ";"), F.lit(n)) for n in range(6)]
+        return F.struct(
+            *_envelope(),
+            _header("instr").alias("instr"),
+            part[0].try_cast("long").alias("partition"),
+            part[1].try_cast("long").alias("offset"),
+            part[2].try_cast("long").alias("number"),
+            part[3].alias("limit_text"),
+            part[3].try_cast("int").alias("limit"),
+            moment_ms(part[4].try_cast("long")).alias("appended"),
+            part[5].alias("scope"),
+            _header("router").alias("router"),
+        )
+
+    return Format(parse, reasons)
+
+
+def completion_format() -> Format:
+    """The format of `completion`."""
+
+    def more(event: Column) -> list[Column]:
+        appended = moment_ms(event["appended_ms"])
+        return [not_a_small_number(event["touches"], "touches"), younger_than_record(appended)]
+
+    return event_format(CompletionEvent, more)
+
+
+def presence_format() -> Format:
+    """The format of `presence`."""
+    return event_format(PresenceEvent)
+
+
+def messages(records: DataFrame) -> DataFrame:
+    """Rows of `messages`, from `ingress`. One row a record: nothing writes there twice."""
+    message = F.col("record")
+    return parsed(records, message_format()).select(
+        message["id"].alias("id"),
+        message["source"].alias("source"),
+        message["destination"].alias("destination"),
+        message["qos"].alias("qos"),
+        message["retained"].alias("retained"),
+        message["expires"].alias("expires"),
+        moment_us(message["accepted"]).alias("accepted"),
+        message["sequence"].alias("sequence"),
+        F.col("value").alias("payload"),
+        F.coalesce(F.length("value"), F.lit(0)).cast("long").alias("payload_bytes"),
+        _raw_header("props").alias("properties"),
+        "partition",
+        "offset",
+        *_appended(),
+    )
+
+
+def instructions(records: DataFrame, window_days: int) -> DataFrame:
+    """Rows of `instructions`, from `egress`, without the copies of the other router or of a replay.
+
+    Copies of an instruction stand on one partition and stay in its order, so the one kept is the first.
+    """
+    record = F.col("record")
+    rows = parsed(records, instruction_format()).select(
+        record["id"].alias("message_id"),
+        record["destination"].alias("destination"),
+        F.col("partition").alias("shard"),
+        record["number"].try_cast("int").alias("number"),
+        record["limit"].alias("limit"),
+        record["scope"].alias("scope"),
+        record["router"].alias("router"),
+        record["partition"].try_cast("int").alias("partition"),
+        record["offset"].alias("offset"),
+        record["appended"].alias("message_appended"),
+        F.col("offset").alias("egress_offset"),
+        *_appended(),
+    )
+    return _once(rows, "message_appended", window_days, "partition", "offset", "shard", "scope")
+
+
+def outcomes(records: DataFrame, window_days: int) -> DataFrame:
+    """Rows of `outcomes`, from `progress`: one a delivery; `nobody` for an instruction that ended without any;
+    `untouched` for a message without instructions. A `replayed` relinquish adds none."""
+    event = F.col("record")
+    none_given = F.coalesce(F.size("record.deliveries"), F.lit(0)) == 0
+    without = F.when(event["kind"] == "untouched", "untouched").when(event["kind"] == "relinquish", "nobody")
+    # explode_outer keeps an event without deliveries as one row with a null delivery, which `without` then names.
+    rows = (
+        parsed(records, progress_format())
+        .where(~F.coalesce(event["replayed"], F.lit(False)))
+        .where(without.isNotNull() | ~none_given)
+        .select("*", F.explode_outer(F.when(event["kind"] != "untouched", event["deliveries"])).alias("delivery"))
+        .select(
+            event["id"].alias("message_id"),
+            event["shard"].try_cast("int").alias("shard"),
+            event["number"].try_cast("int").alias("number"),
+            F.col("delivery.client").alias("client"),
+            F.coalesce("delivery.outcome", without).alias("outcome"),
+            F.col("delivery.qos").try_cast("int").alias("qos"),
+            F.coalesce(moment_us(F.col("delivery.at_us")), F.col("timestamp")).alias("at"),
+            moment_ms(event["appended_ms"]).alias("message_appended"),
+            *_appended(),
+            F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
+        )
+    )
+    # Two decisions on a message number their instructions alike; scope keeps them apart, and is no column of the table.
+    key = ("message_id", "scope", "number", "client", "outcome")
+    return _once(rows, "message_appended", window_days, *key).drop("scope")
+
+
+def completions(records: DataFrame, window_days: int) -> DataFrame:
+    """Rows of `completions`, from `completion`; the first word on a message stands."""
+    event = F.col("record")
+    rows = parsed(records, completion_format()).select(
+        event["id"].alias("message_id"),
+        event["touches"].try_cast("int").alias("touches"),
+        moment_ms(event["appended_ms"]).alias("message_appended"),
+        moment_ms(event["completed_ms"]).alias("completed"),
+        *_appended(),
+    )
+    return _once(rows, "message_appended", window_days, "message_id")
+
+
+def presence_history(records: DataFrame) -> DataFrame:
+    """Rows of `presence_history`, from `presence` (R12): every event as it came."""
+    event = F.col("record")
+    words = [F.nullif(event[name], F.lit("")).alias(name) for name in ("peer", "protocol", "reason")]
+    return parsed(records, presence_format()).select(
+        *(event[name].alias(name) for name in ("client", "event", "gateway", "epoch", "seq")),
+        moment_us(event["at_us"]).alias("at"),
+        *words,
+        *_appended(),
+    )
+
+
+def quarantine(records: DataFrame, window_days: int) -> DataFrame:
+    """Rows of `quarantine`, from the topic, a record's first complaint only.
+
+    A record of `quarantine` that cannot be parsed becomes a row about itself: sent back to the topic it would go round
+    for ever.
+    """
+    event, bad = F.col("record"), F.col("reason").isNotNull()
+    rows = with_reason(records, event_format(QuarantineEvent)).select(
+        F.when(bad, F.col("topic")).otherwise(event["topic"]).alias("topic"),
+        F.when(bad, F.col("partition")).otherwise(event["partition"].try_cast("int")).alias("partition"),
+        F.when(bad, F.col("offset")).otherwise(event["offset"]).alias("offset"),
+        F.when(bad, F.col("reason")).otherwise(event["reason"]).alias("reason"),
+        F.when(bad, F.col("value")).otherwise(F.try_to_binary(event["record"], F.lit("base64"))).alias("record"),
+        F.when(bad, F.col("timestamp")).otherwise(moment_us(event["at_us"])).alias("at"),
+        *_appended(),
+    )
+    return _once(rows, "appended", window_days, "topic", "partition", "offset")
+
+
+def _once(rows: DataFrame, event_time: str, window_days: int, *key: str) -> DataFrame:
+    return rows.withWatermark(event_time, f"{window_days} days").dropDuplicatesWithinWatermark(list(key))
+
+
+def _appended() -> tuple[Column, Column]:
+    return F.col("timestamp").alias("appended"), F.to_date("timestamp").alias("date")
+
+
+def _envelope() -> list[Column]:
+    names = F.transform("headers", lambda header: header["key"])
+    return [
+        F.array_join(names, ", ").alias("headers"),
+        _header("id").alias("id"),
+        _header("src").alias("source"),
+        text("key").alias("destination"),
+    ]
+
+
+def _envelope_reasons(envelope: Column, headers: tuple[str, ...]) -> list[Column]:
+    expected, found = ", ".join(headers), F.coalesce(envelope["headers"], F.lit(""))
+    return [
+        complaint(F.col("key").isNull(), "the key, which is the destination, is missing"),
+        complaint(envelope["destination"].isNull(), "the key, which is the destination, is not UTF-8"),
+        complaint(found != expected, "the headers are [", found, f"], not [{expected}]"),
+        complaint(envelope["source"].isNull(), "header src is not UTF-8"),
+    ]
+
+
+def _unread(struct: Column, name: str) -> Column:
+    """There is a text, and no value could be made of it."""
+    return (struct[f"{name}_text"] != "") & struct[name].isNull()
+
+
+def _raw_header(name: str) -> Column:
+    """The value of a header, by its position: names and order have been checked, or will be."""
+    return F.get("headers", F.lit(EGRESS_HEADERS.index(name)))["value"]
+
+
+def _header(name: str) -> Column:
+    return text(_raw_header(name))

@@ -1,0 +1,181 @@
+"""Telling good records from bad, for every topic in the same way.
+
+A :class:`Format` parses a Kafka record into a struct, never failing, and lists what can be wrong with it. What has
+nothing wrong is `parsed`, what has is `rejected` with the first reason that applies: the two are exact complements.
+
+`from_json` turns what it cannot read into nulls without a word; so it is asked for the corrupt record too, and every
+field that must be there is checked. It is laxer than msgspec in two things that do no harm: a number where a string is
+due is read as its digits, and text after the closing brace is passed over.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from schemas.events import Event
+from schemas.spark import event_schema
+
+LATEST_MS = 253_402_300_799_000
+"""The last second of the year 9999: later times are nobody's, and would overflow a timestamp."""
+LATEST_INT = 2**31 - 1
+SKEW = "INTERVAL 1 HOUR"
+"""How far brokers' clocks may differ. A message that claims to be younger than a record about it is refused beyond
+that: one such record would push a watermark past everything else."""
+KEPT_BYTES = 64 * 1024
+_CORRUPT = "_corrupt"
+
+
+class Format(NamedTuple):
+    """`parse()` makes a struct of the columns of a Kafka record; `reasons(struct)` are texts, null where all is well.
+
+    They are functions because a Column exists only within a session.
+    """
+
+    parse: Callable[[], Column]
+    reasons: Callable[[Column], list[Column]]
+
+
+def parsed(records: DataFrame, form: Format) -> DataFrame:
+    """The good records: columns of the Kafka source and the struct `record`."""
+    return with_reason(records, form).where(F.col("reason").isNull()).drop("reason")
+
+
+def with_reason(records: DataFrame, form: Format) -> DataFrame:
+    """All records, with `record` and `reason`.
+
+    The generator is a fence: without it the optimiser moves a filter on `reason` below the projection, and every record
+    would be parsed once for each time the filter mentions it.
+    """
+    fenced = records.select("*", F.explode(F.array(form.parse())).alias("record"))
+    return fenced.withColumn("reason", F.coalesce(*form.reasons(F.col("record"))))
+
+
+def rejected(records: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
+    """The bad records of several topics, as Kafka records for the topic `quarantine`: `key` source topic, `value`
+    :class:`schemas.events.QuarantineEvent`.
+
+    `at_us` is the time of the batch, which Spark keeps with the batch's offsets: a replay writes the same again.
+    """
+    structs = [F.when(F.col("topic") == topic, form.parse()).alias(_name(n)) for n, (topic, form) in _numbered(formats)]
+    reasons = [
+        F.when(F.col("topic") == topic, F.coalesce(*form.reasons(F.col("record")[_name(n)])))
+        for n, (topic, form) in _numbered(formats)
+    ]
+    fenced = records.select("*", F.explode(F.array(F.struct(*structs))).alias("record"))
+    bad = fenced.withColumn("reason", F.coalesce(*reasons)).where(F.col("reason").isNotNull())
+    kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES))
+    event = F.struct(
+        F.lit(1).alias("v"),
+        "topic",
+        "partition",
+        "offset",
+        "reason",
+        kept.alias("record"),
+        F.unix_micros(F.current_timestamp()).alias("at_us"),
+    )
+    return bad.select(F.col("topic").cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value"))
+
+
+def event_format(kind: type[Event], more: Callable[[Column], list[Column]] = lambda event: []) -> Format:
+    """The format of a topic of JSON events: what the declaration of `kind` demands, and then `more`."""
+    schema = event_schema(kind).add(_CORRUPT, "string")
+
+    def parse() -> Column:
+        return F.from_json(text("value"), schema, {"columnNameOfCorruptRecord": _CORRUPT})
+
+    def reasons(event: Column) -> list[Column]:
+        return [*_event_reasons(event, kind), *more(event)]
+
+    return Format(parse, reasons)
+
+
+def complaint(bad: Column, *words: Column | str) -> Column:
+    """The text of `words`, where strings stand for themselves, if `bad`; null if not, or if `bad` is null."""
+    parts = [F.lit(word) if isinstance(word, str) else F.coalesce(word.cast("string"), F.lit("null")) for word in words]
+    return F.when(bad, F.concat(*parts))
+
+
+def text(binary: str | Column) -> Column:
+    """The binary column as UTF-8 text; null if it is not UTF-8."""
+    return F.try_validate_utf8((F.col(binary) if isinstance(binary, str) else binary).cast("string"))
+
+
+def moment_ms(milliseconds: Column) -> Column:
+    """A timestamp; null if it is out of range, where Spark's own function would fail the query."""
+    return F.when(milliseconds.between(0, LATEST_MS), F.timestamp_millis(milliseconds))
+
+
+def moment_us(microseconds: Column) -> Column:
+    """As :func:`moment_ms`, of microseconds."""
+    return F.when(microseconds.between(0, LATEST_MS * 1000), F.timestamp_micros(microseconds))
+
+
+def younger_than_record(appended: Column) -> Column:
+    """Complaint about a message time after the time of the record that speaks of it."""
+    late = appended > F.col("timestamp") + F.expr(SKEW)
+    return complaint(late, "the message's append time ", appended, " is after the record's own, ", F.col("timestamp"))
+
+
+def not_a_small_number(value: Column, name: str) -> Column:
+    """Complaint about a number that is no index or count: below 0 or beyond 32 bits."""
+    return complaint(~value.between(0, LATEST_INT), f"{name} ", value, f" is not between 0 and {LATEST_INT}")
+
+
+def _event_reasons(event: Column, kind: type[Event]) -> list[Column]:
+    unread = event.isNull() | event[_CORRUPT].isNotNull()
+    return [
+        complaint(F.col("value").isNull(), "the record has no value"),
+        complaint(unread, f"the value is not the JSON of a {kind.__name__}, or a field has the wrong type"),
+        complaint(event["v"] != 1, f"{kind.__name__} version ", event["v"], " is not 1"),
+        *_field_reasons(event, kind),
+    ]
+
+
+def _field_reasons(struct: Column, kind: type[msgspec.Struct], within: str = "") -> list[Column]:
+    """What the declaration of a struct demands of its fields, those of structs in lists included."""
+    hints = typing.get_type_hints(kind)
+    found: list[Column] = []
+    for field in msgspec.structs.fields(kind):
+        value, hint, name = struct[field.name], _without_none(hints[field.name]), within + field.name
+        if field.required:
+            found.append(complaint(value.isNull(), f"{name} is missing"))
+        if typing.get_origin(hint) is typing.Literal:
+            words = typing.get_args(hint)
+            found.append(complaint(~value.isin(*words), f"{name} '", value, f"' is not one of {', '.join(words)}"))
+        if typing.get_origin(hint) is list:
+            found.append(_element_reason(value, typing.get_args(hint)[0], name))
+        if field.name.endswith(("_ms", "_us")):
+            moment = moment_ms(value) if field.name.endswith("_ms") else moment_us(value)
+            found.append(complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is no time of this age"))
+    return found
+
+
+def _element_reason(array: Column, kind: type[msgspec.Struct], name: str) -> Column:
+    """The first complaint about an element of an array of structs."""
+
+    def of_element(element: Column) -> Column:
+        null = complaint(element.isNull(), f"{name} has an element that is null")
+        return F.coalesce(null, *_field_reasons(element, kind, f"{name}."))
+
+    # transform and filter are interpreted: most events have one delivery or none.
+    return F.get(F.filter(F.transform(array, of_element), lambda reason: reason.isNotNull()), F.lit(0))
+
+
+def _without_none(hint: typing.Any) -> typing.Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return next(argument for argument in typing.get_args(hint) if argument is not type(None))
+    return hint
+
+
+def _numbered(formats: Mapping[str, Format]) -> list[tuple[int, tuple[str, Format]]]:
+    return list(enumerate(formats.items()))
+
+
+def _name(number: int) -> str:
+    """Topic names may contain dots, which field names had better not."""
+    return f"format_{number}"

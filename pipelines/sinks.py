@@ -1,0 +1,198 @@
+"""The one file of the pipelines that writes: Delta tables, Kafka topics, and the tables' creation."""
+
+from typing import NamedTuple
+
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from pipelines import routes
+from pipelines.records import rejected
+from pipelines.sources import Kafka, read_table, table_uri
+from pipelines.streams import StreamId
+from schemas.identity import CATCH_ALL
+from schemas.spark import table_schema
+from schemas.tables import ROUTES, TABLES, Table
+from schemas.topics import Topics
+
+LARGEST_RECORD_BYTES = 32 * 1024 * 1024
+
+PROPERTIES = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 1 day",
+    # Not longer than the log is kept: Delta demands it.
+    "delta.deletedFileRetentionDuration": "interval 1 day",
+    # What deltalake, DuckDB and Polars can read.
+    "delta.enableDeletionVectors": "false",
+    "delta.checkpointPolicy": "classic",
+}
+REWRITTEN = PROPERTIES | {
+    # The routes table is rewritten every few seconds: a longer memory of removed files would weigh on every snapshot.
+    "delta.logRetentionDuration": "interval 1 hour",
+    "delta.deletedFileRetentionDuration": "interval 1 hour",
+}
+
+CATCH_ALL_ROW = f"""
+    SELECT '{CATCH_ALL}' AS route_key, CAST({routes.CATCH_ALL_BUCKET} AS INT) AS bucket,
+           coalesce(max(targets), make_array()) AS targets, max(as_of) AS as_of
+    FROM routes
+    WHERE false
+"""
+"""Of an empty table: nothing to aggregate, one row, with the types of the columns."""
+
+
+def append_to_table(rows: DataFrame, stream: StreamId, tables: str, table: Table, trigger_s: float) -> StreamingQuery:
+    """Start appending `rows` to a Delta table.
+
+    Contract: exactly once. Delta's sink records the batch number with the rows in one commit, and skips a batch that it
+    already has when Spark repeats it after a crash.
+    """
+    return (
+        rows.writeStream.format("delta")
+        .queryName(stream.name)
+        .outputMode("append")
+        .option("checkpointLocation", stream.checkpoint(tables, table.name))
+        .trigger(processingTime=_interval(trigger_s))
+        .start(table_uri(tables, table))
+    )
+
+
+def produce_to_topic(
+    records: DataFrame, stream: StreamId, tables: str, kafka: Kafka, topic: str, trigger_s: float, mode: str = "append"
+) -> StreamingQuery:
+    """Start writing `records` (`key, value`) to a topic. Contract: at least once; a crash repeats up to one batch."""
+    return (
+        records.writeStream.format("kafka")
+        .queryName(stream.name)
+        .outputMode(mode)
+        .options(**kafka.options())
+        .option("topic", topic)
+        .option("checkpointLocation", stream.checkpoint(tables))
+        .trigger(processingTime=_interval(trigger_s))
+        .start()
+    )
+
+
+def produce_in_real_time(
+    records: DataFrame, stream: StreamId, checkpoint: str, kafka: Kafka, batch_s: float
+) -> StreamingQuery:
+    """Start writing `records` (`topic, key, value, headers, partition`) as they come, in Real-Time Mode.
+
+    `batch_s` is how long a batch lasts: then offsets are logged and static sides read anew. Contract: at least once, in
+    the order of the source partition; a crash repeats up to one batch.
+    """
+    return (
+        records.writeStream.format("kafka")
+        .queryName(stream.name)
+        .outputMode("update")
+        .options(**kafka.options())
+        .option("kafka.linger.ms", "0")
+        # A record that the broker took from a gateway must go out again: Kafka's own default stops at 1 MiB.
+        .option("kafka.max.request.size", str(LARGEST_RECORD_BYTES))
+        .option("includeHeaders", "true")
+        .option("checkpointLocation", checkpoint)
+        .trigger(realTime=_interval(batch_s))
+        .start()
+    )
+
+
+def fold_into_routes(
+    records: DataFrame, stream: StreamId, table: "RoutesTable", kafka: Kafka, topics: Topics, trigger_s: float
+) -> StreamingQuery:
+    """Start folding records of `routes` into the routes table; bad ones go to the topic `quarantine`.
+
+    Contract: exactly once into the table (:class:`RoutesTable`); at least once to quarantine, and before the table.
+    """
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        buckets, bad_ones, as_of_us = routes.touched(batch).collect()[0]
+        if bad_ones:
+            bad = batch.transform(rejected, {topics.routes: routes.route_format()})
+            bad.write.format("kafka").options(**kafka.options()).option("topic", topics.quarantine).save()
+        if as_of_us is not None:
+            table.write(batch, buckets, as_of_us, stream, batch_id)
+
+    return (
+        records.writeStream.foreachBatch(write)
+        .queryName(stream.name)
+        .option("checkpointLocation", stream.checkpoint(table.tables, ROUTES.name))
+        .trigger(processingTime=_interval(trigger_s))
+        .start()
+    )
+
+
+class RoutesTable(NamedTuple):
+    """The routes table under `tables`, as the fold writes it; see :mod:`pipelines.routes` for the rest.
+
+    A batch is one commit that carries its stream and number; a number that the table has is skipped, so that a batch
+    may be repeated. No MERGE: it would be slower, and leave more behind.
+    """
+
+    tables: str
+    lead_s: float
+    window_days: int
+
+    def write(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
+        """Fold one batch of records of `routes`; the other arguments as :func:`pipelines.routes.touched` tells them."""
+        if buckets:
+            self._fold(batch, buckets, as_of_us, stream, batch_id)
+        else:
+            self._move_as_of(as_of_us, stream, batch_id)
+
+    def _fold(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
+        concerned = routes.in_buckets(buckets)
+        current = read_table(batch.sparkSession, self.tables, ROUTES).where(concerned)
+        rows = routes.fold(current, routes.route_events(batch), as_of_us, self.lead_s, self.window_days)
+        (
+            rows.write.format("delta")
+            .mode("overwrite")
+            .option("replaceWhere", concerned)
+            .option("txnAppId", stream.name)
+            .option("txnVersion", batch_id)
+            .save(table_uri(self.tables, ROUTES))
+        )
+
+    def _move_as_of(self, as_of_us: int, stream: StreamId, batch_id: int) -> None:
+        """What :meth:`_fold` does with nothing but ticks, which is what nearly all batches hold: 15 ms with deltalake
+        instead of a second of Spark's every few seconds."""
+        table = DeltaTable(table_uri(self.tables, ROUTES))
+        written = table.transaction_version(stream.name)
+        if written is None or written < batch_id:
+            table.update(
+                updates={"as_of": f"to_timestamp_micros({as_of_us})"},
+                predicate=routes.in_buckets([]),
+                commit_properties=CommitProperties(app_transactions=[Transaction(stream.name, batch_id)]),
+            )
+
+
+def ensure_tables(tables: str) -> None:
+    """Create the Delta tables that are not there yet, with their comments, under the directory or URI `tables`.
+
+    Takes a tenth of a second (of Spark it needs only the session that parses types). The routes table gets its
+    catch-all row at once, without `as_of`: routers can start, know of no routes, and send everything to every shard
+    until the first events are folded in.
+    """
+    for table in TABLES.values():
+        _ensure(table, table_uri(tables, table))
+    routes_table = DeltaTable(table_uri(tables, ROUTES))
+    if not routes_table.file_uris():
+        known = QueryBuilder().register("routes", routes_table)
+        write_deltalake(routes_table, known.execute(CATCH_ALL_ROW).read_all(), mode="append")
+
+
+def _ensure(table: Table, uri: str) -> None:
+    """The declaration as the first commit of a Delta log: milliseconds with deltalake; Spark's own builder takes a
+    second for each table of a fresh installation."""
+    DeltaTable.create(
+        uri,
+        Schema.from_json(table_schema(table).json()),
+        mode="ignore",
+        partition_by=list(table.partition_by),
+        name=table.name,
+        description=table.doc,
+        configuration=dict(REWRITTEN if table is ROUTES else PROPERTIES),
+    )
+
+
+def _interval(seconds: float) -> str:
+    return f"{round(seconds * 1000)} milliseconds"

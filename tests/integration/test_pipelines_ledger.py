@@ -1,0 +1,331 @@
+"""The ledger's rows: exact, copies removed, what cannot be parsed named with its reason, once across a crash."""
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.ledger_reader import installed_views
+from pipelines import ledger, routes
+from pipelines.records import rejected
+from pipelines.sinks import append_to_table, ensure_tables
+from pipelines.sources import Kafka, topic_stream
+from pipelines.streams import StreamId
+from schemas.envelope import EVERYONE, Headers, Instruction, Meta, ingress_headers
+from schemas.events import (
+    CompletionEvent,
+    Delivery,
+    Event,
+    PresenceEvent,
+    ProgressEvent,
+    QuarantineEvent,
+    encode,
+)
+from schemas.identity import new_message_id
+from schemas.spark import table_schema
+from schemas.tables import MESSAGES, TABLES
+from schemas.topics import Topics
+from tests.conftest import LocalBroker
+from tests.integration.streamed import kafka_rows, streamed
+
+AT_MS = 1_700_000_000_123
+AT = datetime.fromtimestamp(AT_MS / 1000, UTC).replace(tzinfo=None)
+DAY = date(2023, 11, 14)
+ID = new_message_id()
+TOPICS = Topics("")
+META = Meta(qos=2, flags="r", expires=AT_MS + 1000, accepted=AT_MS * 1000 + 7, seq=5)
+
+
+def headers(meta: Meta = META, *more: tuple[str, bytes]) -> Headers:
+    return [*ingress_headers(ID, "sender", meta, b"\x01\xff"), *more]
+
+
+def egress(router: str, number: int = 0, limit: int | None = None, scope: str = "routed") -> Headers:
+    instruction = Instruction(1, 7, number, limit, AT_MS, scope)
+    return headers(META, ("instr", instruction.encode()), ("router", router.encode()))
+
+
+def event(kind: Event, topic: str, offset: int = 0) -> tuple[Any, ...]:
+    return (b"key", encode(kind), topic, 0, offset, AT_MS, None)
+
+
+def relinquish(number: int, *deliveries: Delivery, **more: Any) -> ProgressEvent:
+    fields = {"kind": "relinquish", "id": ID, "partition": 1, "offset": 7, "appended_ms": AT_MS, "shard": 3}
+    return ProgressEvent(**{**fields, "number": number, "deliveries": list(deliveries), **more})
+
+
+def test_messages_are_exact(spark: SparkSession) -> None:
+    """Q1: a row of `messages` says what the envelope and the broker say, and the payload is what was sent."""
+    bare = Meta(qos=0, flags="", expires=None, accepted=AT_MS * 1000, seq=None)
+    rows = ledger.messages(
+        kafka_rows(
+            spark,
+            [
+                ("flights/é".encode(), b"\x00\xff", "ingress", 1, 7, AT_MS, headers()),
+                (b"@client", None, "ingress", 0, 8, AT_MS, headers(bare)),
+            ],
+        )
+    )
+    assert rows.schema.simpleString() == table_schema(MESSAGES).simpleString()
+    first, second = rows.collect()
+    assert first == Row(
+        ID, "sender", "flights/é", 2, True, AT + timedelta(seconds=1),
+        AT.replace(microsecond=123007), 5, bytearray(b"\x00\xff"), 2, bytearray(b"\x01\xff"), 1, 7, AT, DAY,
+    )  # fmt: skip
+    assert (second.destination, second.retained, second.expires, second.sequence) == ("@client", False, None, None)
+    assert (second.payload, second.payload_bytes) == (None, 0)
+
+
+def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path: Path) -> None:
+    """R3: of the copies of an instruction the first stays, also when the other router comes back days later and
+    replays; another shard's, and the other scope's, are instructions of their own."""
+
+    def row(offset: int, headers: Headers, partition: int = 3, ms: int = AT_MS) -> tuple[Any, ...]:
+        return (b"a/b", b"x", "egress", partition, offset, ms, headers)
+
+    late = AT_MS + 6 * 86_400_000
+    found = streamed(
+        spark,
+        tmp_path,
+        [
+            [row(0, egress("backup")), row(1, egress("active")), row(0, egress("active", 1, 2), partition=0)],
+            [row(2, egress("active")), row(3, egress("backup", 3, 4, EVERYONE))],
+            [row(4, egress("active"), ms=late), row(5, egress("backup", 3, 4, EVERYONE), ms=late)],
+        ],
+        lambda records: ledger.instructions(records, 7),
+    )
+    kept = [sorted((r.shard, r.number, r.limit, r.scope, r.router, r.egress_offset) for r in batch) for batch in found]
+    assert kept == [
+        [(0, 1, 2, "routed", "active", 0), (3, 0, None, "routed", "backup", 0)],
+        [(3, 3, 4, "everyone", "backup", 3)],
+        [],
+    ]
+    only = found[0][0]
+    assert (only.message_id, only.destination, only.partition, only.offset) == (ID, "a/b", 1, 7)
+    assert (only.message_appended, only.appended, only.date) == (AT, AT, DAY)
+
+
+def test_outcomes_one_row_a_delivery(spark: SparkSession, tmp_path: Path) -> None:
+    """R4, R7: deliveries as reported; nobody and untouched named; copies and what a home repeats add nothing."""
+    one = Delivery(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000 + 5)
+    two = Delivery(client="c2", outcome="dropped", qos=2, at_us=AT_MS * 1000 + 6)
+    untouched = ProgressEvent(kind="untouched", id="nobody's", partition=0, offset=0, appended_ms=AT_MS, limit=0)
+    reported = relinquish(0, one, kind="outcome")
+    events = [
+        reported, relinquish(0, two), relinquish(0, one, two), relinquish(1, limit=2), relinquish(1, limit=2),
+        relinquish(1, limit=2, scope=EVERYONE), relinquish(2, replayed=True), relinquish(3, kind="outcome"),
+        untouched, untouched,
+    ]  # fmt: skip
+    rows = [event(e, "progress", n) for n, e in enumerate(events)]
+    found = [row for batch in streamed(spark, tmp_path, [rows[:5], rows[5:]],
+             lambda records: ledger.outcomes(records, 7)) for row in batch]  # fmt: skip
+    assert sorted(
+        (r.message_id == ID, r.shard, r.number, r.client, r.outcome, r.qos, r.at) for r in found if r.client
+    ) == [
+        (True, 3, 0, "c1", "delivered", 1, AT.replace(microsecond=123005)),
+        (True, 3, 0, "c2", "dropped", 2, AT.replace(microsecond=123006)),
+    ]
+    rest = sorted((r.outcome, r.number or -1, r.shard or -1, r.at) for r in found if not r.client)
+    assert rest == [("nobody", 1, 3, AT), ("nobody", 1, 3, AT), ("untouched", -1, -1, AT)]
+
+
+def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    """R4, R12: a message completes once in the ledger; presence is kept as it came; quarantine takes a record's first
+    complaint, and its own bad records too."""
+    done = CompletionEvent(id=ID, touches=2, appended_ms=AT_MS, completed_ms=AT_MS + 9)
+    again = CompletionEvent(id=ID, touches=2, appended_ms=AT_MS, completed_ms=AT_MS + 99)
+    (first,), second = streamed(
+        spark,
+        tmp_path / "c",
+        [[event(done, "completion")], [event(again, "completion", 1)]],
+        lambda records: ledger.completions(records, 7),
+    )
+    assert not second
+    assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY)
+
+    lost = PresenceEvent(client="c", event="lost", gateway="g", epoch=3, seq=2, at_us=AT_MS * 1000, reason="keep alive")
+    (row,) = ledger.presence_history(kafka_rows(spark, [event(lost, "presence")])).collect()
+    assert row == Row("c", "lost", "g", 3, 2, AT, None, None, "keep alive", AT, DAY)
+
+    bad = QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=AT_MS * 1000)
+    worse = (None, b"\xff", "quarantine", 0, 9, AT_MS, None)
+    (rows,) = streamed(
+        spark,
+        tmp_path / "q",
+        [[event(bad, "quarantine"), event(bad, "quarantine", 1), worse]],
+        lambda records: ledger.quarantine(records, 7),
+    )
+    assert sorted((r.topic, r.partition, r.offset, bytes(r.record), r.at) for r in rows) == [
+        ("quarantine", 0, 9, b"\xff", AT),
+        ("t", 1, 2, b"\x00\xff", AT),
+    ]
+
+
+def raw(topic: str, value: bytes | None, key: bytes | None = b"k", headers: Headers | None = None) -> tuple[Any, ...]:
+    return (key, value, topic, 0, 0, AT_MS, headers)
+
+
+def replaced(headers: Headers, **values: bytes) -> Headers:
+    return [(name, values.get(name, value)) for name, value in headers]
+
+
+def other_instr(instr: bytes) -> Headers:
+    return replaced(egress("active"), instr=instr)
+
+
+GOOD = b'{"v":1,"kind":"relinquish","id":"m","partition":0,"offset":0,"appended_ms":1,"shard":1,"number":0}'
+DELIVERY = (
+    b'{"kind":"outcome","id":"m","partition":0,"offset":0,"appended_ms":1,"shard":1,"number":0,"deliveries":[%s]}'
+)
+POISON = [
+    (raw("ingress", b"", key=None, headers=headers()), "the key, which is the destination, is missing"),
+    (raw("ingress", b"", key=b"\xff", headers=headers()), "is not UTF-8"),
+    (raw("ingress", b""), "the headers are [], not [id, src, meta, props]"),
+    (raw("ingress", b"", headers=headers()[::-1]), "the headers are [props, meta, src, id]"),
+    (raw("ingress", b"", headers=replaced(headers(), id=b"17")), "header id '17' is not a UUID"),
+    (raw("ingress", b"", headers=replaced(headers(), src=b"\xff")), "header src is not UTF-8"),
+    (raw("ingress", b"", headers=replaced(headers(), meta=b"2;0;;;1;")), "envelope version 2 is not 1"),
+    (raw("ingress", b"", headers=replaced(headers(), meta=b"1;3;;;1;")), "header meta '1;3;;;1;' is malformed"),
+    (raw("ingress", b"", headers=replaced(headers(), meta=b"\xff")), "header meta 'null' is malformed"),
+    (raw("ingress", b"", headers=replaced(headers(), meta=b"1;0;;;9999999999999999999;")), "time out of range"),
+    (raw("ingress", b"", headers=replaced(headers(), meta=b"1;0;;9999999999999999999;1;")), "an expiry out of range"),
+    (raw("ingress", b"", headers=replaced(headers(), meta=b"1;0;;;1;99999999999")), "a sequence out of range"),
+    (raw("egress", b"", headers=headers()), "not [id, src, meta, props, instr, router]"),
+    (raw("egress", b"", headers=other_instr(b"1;2;3")), "header instr '1;2;3' is malformed"),
+    (raw("egress", b"", headers=other_instr(b"9999999999;0;0;;1;routed")), "partition 9999999999 is"),
+    (raw("egress", b"", headers=other_instr(b"0;0;0;;99999999999999;routed")), "is after the record's"),
+    (raw("progress", None), "the record has no value"),
+    (raw("progress", b""), "the value is not the JSON of a ProgressEvent"),
+    (raw("progress", b"[]"), "the value is not the JSON of a ProgressEvent"),
+    (raw("progress", b"\xff"), "the value is not the JSON of a ProgressEvent"),
+    (raw("progress", GOOD[:-1]), "the value is not the JSON of a ProgressEvent"),
+    (raw("progress", GOOD.replace(b'"number":0', b'"number":"x"')), "or a field has the wrong type"),
+    (raw("progress", GOOD.replace(b'"v":1', b'"v":2')), "ProgressEvent version 2 is not 1"),
+    (raw("progress", GOOD.replace(b'"id":"m",', b"")), "id is missing"),
+    (raw("progress", GOOD.replace(b"relinquish", b"gone")), "kind 'gone' is not one of outcome, relinquish, untouched"),
+    (raw("progress", GOOD.replace(b'"number":0', b'"limit":1')), "number is missing"),
+    (raw("progress", GOOD.replace(b'"number":0', b'"number":-1')), "number -1 is not between"),
+    (raw("progress", GOOD.replace(b'"appended_ms":1', b'"appended_ms":9000000000000000000')), "no time of this age"),
+    (raw("progress", GOOD.replace(b'"appended_ms":1', b'"appended_ms":1800000000000')), "is after the record's own"),
+    (raw("progress", DELIVERY % b"null"), "deliveries has an element that is null"),
+    (raw("progress", DELIVERY % b'{"client":"c","outcome":"eaten","qos":1,"at_us":1}'), "deliveries.outcome 'eaten'"),
+    (raw("progress", DELIVERY % b'{"client":"c","outcome":"sent","qos":1}'), "deliveries.at_us is missing"),
+    (raw("completion", b'{"id":"m","touches":1,"appended_ms":1}'), "completed_ms is missing"),
+    (raw("presence", b'{"client":"c","event":"here","gateway":"g","epoch":1,"seq":1,"at_us":1}'), "event 'here' is"),
+    (raw("routes", b'{"op":"add","shard":1}'), "route_key is missing"),
+    (raw("routes", b'{"op":"drop","route_key":"a"}'), "shard is missing"),
+]  # fmt: skip
+
+
+def test_what_cannot_be_parsed_is_quarantined_with_its_reason(spark: SparkSession) -> None:
+    """Every kind of bad record gives one quarantine event with a reason a person understands; good ones give none; and
+    what is rejected is in no table."""
+    good = [
+        raw("ingress", b"x", headers=headers()),
+        raw("egress", b"x", headers=egress("active", 1, 2)),
+        raw("progress", GOOD),
+        raw("progress", GOOD[:-1] + b',"new":1}'),
+        raw("routes", b'{"op":"tick"}'),
+    ]
+    rows = [(*row[:4], offset, *row[5:]) for offset, row in enumerate([row for row, _ in POISON] + good)]
+    records = kafka_rows(spark, rows).coalesce(1).localCheckpoint()
+    formats = {**ledger.formats(TOPICS), TOPICS.routes: routes.route_format()}
+    events = {e["offset"]: e for e in (json.loads(row.value) for row in rejected(records, formats).collect())}
+    wrong = {n: (r, events.get(n)) for n, (_, r) in enumerate(POISON) if r not in events.get(n, {}).get("reason", "")}
+    assert not wrong
+    assert len(events) == len(POISON)
+    at = next(n for n, (row, _) in enumerate(POISON) if row[1] == b"[]")
+    assert base64.b64decode(events[at]["record"]) == b"[]"
+    assert (events[at]["topic"], events[at]["partition"]) == ("progress", 0)
+
+    def of(topic: str) -> DataFrame:
+        return records.where(f"topic = '{topic}'")
+
+    assert ledger.messages(of("ingress")).count() == 1
+    assert ledger.presence_history(of("presence")).count() == 0
+    assert routes.route_events(of("routes")).count() == 1
+
+
+@contextmanager
+def appending(spark: SparkSession, broker: LocalBroker, topics: Topics, tables: str) -> Iterator[StreamingQuery]:
+    records = topic_stream(spark, Kafka(broker.bootstrap), [topics.ingress], 1000, headers=True)
+    query = append_to_table(ledger.messages(records), StreamId("messages"), tables, MESSAGES, 0.1)
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def test_a_batch_repeated_after_a_crash_adds_no_row(
+    spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path
+) -> None:
+    """Killed after the commit to Delta and before that of the checkpoint: the batch comes again, and adds nothing."""
+    topics, tables = broker.topics(unique_prefix), str(tmp_path)
+    ensure_tables(tables)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def produce(first: int, end: int) -> None:
+        for n in range(first, end):
+            producer.produce(topics.ingress, key=b"a/b", value=str(n).encode(), headers=headers(), partition=n % 2)
+        producer.flush(30)
+
+    def payloads() -> list[int]:
+        rows = duckdb.from_arrow(DeltaTable(f"{tables}/messages").to_pyarrow_table(columns=["payload"])).fetchall()
+        return sorted(int(payload) for (payload,) in rows)
+
+    produce(0, 100)
+    with appending(spark, broker, topics, tables) as query:
+        query.processAllAvailable()
+    assert payloads() == list(range(100))
+    commits = tmp_path / "messages" / "_checkpoints" / "messages-1" / "commits"
+    for left in commits.glob("*0*"):
+        left.unlink()
+    produce(100, 150)
+    with appending(spark, broker, topics, tables) as query:
+        query.processAllAvailable()
+    assert payloads() == list(range(150))
+
+
+@pytest.mark.parametrize("view", sorted(installed_views()))
+def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str) -> None:
+    """Both give the same rows: a message accepted, appended, routed to two shards, delivered and completed."""
+    # Time n of a row: {n}; delivered a day, two hours and a bit after it was accepted.
+    moments = ["1 12:00:00.5", "1 12:00:00.501", "1 12:00:00.503", "2 14:00:03.75", "1 12:00:01", "2 15:00:00"]
+    times = [f"TIMESTAMP '2024-05-0{moment}'" for moment in moments]
+    values = {
+        "messages": f"('{ID}', 's', 'a/b', 1, false, null, {{0}}, null, null, 3, null, 0, 5, {{1}}, {{d}})",
+        "instructions": f"('{ID}', 'a/b', 2, 0, null, 'routed', 'active', 0, 5, {{1}}, 9, {{2}}, {{d}}), "
+        f"('{ID}', 'a/b', 3, 1, 2, 'everyone', 'backup', 0, 5, {{1}}, 9, {{2}}, {{d}})",
+        "outcomes": f"('{ID}', 2, 0, 'c', 'delivered', 1, {{3}}, {{1}}, {{3}}, {{d}}), "
+        f"('{ID}', 3, 1, null, 'nobody', null, {{4}}, {{1}}, {{4}}, {{d}}), "
+        f"('{ID}', null, null, null, 'untouched', null, {{4}}, {{1}}, {{4}}, {{d}})",
+        "completions": f"('{ID}', 2, {{1}}, {{5}}, {{5}}, {{d}})",
+    }
+    database, day = duckdb.connect(), "DATE '2024-05-01'"
+    for name, rows in values.items():
+        columns = ", ".join(f"`{column.name}`" for column in TABLES[name].columns)
+        table = f"SELECT * FROM (VALUES {rows.format(*times, d=day)}) AS t({columns})"
+        spark.sql(table).createOrReplaceTempView(name)
+        database.execute(f"CREATE TABLE {name} AS {table}")
+    sql = installed_views()[view]
+    by_spark = sorted(map(str, (tuple(row) for row in spark.sql(sql).collect())))
+    by_duckdb = sorted(map(str, database.execute(sql).fetchall()))
+    assert by_spark == by_duckdb
+    if view == "delivery_latency":
+        assert spark.sql(sql).collect() == [Row(ID, "c", 1, 86_400_000 + 7_203_250.0)]
+    else:
+        steps = [row.step for row in spark.sql(f"SELECT * FROM ({sql}) ORDER BY `at`, step").collect()]
+        assert steps == [
+            "accepted", "appended", "routed", "routed", "nobody", "untouched", "delivered", "completed",
+        ]  # fmt: skip
+        assert all(row.detail and row.who for row in spark.sql(sql).collect())
