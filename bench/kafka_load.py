@@ -32,8 +32,8 @@ def headers_of(source: str = "bench") -> Headers:
 def measure_latency(
     bootstrap: str, ingress: str, egress: str, topics: list[str], rate: float, seconds: float, copies_expected: int
 ) -> Latencies:
-    """Produces to `topics` (destinations) in turn at `rate` messages a second for `seconds`, both partitions; every message
-    gives `copies_expected` instructions. Waits until all first copies are there."""
+    """Produces to `topics` (destinations) in turn at `rate` messages a second for `seconds`, both partitions; every
+    message gives `copies_expected` instructions. Waits until all first copies are there."""
     found = Latencies()
     total = int(rate * seconds)
     ends = _ends(bootstrap, egress)
@@ -46,7 +46,11 @@ def measure_latency(
     for number in range(total):
         value = b"%020d" % time.perf_counter_ns() + padding
         producer.produce(
-            ingress, value, topics[number % len(topics)].encode(), number % 2, headers=headers_of()  # type: ignore[arg-type]
+            ingress,
+            value,
+            topics[number % len(topics)].encode(),
+            number % 2,
+            headers=headers_of(),  # type: ignore[arg-type]
         )
         producer.poll(0)
         pause = began + (number + 1) / rate - time.perf_counter()
@@ -87,7 +91,9 @@ def output_rate(bootstrap: str, topic: str, count: int, timeout_s: float) -> flo
     return (count - warm) / max(1e-3, (stamps[-1] - stamps[warm]) / 1000)
 
 
-def _read(bootstrap: str, topic: str, ends: dict[int, int], wanted: int, found: Latencies, done: threading.Event) -> None:
+def _read(
+    bootstrap: str, topic: str, ends: dict[int, int], wanted: int, found: Latencies, done: threading.Event
+) -> None:
     consumer = _consumer(bootstrap)
     consumer.assign([TopicPartition(topic, p, offset) for p, offset in ends.items()])
     seen: set[Any] = set()
@@ -122,6 +128,9 @@ def _partitions(bootstrap: str, topic: str) -> list[int]:
 
 def _ends(bootstrap: str, topic: str) -> dict[int, int]:
     consumer = _consumer(bootstrap)
-    found = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in _partitions(bootstrap, topic)}
+    found = {
+        p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
+        for p in _partitions(bootstrap, topic)
+    }
     consumer.close()
     return found

@@ -6,7 +6,19 @@ from typing import Any
 
 from gateway.mqtt.decode import Decoder
 from gateway.mqtt.encode import encode, encode_puback, encode_pubcomp, encode_publish, encode_pubrec, encode_pubrel
-from gateway.mqtt.packets import Connack, Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+)
 
 VERSION = 4
 PAYLOAD_BYTES = 256

@@ -43,8 +43,8 @@ class StackBench:
         self._figures.add("idle_rss_mb", round(sum(p.memory_info().rss for p in processes) / 2**20))
 
     def path(self, qos: int, seconds: float, warm_s: float) -> None:
-        """Records `path_qos<n>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of the
-        topic is in effect."""
+        """Records `path_qos<n>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of
+        the topic is in effect."""
         port, topic = self._port(), f"bench/path/{qos}"
         asyncio.run(measure_path(port, qos, RATE, warm_s, topic))
         self._figures.latencies(f"path_qos{qos}", asyncio.run(measure_path(port, qos, RATE, seconds, topic)))

@@ -29,7 +29,7 @@ WARM_S = 12.0
 
 
 def write_routes(tables: Path, routes: int, shards: list[int]) -> list[str]:
-    """A routes table in which `routes` keys are wanted by `shards`, known for ever; returns the topics to publish to."""
+    """A routes table in which `routes` keys are wanted by `shards`, known for ever; returns topics to publish to."""
     keys = [f"bench/{number}" for number in range(routes)]
     target = [{"shard": shard, "effective_from": EPOCH, "effective_until": FAR} for shard in shards]
     stamp = pa.timestamp("us", tz="UTC")

@@ -71,7 +71,10 @@ class Stack:
 
 
 class Client:
-    """A paho client with a persistent session that comes back by itself; `received` counts payloads, `order` is by sender."""
+    """A paho client with a persistent session that comes back by itself.
+
+    `received` counts payloads, `order` has numbers by sender.
+    """
 
     def __init__(self, stack: Stack, client_id: str, version: int = mqtt.MQTTv5, transport: str = "tcp") -> None:
         self.received: Counter[str] = Counter()

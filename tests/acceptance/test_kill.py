@@ -35,7 +35,7 @@ def check_clients(publisher: Client, subscriber: Client) -> None:
 
 
 def check_ledger(stack: Stack, publisher: Client, *, repeated_qos1: bool) -> None:
-    """Every message of the run stands in the ledger once, routed, delivered and completed; where the gateway was killed,
+    """Every message of the run stands in the ledger once, routed, delivered and complete; where the gateway was killed,
     the client may have repeated a QoS 1 message that it had no PUBACK for."""
     source = publisher.paho._client_id.decode()
     expected = len(publisher.sent)
@@ -46,7 +46,9 @@ def check_ledger(stack: Stack, publisher: Client, *, repeated_qos1: bool) -> Non
 
     distinct = f"SELECT count(DISTINCT payload) FROM messages WHERE source = '{source}'"
     wait_for(lambda: counted(distinct) == expected, "messages in the ledger", 90)
-    open_messages = f"SELECT count(*) FROM ({mine}) m LEFT JOIN completions c ON c.message_id = m.id WHERE c.message_id IS NULL"
+    open_messages = (
+        f"SELECT count(*) FROM ({mine}) m LEFT JOIN completions c ON c.message_id = m.id WHERE c.message_id IS NULL"
+    )
     wait_for(lambda: counted(open_messages) == 0, "every message completed", 90)
     rows = counted(f"SELECT count(*) FROM messages WHERE source = '{source}'")
     assert rows == expected or (repeated_qos1 and rows > expected)
@@ -73,7 +75,10 @@ def test_kill_under_load(stack: Stack, names: tuple[str, ...]) -> None:
     check_clients(publisher, subscriber)
     if "gateway" not in names:
         assert max(subscriber.received.values()) == 1
-        assert subscriber.order[publisher.paho._client_id.decode()] == list(range(len(publisher.sent)))
+        numbers = subscriber.order[publisher.paho._client_id.decode()]
+        for qos in (1, 2):  # a client hands on a QoS 2 message at PUBREL: order holds within a QoS (MQTT 5.0, 4.6)
+            of_qos = [number for number in numbers if 1 + number % 2 == qos]
+            assert of_qos == sorted(of_qos)
     check_ledger(stack, publisher, repeated_qos1="gateway" in names)
     publisher.disconnect()
     subscriber.disconnect()
