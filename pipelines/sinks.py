@@ -81,7 +81,7 @@ def produce_in_real_time(
     `batch_s` is how long a batch lasts: then offsets are logged and static sides read anew. Contract: at least once, in
     the order of the source partition; a crash repeats up to one batch.
     """
-    return (
+    writer = (
         records.writeStream.format("kafka")
         .queryName(stream.name)
         .outputMode("update")
@@ -91,9 +91,10 @@ def produce_in_real_time(
         .option("kafka.max.request.size", str(LARGEST_RECORD_BYTES))
         .option("includeHeaders", "true")
         .option("checkpointLocation", checkpoint)
-        .trigger(realTime=_interval(batch_s))
-        .start()
     )
+    # pyspark's stubs do not know Real-Time Mode.
+    query: StreamingQuery = writer.trigger(realTime=_interval(batch_s)).start()  # type: ignore[call-overload]
+    return query
 
 
 def fold_into_routes(
