@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import resources
 from threading import Event, Thread
 
 import structlog
@@ -30,12 +31,15 @@ from pipelines.streams import StreamId
 from schemas import tables
 from schemas.errors import WaystationError
 from schemas.events import RouteEvent, encode
+from schemas.logs import configure_logging
 from schemas.readiness import PART_VARIABLE, announce_ready
 from schemas.settings import Settings, process_settings
 from schemas.topics import Topics
 
 PART = "ledger"
 LONGEST_PAUSE_S = 60.0
+THREADS = 4
+"""Tasks at a time: ten queries share them, and the small jobs of one must not wait for the long ones of another."""
 WATCH_S = 1.0
 TICKS_A_BATCH = 12
 
@@ -95,10 +99,25 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
     }
 
 
+def pool_of(query: str) -> str:
+    """The scheduler pool of a query (`conf/fairscheduler.xml`); it goes with the thread that starts the query."""
+    return "routes" if query == "routes" else "history"
+
+
+def session_settings(settings: Settings) -> dict[str, str]:
+    """What the ledger's session has beside :mod:`jobs.spark`: pools, so that folding routes never waits for history."""
+    return {
+        "spark.driver.memory": settings.stack.ledger_heap,
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": str(resources.files("conf").joinpath("fairscheduler.xml")),
+    }
+
+
 @dataclass
 class Supervised:
     """A query that is kept going: started when due, and again, ever later, when it has failed."""
 
+    spark: SparkSession
     name: str
     start: Start
     first_pause_s: float
@@ -114,6 +133,7 @@ class Supervised:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
             try:
+                self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool_of(self.name))
                 self.query, self.began = self.start(), now
             except (PySparkException, Py4JJavaError) as error:
                 self._failed(now, str(getattr(error, "java_exception", error)))
@@ -147,7 +167,7 @@ def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None
 
 def run(settings: Settings, part: str, stopped: Event) -> None:
     """All queries, until `stopped`."""
-    spark = build_session(PART, "local[2]", {"spark.driver.memory": settings.stack.ledger_heap})
+    spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
     sinks.ensure_tables(settings.tables)
     listener = StatusListener(settings.data, PART, time.time)
     spark.streams.addListener(listener)
@@ -156,7 +176,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     arguments = (producer, Topics(settings.kafka.prefix).routes, settings.ledger.routes_trigger_s, stopped)
     Thread(target=tick, args=arguments, name="tick", daemon=True).start()
     supervised = [
-        Supervised(name, start, settings.ledger.restart_backoff_s, listener.failed)
+        Supervised(spark, name, start, settings.ledger.restart_backoff_s, listener.failed)
         for name, start in queries(spark, settings).items()
     ]
     announced = False
@@ -179,21 +199,12 @@ def main() -> int:
         signal.signal(number, lambda *_: stopped.set())
     try:
         settings = process_settings(os.environ)
-        _configure_log(settings)
+        configure_logging(settings.log)
         run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
     except WaystationError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-def _configure_log(settings: Settings) -> None:
-    last = structlog.processors.JSONRenderer() if settings.log.format == "json" else structlog.dev.ConsoleRenderer()
-    structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso"), last],
-        wrapper_class=structlog.make_filtering_bound_logger(settings.log.level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its
 batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its
-update (R5). A role's batches begin at a fixed phase of the clock; a query that has drifted from it is started anew
-at the right moment.
-
+update (R5). A query that has drifted too far is started anew at the right moment.
 """
 
 import argparse
@@ -21,6 +19,7 @@ from threading import Event
 from typing import IO
 
 import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -64,12 +63,17 @@ def threads(settings: Settings, roles: Sequence[str]) -> int:
 
 @dataclass
 class Router:
-    """One role's query, kept going and in phase."""
+    """One role's query, kept going and in phase.
+
+    In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch); where both roles
+    share a process the active runs free (`anchor` None), and the backup keeps half a batch from it (`twin`).
+    """
 
     spark: SparkSession
     settings: Settings
     role: str
-    anchor: float
+    anchor: float | None
+    twin: "Router | None" = None
     query: StreamingQuery | None = None
     due: float = 0.0
     pause_s: float = 0.0
@@ -78,7 +82,7 @@ class Router:
     def __post_init__(self) -> None:
         self.stream = StreamId(f"router-{self.role}")
         self.batch_s = self.settings.router.batch_s
-        self.drift = Drift(self.batch_s, self.anchor)
+        self.drift = Drift(self.batch_s, self.anchor or 0.0)
 
     def watch(self, now: float) -> bool:
         """Starts or restarts the query if it is time to; whether it runs."""
@@ -87,7 +91,7 @@ class Router:
         if self.query is None and now >= self.due:
             try:
                 self.query, self.began = self._start(), now
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:
                 self._failed(now, str(error))
         if self.query is not None:
             self._keep_phase(self.query, now)
@@ -102,10 +106,12 @@ class Router:
         if progress is None:
             return
         began = datetime.fromisoformat(progress.timestamp).timestamp()
+        if self.twin is not None and self.twin.drift.began is not None:
+            self.drift.anchor = self.twin.drift.began + self.batch_s / 2
         self.drift.saw(progress.batchId, began)
-        if not self.drift.is_off:
+        if self.anchor is None or not self.drift.is_off:
             return
-        at = next_start(now, self.batch_s, self.anchor)
+        at = next_start(now, self.batch_s, self.drift.anchor)
         if at - now > 2 * WATCH_S:
             return
         time.sleep(max(0.0, at - now))
@@ -170,10 +176,11 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
     spark.streams.addListener(StatusListener(settings.data, part or "router", time.time))
     await_routes(spark, settings, stopped)
     half = settings.router.batch_s / 2
-    anchor = time.time() if len(roles) == len(ROLES) else 0.0
-    routers = [Router(spark, settings, role, anchor + half * ROLES.index(role)) for role in roles]
     if len(roles) == len(ROLES):
-        routers[1].due = anchor + half
+        active = Router(spark, settings, ROLES[0], None)
+        routers = [active, Router(spark, settings, ROLES[1], 0.0, active, due=time.time() + half)]
+    else:
+        routers = [Router(spark, settings, role, half * ROLES.index(role)) for role in roles]
     announced = False
     while not stopped.is_set():
         running = [router.watch(time.time()) for router in routers]

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-OFF_FRACTION = 1 / 8
+OFF_FRACTION = 1 / 4
 """How much of a batch a router may drift before it is realigned: the twin's pause is half a batch away."""
+
+SETTLED_BATCHES = 6
+"""A router is not realigned before it has run so many batches: a busy machine's batches jitter, and realigning pauses."""
 
 _SMOOTHING = 0.3
 
@@ -27,16 +30,22 @@ class Drift:
     _trigger_s: float = 0.0
     _batch_id: int | None = None
     _began: float = 0.0
+    _batches: int = 0
 
     def begin(self) -> float:
         """The query is started (anew): how long its batches should last, so that batch and pause fill the period."""
         self._trigger_s = self.batch_s - min(self.pause_s, self.batch_s / 10)
-        self._batch_id, self.off_s = None, 0.0
+        self._batch_id, self._batches, self.off_s = None, 0, 0.0
         return self._trigger_s
 
     @property
     def is_off(self) -> bool:
-        return abs(self.off_s) > self.batch_s * OFF_FRACTION
+        return self._batches >= SETTLED_BATCHES and abs(self.off_s) > self.batch_s * OFF_FRACTION
+
+    @property
+    def began(self) -> float | None:
+        """When the present batch began; None before the first was seen."""
+        return None if self._batch_id is None else self._began
 
     def saw(self, batch_id: int, began: float) -> None:
         """A batch began; the same batch may be shown again."""
@@ -45,5 +54,6 @@ class Drift:
             self.pause_s = pause if not self.pause_s else self.pause_s + _SMOOTHING * (pause - self.pause_s)
         if batch_id != self._batch_id:
             self._batch_id, self._began = batch_id, began
+            self._batches += 1
             half = self.batch_s / 2
             self.off_s = (began - self.anchor + half) % self.batch_s - half

@@ -96,6 +96,6 @@ def _result(future: "Future[Any]", but: int | None = None) -> Any:
         code = error.args[0].code()
         if code == but:
             return None
-        if code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+        if code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT):
             raise _NoLeader(f"the broker is not ready: {error.args[0].str()}") from error
         raise TopicsError(f"the broker refuses: {error.args[0].str()}") from error

@@ -1,0 +1,10 @@
+"""Errors of the demo.
+
+DemoError (jobs.errors.JobError)   the demo cannot run: no data for the date, a package is missing, no room for its data
+"""
+
+from jobs.errors import JobError
+
+
+class DemoError(JobError):
+    """The demo cannot run; the text says what to do."""

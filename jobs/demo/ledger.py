@@ -1,0 +1,62 @@
+"""What the ledger says about the demo's messages, asked with SQL once they have been delivered."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from jobs.errors import QueryError
+from jobs.ledger_reader import LedgerReader, Rows
+
+COUNTS = """
+SELECT count(*),
+       count(DISTINCT id),
+       count(*) FILTER (WHERE id NOT IN (SELECT message_id FROM completions)),
+       (SELECT count(DISTINCT (message_id, client)) FROM outcomes WHERE outcome IN ('delivered', 'sent'))
+FROM messages
+"""
+FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
+JOURNEY = 'SELECT "at", step, who, detail FROM message_journey WHERE message_id = ? ORDER BY "at"'
+
+
+class Standing(NamedTuple):
+    """`messages` rows, `copies` of them more than once, `incomplete` without completion; `deliveries`: pairs of message
+    and recipient; `rows` of every table."""
+
+    messages: int
+    copies: int
+    incomplete: int
+    deliveries: int
+    rows: dict[str, int]
+
+    @property
+    def quarantined(self) -> int:
+        """Records that could not be parsed: the demo writes none such."""
+        return self.rows.get("quarantine", 0)
+
+    def missing(self, published: int) -> int:
+        """Messages that are not in the ledger or not complete."""
+        return max(0, published - self.messages) + self.incomplete
+
+    def unrecorded(self, delivered: int) -> int:
+        """Deliveries that clients have counted and the ledger has not. It may have more: what was sent at QoS 0."""
+        return max(0, delivered - self.deliveries)
+
+
+def standing(tables: Path) -> Standing:
+    """The ledger as it is now; empty tables where it has not written any yet."""
+    reader = LedgerReader(str(tables))
+    rows = {name: int(reader.query(f"SELECT count(*) FROM {name}").rows[0][0]) for name in reader.tables}
+    try:
+        messages, distinct, incomplete, deliveries = reader.query(COUNTS).rows[0]
+    except QueryError:
+        return Standing(0, 0, 0, 0, rows)
+    return Standing(messages, messages - distinct, incomplete, deliveries, rows)
+
+
+def journey(tables: Path, destination: str, body_id: str) -> tuple[str, Rows] | None:
+    """The ledger's id of the message whose body has `body_id`, and all that happened to it; None if it is not there."""
+    reader = LedgerReader(str(tables))
+    try:
+        found = reader.query(FIND, [destination, f'%"id": "{body_id}"%']).rows
+        return (found[0][0], reader.query(JOURNEY, [found[0][0]])) if found else None
+    except QueryError:
+        return None

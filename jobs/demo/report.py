@@ -1,0 +1,170 @@
+"""What people see of the demo: its progress while it runs, and the result; the same figures as JSON."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from jobs.demo.expectations import Account
+from jobs.demo.fleet import Fleet
+from jobs.demo.flights import HOME_ZONE
+from jobs.ledger_reader import Rows
+
+MUST_BE_ZERO = {
+    "lost": "lost",
+    "duplicates": "duplicates",
+    "misordered": "out of order",
+    "unacknowledged": "not acknowledged",
+    "stray": "to the wrong client",
+    "incomplete": "incomplete",
+    "unrecorded": "deliveries not in the ledger",
+    "ledger_copies": "messages twice in the ledger",
+    "quarantined": "in quarantine",
+}
+"""Figures that decide about the exit status, with their labels."""
+
+REFRESH_S = 0.5
+LINE_EVERY_S = 10.0
+
+
+class Progress:
+    """Shows how far the replay is: a table that changes on a terminal, else a line now and then."""
+
+    def __init__(self, console: Console, account: Account, fleet: Fleet, clock: Callable[[], float]) -> None:
+        self._account = account
+        self._fleet = fleet
+        self._clock = clock
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._every_s = REFRESH_S if self._live else LINE_EVERY_S
+        self._next = clock() + self._every_s
+        self.act = ""
+        """What is going on, in two or three words."""
+
+    def __enter__(self) -> "Progress":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def watch(self, at: datetime) -> None:
+        """`at` is the simulated time; costs nothing unless it is time to show something again."""
+        if self._clock() < self._next:
+            return
+        self._next = self._clock() + self._every_s
+        figures = self._figures(at)
+        if self._live:
+            table = Table(*figures, title=self.act, title_justify="left")
+            table.add_row(*figures.values())
+            self._live.update(table, refresh=True)
+        else:
+            self._console.print(f"  {self.act}: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
+
+    def _figures(self, at: datetime) -> dict[str, str]:
+        verdict, (online, offline) = self._account.verdict(), self._account.in_flight
+        return {
+            "New York": f"{at.astimezone(HOME_ZONE):%a %H:%M}",
+            "connected": str(self._fleet.online),
+            "published": str(verdict.published),
+            "delivered": str(verdict.delivered),
+            "in flight": str(online),
+            "for the absent": str(offline),
+            "p50 ms": _number(verdict.p50_ms),
+            "p99 ms": _number(verdict.p99_ms),
+        }
+
+
+def show_result(console: Console, figures: Mapping[str, Any]) -> None:
+    """The table at the end."""
+    table = Table("figure", "", title=f"The flights of {figures['date']}", title_justify="left")
+    table.columns[1].justify = "right"
+    for label, value in (
+        ("flights", figures["flights"]),
+        ("clients", f"{figures['clients']} ({figures['aircraft']} aircraft)"),
+        ("connections", f"{figures['connected']} ({figures['resumed']} resumed a session)"),
+        ("published (QoS 0, 1, 2)", _by_qos(figures)),
+        ("delivered", figures["delivered"]),
+        ("  of it after an absence", figures["delivered_after_absence"]),
+        ("latency p50", f"{_number(figures['p50_ms'])} ms"),
+        ("latency p99", f"{_number(figures['p99_ms'])} ms"),
+    ):
+        table.add_row(label, str(value))
+    table.add_section()
+    for name, label in MUST_BE_ZERO.items():
+        table.add_row(label, str(figures[name]), style="red" if figures[name] else "green")
+    table.add_section()
+    for name, count in figures["ledger_rows"].items():
+        table.add_row(f"ledger: {name}", f"{count} rows")
+    table.add_section()
+    table.add_row("seconds: up, muster, replay, settle", _phases(figures))
+    console.print(table)
+
+
+def show_journey(console: Console, message_id: str, steps: Rows) -> None:
+    table = Table(*steps.columns, title=f"The journey of message {message_id}", title_justify="left")
+    for row in steps.rows:
+        table.add_row(*[_cell(value) for value in row])
+    console.print(table)
+
+
+def show_commands(console: Console, data: Path, message_id: str | None, kept: bool) -> None:
+    """How to look further."""
+    waystation = f"{_program()} --data {_short(data)}"
+    commands = [
+        f"{waystation} query 'SELECT source, count(*) FROM messages GROUP BY ALL ORDER BY 2 DESC LIMIT 10'",
+        f"{waystation} query 'SELECT outcome, qos, count(*) FROM outcomes GROUP BY ALL'",
+    ]
+    if message_id:
+        commands.append(f"{waystation} journey {message_id}")
+    live = [f"{waystation} status", f"{waystation} subscribe '#'", f"{waystation} down"]
+    console.print("Look further (the ledger stays until the next demo):")
+    for command in commands + (live if kept else []):
+        console.print(f"  {command}", markup=False)
+    if kept:
+        console.print("The stack runs on: the last command stops it.")
+    else:
+        console.print("With --keep the stack runs on, for `status`, `publish`, `subscribe`.")
+
+
+def _program() -> str:
+    """How this command line was called, if plain `waystation` would not be found."""
+    called = Path(sys.argv[0])
+    return "waystation" if shutil.which("waystation") or called.name != "waystation" else _short(called.absolute())
+
+
+def _short(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def write_json(path: Path, figures: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _by_qos(figures: Mapping[str, Any]) -> str:
+    return f"{figures['published']} ({', '.join(str(count) for count in figures['published_by_qos'].values())})"
+
+
+def _phases(figures: Mapping[str, Any]) -> str:
+    return ", ".join(f"{figures[name]:.0f}" for name in ("up_s", "muster_s", "replay_s", "settle_s"))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%H:%M:%S.%f}"
+    return ("" if value is None else str(value)).replace("[", r"\[")

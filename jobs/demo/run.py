@@ -1,0 +1,203 @@
+"""The demo from beginning to end: stack up, clients, the day, the ledger, the verdict, stack down."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from datetime import date, timedelta
+from datetime import time as clock_time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from jobs.demo import ledger, replay, report
+from jobs.demo.errors import DemoError
+from jobs.demo.expectations import Account
+from jobs.demo.fleet import Fleet
+from jobs.demo.flights import HOME_ZONE, Day, load_day
+from jobs.demo.ledger import Standing
+from jobs.demo.plan import Disconnect, Plan, plan_day
+from jobs.demo.stack import allow_open_files, make_room, running
+
+DELIVERED_TIMEOUT_S = 60.0
+LEDGER_TIMEOUT_S = 90.0
+LEDGER_POLL_S = 1.0
+GOODBYE_S = 5.0
+
+Clock = Callable[[], float]
+
+
+class Request(NamedTuple):
+    """What was asked for. `until`: only flights that left before this time, New York's clock; None for all of them.
+
+    `speed`: simulated seconds a second; `data`: the demo's own directory; `keep`: leave the stack running.
+    """
+
+    date: date
+    until: clock_time | None
+    speed: float
+    keep: bool
+    data: Path
+    overlays: list[Path]
+    environ: Mapping[str, str]
+    stop_timeout_s: float
+
+
+class Result(NamedTuple):
+    """`figures` as they go to JSON; `good`: nothing lost, doubled, out of order or incomplete."""
+
+    figures: dict[str, Any]
+    good: bool
+
+
+def run(request: Request, console: Console) -> Result:
+    """Run the demo and show it on `console`. Raises DemoError, StackError and whatever else keeps it from running.
+
+    The stack is stopped in the end, in every case but one: `request.keep`, and the replay has come to its end.
+    """
+    began = time.monotonic()
+    day = select(load_day(request.date), request.until)
+    plan = plan_day(day)
+    make_room(request.data, request.stop_timeout_s)
+    allow_open_files()
+    console.print(
+        f"{day.date:%A %d %B %Y}: {len(day.flights)} flights of {len({f.tail for f in day.flights})} aircraft between "
+        f"{len(day.airports)} airports; {day.grounded} more were cancelled or diverted"
+    )
+    console.print("starting a stack of its own")
+    finished = False
+    with running(
+        request.data,
+        request.overlays,
+        request.environ,
+        request.stop_timeout_s,
+        lambda: request.keep and finished,
+        lambda line: console.print(line, markup=False),
+    ) as state:
+        up_s = time.monotonic() - began
+        host, _, port = state.listeners["mqtt"].rpartition(":")
+        account = Account(plan.members)
+        with closing(Fleet(plan.members, (host.strip("[]"), int(port)), account, time.monotonic)) as fleet:
+            phases = _fly(fleet, plan, account, request, console)
+            standing = _ledger_caught_up(fleet, account, request, console, time.monotonic)
+            phases["settle_s"] = time.monotonic() - phases.pop("_settling_since")
+            _say_goodbye(fleet)
+            counts = dict(fleet.counts)
+        figures = _figures(day, plan, account, standing, counts, {"up_s": up_s, **phases})
+        shown = _show_result(console, figures, account, request)
+        finished = True
+    figures["seconds"] = round(time.monotonic() - began, 1)
+    good = not any(figures[name] for name in report.MUST_BE_ZERO)
+    report.show_commands(console, request.data, shown, request.keep)
+    _show_verdict(console, figures, account, good)
+    return Result(figures, good)
+
+
+def select(day: Day, until: clock_time | None) -> Day:
+    """The day with only the flights that left before `until`. Raises DemoError if that leaves none."""
+    midnight = day.flights[0].departure.astimezone(HOME_ZONE).replace(hour=0, minute=0) if day.flights else None
+    flights = day.flights
+    if until is not None and midnight is not None:
+        end = midnight + timedelta(hours=until.hour, minutes=until.minute)
+        flights = [flight for flight in flights if flight.departure < end]
+    if not flights:
+        raise DemoError(
+            f"no aircraft left New York on {day.date} before {until}: choose a later --until or another --date"
+        )
+    served = {code for flight in flights for code in (flight.origin, flight.dest)}
+    return day._replace(flights=flights, airports={code: day.airports[code] for code in sorted(served)})
+
+
+def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: Console) -> dict[str, float]:
+    """The replay; how long each act took, and when settling began."""
+    clock = time.monotonic
+    began = clock()
+    with report.Progress(console, account, fleet, clock) as progress:
+        progress.act = f"{len(plan.members)} clients connect and subscribe"
+        replay.muster(fleet, plan, clock, progress.watch)
+        mustered = clock()
+        progress.act = f"the day passes, {request.speed:g} times as fast"
+        replay.play(fleet, plan, request.speed, clock, progress.watch)
+        played = clock()
+        progress.act = "everybody comes back"
+        replay.settle(fleet, plan, account, DELIVERED_TIMEOUT_S, clock, progress.watch)
+    console.print(f"the day took {played - mustered:.0f} s; waiting for the ledger to have it all")
+    return {"muster_s": mustered - began, "replay_s": played - mustered, "_settling_since": played}
+
+
+def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console: Console, clock: Clock) -> Standing:
+    """The ledger once every message is in it and complete, or as it is when that takes too long.
+
+    The clients stay connected meanwhile: a late copy would be counted.
+    """
+    tables, deadline = request.data / "tables", clock() + LEDGER_TIMEOUT_S
+    with console.status("asking the ledger", refresh_per_second=2) as status:
+        while True:
+            until = clock() + LEDGER_POLL_S
+            while (left := until - clock()) > 0:
+                fleet.poll(left)
+            found, verdict = ledger.standing(tables), account.verdict()
+            incomplete, unrecorded = found.missing(verdict.published), found.unrecorded(verdict.delivered)
+            if not (incomplete or unrecorded) or found.quarantined or clock() > deadline:
+                return found
+            status.update(f"the ledger still has to take {incomplete} completions, {unrecorded} deliveries")
+
+
+def _say_goodbye(fleet: Fleet) -> None:
+    fleet.everybody(Disconnect())
+    until = time.monotonic() + GOODBYE_S
+    while fleet.online and time.monotonic() < until:
+        fleet.poll(0.05)
+
+
+def _figures(
+    day: Day,
+    plan: Plan,
+    account: Account,
+    standing: Standing,
+    counts: Mapping[str, int],
+    phases: Mapping[str, float],
+) -> dict[str, Any]:
+    verdict = account.verdict()
+    return {
+        "date": str(day.date),
+        "flights": len(day.flights),
+        "aircraft": sum(member.role == "aircraft" for member in plan.members),
+        "clients": len(plan.members),
+        **verdict._asdict(),
+        "published_by_qos": account.by_qos(),
+        "delivered_after_absence": len(account.waited),
+        "incomplete": standing.missing(verdict.published),
+        "unrecorded": standing.unrecorded(verdict.delivered),
+        "ledger_copies": standing.copies,
+        "quarantined": standing.quarantined,
+        "ledger_rows": standing.rows,
+        **counts,
+        **{name: round(seconds, 1) for name, seconds in phases.items()},
+    }
+
+
+def _show_result(console: Console, figures: Mapping[str, Any], account: Account, request: Request) -> str | None:
+    """Shows table and journey; the ledger's id of the message whose journey it is."""
+    report.show_result(console, figures)
+    waited = [account.message(i) for i in account.waited]
+    chosen = next((m for m in waited if m.topic.startswith("@")), waited[0] if waited else None)
+    found = ledger.journey(request.data / "tables", chosen.topic, chosen.id) if chosen else None
+    if found is None:
+        return None
+    report.show_journey(console, *found)
+    return found[0]
+
+
+def _show_verdict(console: Console, figures: Mapping[str, Any], account: Account, good: bool) -> None:
+    if good:
+        console.print(
+            f"[green]Nothing lost, nothing twice, everything complete[/green], in {figures['seconds']:.0f} s."
+        )
+        return
+    console.print(
+        "[red]Something was lost, doubled, out of order or left incomplete[/red]: the figures in red say what."
+    )
+    for message_id, client, qos in account.still_due()[:10]:
+        topic = account.message(message_id).topic
+        console.print(f"  not delivered: {message_id} on {topic} to {client} at QoS {qos}", markup=False)

@@ -1,0 +1,146 @@
+"""The demo's own stack: started over a fresh directory with free ports, as `waystation up` starts it, and stopped."""
+
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from jobs.demo.errors import DemoError
+from jobs.errors import StackError
+from jobs.stack import local
+from jobs.stack.process import wait_until
+from jobs.stack.state import StackState, hold, read_state, running_state, stop_leftovers
+from schemas.readiness import read_json, write_json
+
+MARK = "demo.json"
+LOCK = "up.lock"
+OPEN_FILES = 8_192
+"""A thousand clients are more sockets than many systems allow by default, in this process and in the gateway."""
+
+ABANDON_S = 5.0
+
+
+def make_room(data: Path, stop_timeout_s: float) -> None:
+    """Empty the directory of an earlier demo, or make it. Raises DemoError if it is in use or not a demo's."""
+    state = read_state(data)
+    if state is not None and state.supervisor.alive():
+        raise DemoError(
+            f"the stack of an earlier demo still runs over {data}: stop it with `waystation --data {data} down`"
+        )
+    if data.exists() and read_json(data / MARK) is None and any(path.name != LOCK for path in data.iterdir()):
+        raise DemoError(f"{data} holds something else than a demo: move it away, or name another place with --data")
+    with hold(data):
+        stop_leftovers(data, stop_timeout_s)
+        for path in data.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+        write_json(data / MARK, {"of": "waystation demo"})
+
+
+def allow_open_files() -> None:
+    """Raise the limit on open files, for this process and those it starts, as far as is allowed and needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def running(
+    data: Path,
+    overlays: Sequence[Path],
+    environ: Mapping[str, str],
+    stop_timeout_s: float,
+    keep: Callable[[], bool],
+    say: Callable[[str], None],
+) -> Iterator[StackState]:
+    """A stack over `data`. Stopped in the end, whatever happens, unless `keep()` says to leave it running.
+
+    What `up` says on the way goes to `say`, line by line. Raises StackError, with the reason, if it does not start.
+    """
+    starting = _Starting(data, overlays, environ)
+    try:
+        starting.wait(say)
+        yield running_state(data)
+    finally:
+        starting.abandon()
+        if not keep():
+            with _undisturbed():
+                stop(data, stop_timeout_s)
+
+
+def stop(data: Path, stop_timeout_s: float) -> None:
+    """Stop the stack, also one that has only just begun to start."""
+    local.stop(data, stop_timeout_s)
+    if not wait_until(lambda: _is_free(data), stop_timeout_s):
+        local.stop(data, stop_timeout_s)
+
+
+class _Starting:
+    """A `waystation up --detach` on its way."""
+
+    def __init__(self, data: Path, overlays: Sequence[Path], environ: Mapping[str, str]) -> None:
+        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
+        for overlay in overlays:
+            command += ["--conf", str(overlay.absolute())]
+        self._child = subprocess.Popen(
+            [*command, "up", "--detach", "--free-ports"],
+            env={**environ, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait(self, say: Callable[[str], None]) -> None:
+        """Until everything is ready. Raises StackError."""
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None
+        for line in self._child.stdout:
+            if line.startswith("  "):
+                say(line.rstrip())
+            elif line.startswith("Where"):
+                break
+        self._child.stdout.read()
+        reason = self._child.stderr.read().strip()
+        if self._child.wait():
+            raise StackError(reason or "the stack did not start")
+
+    def abandon(self) -> None:
+        """Have it end, and with it what it has begun to start, if it has not ended by itself."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGINT)
+            try:
+                self._child.wait(ABANDON_S)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+        for stream in (self._child.stdout, self._child.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _is_free(data: Path) -> bool:
+    """Whether no `up` holds the directory."""
+    try:
+        with hold(data):
+            return True
+    except StackError:
+        return False
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C does not keep the stack from being stopped."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,42 @@
+"""`waystation demo`: the first hours of a day, end to end over a stack of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.stack.state import read_state
+
+TIMEOUT_S = 420
+
+
+@pytest.mark.timeout(TIMEOUT_S + 30)
+def test_a_short_day_loses_nothing_doubles_nothing_and_completes(tmp_path: Path, java_home: Path, jars: Path) -> None:
+    figures_file = tmp_path / "figures" / "demo.json"
+    command = [sys.executable, "-m", "jobs.cli.main", "--data", str(tmp_path / "data"), "demo"]
+    options = ["--until", "07:00", "--speed", "3600", "--json", str(figures_file)]
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java_home),
+        "WAYSTATION_STACK__START_TIMEOUT_S": "300",
+        "WAYSTATION_LEDGER__TRIGGER_S": "2.0",
+    }
+    done = subprocess.run([*command, *options], capture_output=True, text=True, env=environment, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    figures = json.loads(figures_file.read_text())
+    zero = ("lost", "duplicates", "incomplete", "misordered", "stray", "unacknowledged", "unrecorded", "quarantined")
+    assert {name: figures[name] for name in zero} == dict.fromkeys(zero, 0)
+    assert figures["flights"] > 50
+    assert figures["published"] == 3 * figures["flights"] == figures["ledger_rows"]["messages"]
+    assert figures["ledger_rows"]["completions"] == figures["published"]
+    assert figures["delivered"] > 3 * figures["published"]
+    assert figures["delivered_after_absence"] > 0
+    assert figures["resumed"] >= figures["flights"]
+    assert figures["connections_lost"] == 0
+    assert 0 < figures["p50_ms"] <= figures["p99_ms"]
+    assert "The journey of message" in done.stdout
+    assert read_state(tmp_path / "data" / "demo") is None, "its stack has been stopped"
