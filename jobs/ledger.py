@@ -41,6 +41,7 @@ LONGEST_PAUSE_S = 60.0
 THREADS = 4
 """Tasks at a time: ten queries share them, and the small jobs of one must not wait for the long ones of another."""
 WATCH_S = 1.0
+FIRST_WATCH_S = 0.1
 TICKS_A_BATCH = 12
 
 log = structlog.get_logger(__name__)
@@ -139,6 +140,9 @@ class Supervised:
                 self._failed(now, str(getattr(error, "java_exception", error)))
         return self.query is not None
 
+    def has_done_a_batch(self) -> bool:
+        return self.query is not None and self.query.lastProgress is not None
+
     def stop(self) -> None:
         if self.query is not None:
             self.query.stop()
@@ -166,7 +170,8 @@ def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None
 
 
 def run(settings: Settings, part: str, stopped: Event) -> None:
-    """All queries, until `stopped`."""
+    """All queries, until `stopped`. Ready once routes are folded, which routers need; the others lose nothing by
+    beginning after that, and would only make the first fold wait."""
     spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
     sinks.ensure_tables(settings.tables)
     listener = StatusListener(settings.data, PART, time.time)
@@ -181,13 +186,14 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     ]
     announced = False
     while not stopped.is_set():
-        running = [query.watch(time.monotonic()) for query in supervised]
-        if all(running) and not announced:
+        running = [query.watch(time.monotonic()) for query in supervised[: len(supervised) if announced else 1]]
+        if all(running) and not announced and supervised[0].has_done_a_batch():
             announced = True
             if part:
                 announce_ready(settings.data, part, {})
-            log.info("ready", queries=len(running))
-        stopped.wait(WATCH_S)
+            log.info("ready", then=[query.name for query in supervised[1:]])
+            continue
+        stopped.wait(WATCH_S if announced else FIRST_WATCH_S)
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()

@@ -6,7 +6,7 @@ OFF_FRACTION = 1 / 4
 """How much of a batch a router may drift before it is realigned: the twin's pause is half a batch away."""
 
 SETTLED_BATCHES = 6
-"""A router is not realigned before it has run so many batches: a busy machine's batches jitter, and realigning pauses."""
+"""A router is not realigned before it has run so many batches: busy machines jitter, and realigning pauses."""
 
 _SMOOTHING = 0.3
 

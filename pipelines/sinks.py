@@ -1,6 +1,6 @@
 """The one file of the pipelines that writes: Delta tables, Kafka topics, and the tables' creation."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
 from pyspark.sql import DataFrame
@@ -122,48 +122,45 @@ def fold_into_routes(
     )
 
 
-class RoutesTable(NamedTuple):
+@dataclass
+class RoutesTable:
     """The routes table under `tables`, as the fold writes it; see :mod:`pipelines.routes` for the rest.
 
     A batch is one commit that carries its stream and number; a number that the table has is skipped, so that a batch
-    may be repeated. No MERGE: it would be slower, and leave more behind.
+    may be repeated. No MERGE: it would be slower, and leave more behind. Spark folds, deltalake commits: tens of
+    milliseconds, where a write by Spark takes a second, and many in a process that has just begun.
     """
 
     tables: str
     lead_s: float
     window_days: int
+    _has_folded: bool = False
 
     def write(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
-        """Fold one batch of records of `routes`; the other arguments as :func:`pipelines.routes.touched` tells them."""
-        if buckets:
-            self._fold(batch, buckets, as_of_us, stream, batch_id)
-        else:
-            self._move_as_of(as_of_us, stream, batch_id)
+        """Fold one batch of records of `routes`; the other arguments as :func:`pipelines.routes.touched` tells them.
 
-    def _fold(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
+        The first batch of a process is folded whatever it holds: what it has to load takes seconds, better before
+        anyone waits for a route.
+        """
+        table = DeltaTable(table_uri(self.tables, ROUTES))
+        written = table.transaction_version(stream.name)
+        commit = CommitProperties(app_transactions=[Transaction(stream.name, batch_id)])
+        if written is not None and written >= batch_id:
+            return
+        if buckets or not self._has_folded:
+            self._fold(table, batch, buckets, as_of_us, commit)
+            self._has_folded = True
+        else:
+            moment = f"to_timestamp_micros({as_of_us})"
+            table.update(updates={"as_of": moment}, predicate=routes.in_buckets([]), commit_properties=commit)
+
+    def _fold(
+        self, table: DeltaTable, batch: DataFrame, buckets: list[int], as_of_us: int, commit: CommitProperties
+    ) -> None:
         concerned = routes.in_buckets(buckets)
         current = read_table(batch.sparkSession, self.tables, ROUTES).where(concerned)
         rows = routes.fold(current, routes.route_events(batch), as_of_us, self.lead_s, self.window_days)
-        (
-            rows.write.format("delta")
-            .mode("overwrite")
-            .option("replaceWhere", concerned)
-            .option("txnAppId", stream.name)
-            .option("txnVersion", batch_id)
-            .save(table_uri(self.tables, ROUTES))
-        )
-
-    def _move_as_of(self, as_of_us: int, stream: StreamId, batch_id: int) -> None:
-        """What :meth:`_fold` does with nothing but ticks, which is what nearly all batches hold: 15 ms with deltalake
-        instead of a second of Spark's every few seconds."""
-        table = DeltaTable(table_uri(self.tables, ROUTES))
-        written = table.transaction_version(stream.name)
-        if written is None or written < batch_id:
-            table.update(
-                updates={"as_of": f"to_timestamp_micros({as_of_us})"},
-                predicate=routes.in_buckets([]),
-                commit_properties=CommitProperties(app_transactions=[Transaction(stream.name, batch_id)]),
-            )
+        write_deltalake(table, rows.toArrow(), mode="overwrite", predicate=concerned, commit_properties=commit)
 
 
 def ensure_tables(tables: str) -> None:
