@@ -8,6 +8,7 @@ import uvloop
 from gateway.app import run
 from schemas.errors import WaystationError
 from schemas.logs import configure_logging
+from schemas.readiness import PART_VARIABLE
 from schemas.settings import process_settings
 
 
@@ -15,7 +16,7 @@ def main() -> int:
     try:
         settings = process_settings(os.environ)
         configure_logging(settings.log)
-        uvloop.run(run(settings, os.environ.get("WAYSTATION_PART", "gateway")))
+        uvloop.run(run(settings, os.environ.get(PART_VARIABLE, "")))
     except (WaystationError, OSError) as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 1

@@ -1,7 +1,6 @@
 """The gateway process: puts Kafka, the home, the hosts and the metrics together, and takes them down in order."""
 
 import asyncio
-import contextlib
 import gc
 import signal
 import time
@@ -79,7 +78,8 @@ async def run(settings: Settings, part: str) -> None:
         "websocket": f"{gateway.host}:{next(iter(websocket.sockets)).getsockname()[1]}",
         "metrics": f"{gateway.host}:{metrics_port}",
     }
-    announce_ready(Path(settings.data), part, {"listeners": listeners})
+    if part:
+        announce_ready(settings.data, part, {"listeners": listeners})
     log.info("gateway ready", sessions=sum(len(shard.sessions) for shard in context.shards), **listeners)
     gc.collect()
     gc.freeze()
@@ -89,8 +89,10 @@ async def run(settings: Settings, part: str) -> None:
         tcp.close()
         websocket.close(close_connections=False)
         await hosts.stop()
-        with contextlib.suppress(Exception):
+        try:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
+        except Exception as error:  # the next start reads from the last checkpoint
+            log.warning("no last checkpoint", reason=str(error) or type(error).__name__)
         left = await bus.close(_FLUSH_TIMEOUT_S)
         spool.close()
         log.info("gateway stopped", unsent=left)

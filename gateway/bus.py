@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 
 class Bus(Protocol):
-    """What homes need of Kafka; the in-memory twin in the tests keeps the same contract."""
+    """What homes need of Kafka; the in-memory twin (:mod:`gateway.memory_bus`) keeps the same contract."""
 
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
@@ -79,7 +79,7 @@ class Bus(Protocol):
 class KafkaBus:
     """The bus over confluent-kafka. `in_flight` counts records on their way to the broker."""
 
-    def __init__(self, settings: KafkaSettings, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[BusError], None]):
+    def __init__(self, settings: KafkaSettings, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[Exception], None]):
         self._loop = loop
         self._on_fatal = on_fatal
         self._common: dict[str, Any] = {
@@ -179,6 +179,8 @@ class KafkaBus:
                         on_record(cast(Record, record))
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise BusError(f"cannot read {topic}: {error.str()}")
+                    else:  # the last offsets may hold no records: compacted away
+                        left -= {p for p in left if p == record.partition() and (record.offset() or 0) >= ends[p]}
                 done = {p.partition for p in consumer.position(assigned) if p.offset >= ends[p.partition]}
                 left -= done
         except KafkaException as error:
@@ -195,6 +197,8 @@ class KafkaBus:
         def run(consumer: Consumer) -> None:
             try:
                 answer.set_result(action(consumer))
+            except KafkaException as error:
+                answer.set_exception(BusError(f"Kafka does not answer: {error.args[0].str()}"))
             except Exception as error:
                 answer.set_exception(error)
 
@@ -206,6 +210,7 @@ class KafkaBus:
         consumer = Consumer(
             self._common
             | {"group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 50}
+            | {"auto.offset.reset": "earliest"}  # a position that is deleted already: nothing that is left is skipped
         )
         try:
             while True:
@@ -231,11 +236,17 @@ class KafkaBus:
     def _hand_over(self, on_records: OnRecords, batch: list[Record]) -> None:
         try:
             on_records(batch)
+        except Exception as error:  # what it did not get to would be lost without a word
+            self._on_fatal(error)
         finally:
             self._ahead.release()
 
     def _poll(self) -> None:
-        served = self._producer.poll(0)
+        served = True
+        try:
+            served = bool(self._producer.poll(0))
+        except Exception as error:  # raised by somebody's `on_done`
+            self._on_fatal(error)
         self.in_flight = len(self._producer) if served else self.in_flight
         self._idle = not self.in_flight
         self._timer = self._loop.call_later(_IDLE_POLL_S if self._idle else _POLL_S, self._poll)

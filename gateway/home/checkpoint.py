@@ -5,7 +5,8 @@ the session log. Therefore its order: note the positions; flush progress and win
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import heapq
+import itertools
 
 import msgspec
 
@@ -15,6 +16,7 @@ from gateway.home.instant import InstantReader
 from gateway.home.log_writer import SessionLogWriter
 from gateway.home.messages import Entry, Held
 from gateway.home.session import Session
+from gateway.home.shard import Shard
 from gateway.home.spool import Spool, SpoolBatch
 
 INSTANT = "instant"
@@ -25,15 +27,19 @@ _EXPIRY_SWEEP_S = 5.0
 
 
 class InstantPosition(msgspec.Struct):
-    """`reading` offsets by partition, None while the reader rests; subscriptions effective by `done_ms` need it no more."""
+    """`reading` offsets by partition, None while the reader rests; subscriptions effective by `done_ms` are done with
+    it."""
 
     reading: dict[int, int] | None
     done_ms: int
 
 
 class Checkpointer:
-    """Makes checkpoints, one at a time. `inbound` are the offsets of `ingress`, by partition, up to which this gateway's
-    own publishes are acknowledged."""
+    """Makes checkpoints, one at a time; none any more once one has failed: what it would have written is lost from
+    memory, and only a restart, which reads it from Kafka again, may go on from there.
+
+    `inbound` are the offsets of `ingress`, by partition, up to which this gateway's own publishes are acknowledged.
+    """
 
     def __init__(
         self, context: HomeContext, deliverer: Deliverer, writer: SessionLogWriter, instant: InstantReader
@@ -44,41 +50,51 @@ class Checkpointer:
         self._instant = instant
         self._committed: dict[str, bytes] = {}
         self._next_sweep = 0.0
+        self._lock = asyncio.Lock()
+        self._failed = False
         self.inbound: dict[int, int] = {}
 
     async def run(self) -> None:
-        """One checkpoint; nothing is written when nothing has changed."""
+        """One checkpoint; nothing is written when nothing has changed. Raises SpoolError."""
+        async with self._lock:
+            if self._failed:
+                return
+            self._failed = True  # until the end is reached: being cancelled half-way is a failure too
+            await self._run()
+            self._failed = False
+
+    async def _run(self) -> None:
         context = self._context
         now = context.clock()
         await self._sweep_expired(now)
         inbound = msgspec.msgpack.encode(self.inbound)
-        dirty = [s for shard in context.shards for s in shard.sessions.values() if s.inbound_dirty]
-        self._spool_aged(now)
+        sessions = [session for shard in context.shards for session in shard.sessions.values()]
+        dirty = [s for s in sessions if s.inbound_dirty]
+        spooled = self._spool_aged(now)
+        self._report_partly_done()
         positions = {f"{SHARD}{shard.number}": shard.snapshot() for shard in context.shards}
         restarts = [shard.restart for shard in context.shards]
-        settled = [(s, list(s.settled)) for shard in context.shards for s in shard.sessions.values() if s.settled]
+        settled = [(s, list(s.settled)) for s in sessions if s.settled]
+        restored = [s for s in sessions if s.restored and not s.backlog] if self._instant.is_replayed() else []
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
-        batch, context.batch = context.batch, SpoolBatch()
+        batch, context.batch, last_row = context.batch, SpoolBatch(), context.next_row
         await asyncio.gather(context.reporter.flush(), *map(self._write_windows, dirty))
         positions[INBOUND] = inbound
         batch.positions = {name: raw for name, raw in positions.items() if self._committed.get(name) != raw}
-        if not (batch.positions or batch.messages or batch.rows or batch.deleted_rows or batch.forgotten):
-            return
-        touched = bool(batch.deleted_rows)
-        await context.spool.call(Spool.commit, batch)
+        if not batch.is_empty():
+            await context.spool.call(Spool.commit, batch)
         self._committed |= batch.positions
-        for shard, restart in zip(context.shards, restarts, strict=True):
-            shard.committed_restart = restart
-            if restart >= shard.recovered_to:
-                self._forget_restored(shard.sessions.values())
-        deleted_rows = set(batch.deleted_rows)
+        context.committed_row = last_row
+        context.gone_rows.difference_update(batch.deleted_rows)
+        for session in spooled:
+            if session.link is None and not session.ended:
+                session.forget_spooled(last_row)
         for session, places in settled:
-            restart = context.shards[session.shard].committed_restart
-            for place in places:
-                position, row = session.settled[place]
-                if row in deleted_rows if row is not None else position < restart:
-                    del session.settled[place]
-        if touched:
+            session.forget_settled(places, restarts[session.shard], context.gone_rows)
+        for session in restored:
+            if not session.backlog and restarts[session.shard] >= context.shards[session.shard].replay_to:
+                session.forget_restored()
+        if batch.deleted_rows or batch.instructions:
             await self.relinquish_finished()
 
     async def relinquish_finished(self) -> None:
@@ -102,34 +118,36 @@ class Checkpointer:
         self._writer.windows(session, written.set)
         await written.wait()
 
-    def _spool_aged(self, now: float) -> None:
-        """Moves what waits too long into the next commit: messages of `egress` after a time, own copies at once."""
-        context = self._context
-        oldest = now - self._context.settings.gateway.spool_after_s
-        offline: set[Session] = set()
-        for held in list(self._aged(oldest)):
-            self._spool(held, offline)
-        for client in list(context.own_copies):
-            session = self._context.session(client)
-            if session is not None and session.persistent:
-                for held in self._own_held(session):
-                    self._spool(held, offline)
-            context.own_copies.discard(client)
-        for session in offline:
-            session.forget_spooled()
+    def _spool_aged(self, now: float) -> set[Session]:
+        """Moves what waits too long into the next commit; returns the sessions that got rows.
 
-    def _aged(self, oldest: float) -> Iterator[Held]:
+        Messages of `egress` move after a time, own copies of persistent sessions at once, for no log brings them again.
+        What was offered before such a copy moves too: rows are in the order of the messages (R8).
+        """
+        oldest = now - self._context.settings.gateway.spool_after_s
+        touched: set[Session] = set()
+        for shard in self._context.shards:
+            own = [held for held in shard.own.values() if held.held_at <= oldest or self._is_wanted_for_good(held)]
+            for held in heapq.merge(own, _aged(shard, oldest, own), key=lambda held: held.number):
+                self._spool(shard, held, touched)
+        return touched
+
+    def _is_wanted_for_good(self, held: Held) -> bool:
+        for entry in held.entries:
+            session = self._context.session(entry.client) if entry.qos and not entry.finished else None
+            if session is not None and session.persistent:
+                return True
+        return False
+
+    def _report_partly_done(self) -> None:
+        """Outcomes of messages that still wait for others: after a restart nobody would know of them."""
         for shard in self._context.shards:
             for held in shard.live.values():
-                if held.held_at > oldest:
-                    break
-                yield held
+                if held.deliveries:
+                    deliveries, held.deliveries = held.deliveries, []
+                    self._context.reporter.outcome(held.message, held.shard, held.instructions, deliveries)
 
-    def _own_held(self, session: Session) -> list[Held]:
-        waiting = [*session.queue, *session.tail, *session.in_flight.values()]
-        return [e.held for e in waiting if e.row is None and e.held.position < 0 and not e.finished]
-
-    def _spool(self, held: Held, offline: set[Session]) -> None:
+    def _spool(self, shard: Shard, held: Held, touched: set[Session]) -> None:
         context = self._context
         for entry in [e for e in held.entries if not e.finished and not e.qos]:
             self._abandon_qos0(entry)
@@ -138,23 +156,25 @@ class Checkpointer:
             return
         mid = context.new_mid()
         context.batch.messages.append((mid, held.shard, held.message, held.instructions))
+        shard.note_spooled(held, mid)
         for entry in waiting:
-            entry.row = context.new_row()
-            context.batch.rows.append(
-                (entry.row, mid, entry.client, entry.qos, entry.retain, entry.subscription_ids, entry.sent)
-            )
             session = context.session(entry.client)
-            if session is not None and session.link is None:
-                offline.add(session)
+            if session is None:
+                raise AssertionError(f"a message waits for {entry.client!r}, whose session is over")
+            entry.row, may_be_sent = context.new_row(), entry.sent or entry.dup
+            touched.add(session)
+            context.batch.rows.append(
+                (entry.row, mid, session.spool_key, entry.qos, entry.retain, entry.subscription_ids, may_be_sent)
+            )
         if held.deliveries:
             context.reporter.outcome(held.message, held.shard, held.instructions, held.deliveries)
-        context.shards[held.shard].live.pop(held.position, None)
+        shard.release(held)
         held.entries.clear()
 
     def _abandon_qos0(self, entry: Entry) -> None:
         session = self._context.session(entry.client)
-        if session is not None and entry in session.queue:
-            session.queue.remove(entry)
+        if session is not None:
+            session.remove(entry)
         self._context.counts["dropped_slow_qos0"] += 1
         self._deliverer.finish(entry, "dropped")
 
@@ -162,14 +182,19 @@ class Checkpointer:
         if now < self._next_sweep:
             return
         self._next_sweep = now + _EXPIRY_SWEEP_S
-        for spooled in await self._context.spool.call(Spool.expired, int(now * 1000)):
-            session = self._context.session(spooled.session)
-            if session is not None and session.link is None and spooled.row not in session.rows_in_memory():
+        context = self._context
+        for spooled in await context.spool.call(Spool.expired, int(now * 1000)):
+            session = context.session(spooled.session.partition("\0")[0])
+            if session is None or session.spool_key != spooled.session or session.link is not None:
+                continue
+            place = (spooled.message.partition, spooled.message.offset)
+            if spooled.dup or place in session.restored:
+                continue  # the client may have it already
+            if spooled.row not in session.rows_in_memory() and spooled.row not in context.gone_rows:
                 self._deliverer.expire_spooled(session, spooled)
 
-    @staticmethod
-    def _forget_restored(sessions: Iterable[Session]) -> None:
-        """What was finished before a restart cannot come again once all of it is read."""
-        for session in sessions:
-            if session.restored and not session.backlog:
-                session.restored = {place: r for place, r in session.restored.items() if r.packet_id}
+
+def _aged(shard: Shard, oldest: float, own: list[Held]) -> list[Held]:
+    """Messages of `egress` held since `oldest` or before, or offered before the last of `own`, in order."""
+    before = own[-1].number if own else 0
+    return list(itertools.takewhile(lambda h: h.held_at <= oldest or h.number < before, shard.live.values()))

@@ -39,8 +39,11 @@ class SpoolThread:
 
 @dataclass
 class HomeContext:
-    """`clock` gives seconds since the epoch; `counts` are what the metrics show; `batch` is the next spool commit;
-    `own_copies` are clients that wait for a message no log brings again."""
+    """`clock` gives seconds since the epoch; `counts` are what the metrics show; `batch` is the next spool commit.
+
+    Of the spool's rows those up to `committed_row` are there; those in `gone_rows` are finished, but still there until
+    their deletion is committed.
+    """
 
     settings: Settings
     topics: Topics
@@ -54,7 +57,8 @@ class HomeContext:
     on_fatal: Callable[[Exception], None]
     batch: SpoolBatch = field(default_factory=SpoolBatch)
     counts: Counter[str] = field(default_factory=Counter)
-    own_copies: set[str] = field(default_factory=set)
+    gone_rows: set[int] = field(default_factory=set)
+    committed_row: int = 0
     next_mid: int = 0
     next_row: int = 0
 

@@ -39,7 +39,7 @@ class Deliverer:
         if entry.qos == 0:
             self._offer_qos0(session, held, entry)
             return
-        if session.restored and not session.restore(entry):
+        if session.restored and held.message.partition >= 0 and not session.restore(entry):
             self._note(entry, "delivered")
             return
         if self._is_full(session, entry):
@@ -54,10 +54,7 @@ class Deliverer:
     def offered(self, held: Held) -> None:
         """All sessions were offered the message: nobody left to wait for, or it lives on."""
         if held.pending:
-            if held.position >= 0:
-                self._context.shards[held.shard].live[held.position] = held
-            else:
-                self._context.own_copies.update(entry.client for entry in held.entries)
+            self._context.shards[held.shard].hold(held)
         else:
             self._finish_held(held)
 
@@ -73,7 +70,7 @@ class Deliverer:
                 return
             entries = self._unexpired(session, session.take(_CHUNK))
             if not entries:
-                if not session.queue or len(session.in_flight) >= session.receive_maximum:
+                if session.queue and len(session.in_flight) >= session.receive_maximum:
                     return
                 continue
             if session.persistent and any(e.qos == 2 and not e.dup for e in entries):
@@ -99,9 +96,7 @@ class Deliverer:
 
     def drop_qos0(self, session: Session) -> None:
         """The connection is gone: what waited for it at QoS 0 is not delivered."""
-        for entry in [entry for entry in session.queue if not entry.qos]:
-            session.queue.remove(entry)
-            session.queued_bytes -= len(entry.held.message.payload)
+        for entry in session.remove_qos0():
             self.finish(entry, "ended")
 
     def acknowledged(self, session: Session, packet_id: int) -> None:
@@ -124,8 +119,6 @@ class Deliverer:
             return
         first = not entry.released
         entry.released = True
-        if reason >= ReasonCode.UNSPECIFIED_ERROR:
-            self._complete(session, entry)
         if not first:
             if link is not None and packet_id in session.in_flight:
                 link.release(packet_id)
@@ -133,7 +126,12 @@ class Deliverer:
 
         def durable() -> None:
             self.finish(entry, "delivered")
-            if link is not None and packet_id in session.in_flight:
+            if session.in_flight.get(packet_id) is not entry:
+                return
+            if reason >= ReasonCode.UNSPECIFIED_ERROR:
+                self._complete(session, entry)
+                self.flush()
+            elif link is not None:
                 link.release(packet_id)
 
         if session.persistent:
@@ -167,6 +165,7 @@ class Deliverer:
         delivery = self._delivery(entry, outcome)
         if entry.row is not None:
             self._context.batch.deleted_rows.append(entry.row)
+            self._context.gone_rows.add(entry.row)
             self._context.reporter.outcome(held.message, held.shard, held.instructions, [delivery])
             return
         held.deliveries.append(delivery)
@@ -184,14 +183,15 @@ class Deliverer:
         for entry in entries:
             self.finish(entry, "ended")
         if session.backlog:
-            self._spawn(self.end_backlog(session.client))
+            self._spawn(self.end_backlog(session.spool_key))
 
-    async def end_backlog(self, client: str) -> None:
+    async def end_backlog(self, spool_key: str) -> None:
         """Ends what the spool holds for a session that is gone."""
         row = 0
-        while page := await self._context.spool.call(Spool.load, client, row, _PAGE):
+        while page := await self._context.spool.call(Spool.load, spool_key, row, _PAGE):
             for spooled in page:
-                self.finish(entry_of(spooled, self._context.clock()), "ended")
+                if spooled.row not in self._context.gone_rows:
+                    self.finish(entry_of(spooled, self._context.clock()), "ended")
             row = page[-1].row
 
     def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
@@ -199,12 +199,14 @@ class Deliverer:
         session.backlog -= 1
         session.queued_bytes -= len(spooled.message.payload)
         self.finish(entry_of(spooled, self._context.clock()), "expired")
+        session.join_tail()
 
     def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
         link = session.link
         if link is None:
             return
         if link.writable and not session.queue and not session.sending and not session.backlog:
+            entry.finished = True
             link.deliver(held.message, entry)
             self._note(entry, "sent")
         elif self._is_full(session, entry):
@@ -270,8 +272,7 @@ class Deliverer:
             self._ready.add(session)
 
     def _finish_held(self, held: Held) -> None:
-        if held.position >= 0:
-            self._context.shards[held.shard].live.pop(held.position, None)
+        self._context.shards[held.shard].release(held)
         held.entries.clear()  # breaks the cycle with its entries
         if held.instructions:
             self._context.reporter.relinquish(held)
@@ -286,13 +287,19 @@ class Deliverer:
         return False
 
     async def _load(self, session: Session) -> None:
-        page = await self._context.spool.call(Spool.load, session.client, session.loaded_row, _PAGE)
+        start = session.loaded_row
+        page = await self._context.spool.call(Spool.load, session.spool_key, start, _PAGE)
         session.loading = False
+        if session.ended:
+            return
+        if session.loaded_row != start:  # more was dropped from memory meanwhile, and must come first
+            self.pump(session)
+            return
         now = self._context.clock()
-        in_flight = {entry.row for entry in session.in_flight.values()}
+        elsewhere = session.rows_in_memory() | self._context.gone_rows
         for spooled in page:
             session.loaded_row = spooled.row
-            if spooled.row in in_flight:
+            if spooled.row in elsewhere:
                 continue
             session.backlog -= 1
             entry = entry_of(spooled, now)
@@ -304,15 +311,12 @@ class Deliverer:
         if not page and session.backlog:
             log.warning("spool backlog miscounted", client=session.client, rows=session.backlog)
             session.backlog = 0
-        if not session.backlog:
-            session.queue.extend(session.tail)
-            session.tail.clear()
+        session.join_tail()
         self.pump(session)
 
 
 def entry_of(spooled: SpooledEntry, now: float) -> Entry:
     """The entry in a row of the spool; it holds its message by itself."""
     held = Held(spooled.message, spooled.shard, -1, now, spooled.instructions)
-    return Entry(
-        spooled.session, held, spooled.qos, spooled.retain, spooled.subscription_ids, dup=spooled.dup, row=spooled.row
-    )
+    client = spooled.session.partition("\0")[0]
+    return Entry(client, held, spooled.qos, spooled.retain, spooled.subscription_ids, dup=spooled.dup, row=spooled.row)

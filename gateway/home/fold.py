@@ -10,7 +10,7 @@ from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
 from gateway.home.messages import Entry, Held, Message, message_of, other_scope
 from gateway.home.quarantine import quarantine
-from gateway.home.session import SessionSubscription
+from gateway.home.session import Session, SessionSubscription
 from gateway.home.shard import Shard
 from schemas.envelope import EVERYONE, ROUTED, Instruction
 from schemas.errors import RecordError
@@ -52,6 +52,9 @@ class Fold:
         """One instruction: dropped if it is a copy, else offered to every session that wants it."""
         position = record.offset()
         shard.position = position + 1
+        replayed = position < shard.recovered_to
+        if replayed and position not in shard.unfinished:
+            return
         try:
             headers = record.headers() or []
             instruction = Instruction.decode(headers[4][1])
@@ -61,56 +64,65 @@ class Fold:
             place = (instruction.partition, instruction.offset, instruction.appended)
             message = message_of(topic, record.value() or b"", headers, place)
         except (RecordError, IndexError, UnicodeDecodeError, AttributeError) as error:
+            shard.unfinished.pop(position, None)
             quarantine(self._context, record, str(error))
             return
         finished: list[str] = []
-        if position < shard.recovered_to:
-            found = shard.unfinished.pop(position, None)
-            if found is None:
+        if replayed:
+            finished = shard.unfinished.pop(position)
+            if position in shard.copies:
+                shard.copies.remove(position)
+                self._join(shard, message, instruction)
                 return
-            finished = found
         elif self._is_copy(shard, instruction, message):
             return
-        held = Held(message, shard.number, position, self._context.clock(), [instruction])
+        held = Held(message, shard.number, position, self._context.clock(), [instruction], done=finished)
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(shard, held)
         else:
             found_subscriptions = shard.trie.match(topic)
             if found_subscriptions:
-                self._offer_matches(shard, held, found_subscriptions, finished)
+                self._offer_matches(shard, held, found_subscriptions)
         self._deliverer.offered(held)
 
     def _is_copy(self, shard: Shard, instruction: Instruction, message: Message) -> bool:
-        """Whether the shard has this message already: from the other router, or by a decision of the other scope; in the
-        latter case the message's present holder relinquishes this instruction as well."""
+        """Whether the shard has this message already: from the other router, or by a decision of the other scope; in
+        the latter case the message's present holder relinquishes this instruction as well."""
         if not shard.window(instruction.scope, instruction.partition).accept(instruction.offset):
             self._context.counts["copies_dropped"] += 1
             return True
         if not shard.window(other_scope(instruction.scope), instruction.partition).seen(instruction.offset):
             return False
-        place = (instruction.partition, instruction.offset)
-        for held in reversed(shard.live.values()):
-            if (held.message.partition, held.message.offset) == place:
-                held.instructions.append(instruction)
-                return True
-        self._context.reporter.relinquish(Held(message, shard.number, -1, 0, [instruction]), replayed=True)
+        self._join(shard, message, instruction)
         return True
+
+    def _join(self, shard: Shard, message: Message, instruction: Instruction) -> None:
+        """A further instruction for a message is relinquished with it; at once if the message is done."""
+        place = (message.partition, message.offset)
+        held, mid = shard.find_live(place), shard.spooled.get(place)
+        if held is not None:
+            held.instructions.append(instruction)
+            held.copies.append(shard.position - 1)
+        elif mid is not None:
+            new_mid = self._context.new_mid()
+            self._context.batch.instructions.append((mid, new_mid, shard.number, message, instruction))
+        else:
+            self._context.reporter.relinquish(Held(message, shard.number, -1, 0, [instruction]), replayed=True)
 
     def _offer_inbox(self, shard: Shard, held: Held) -> None:
         message = held.message
         session = shard.sessions.get(message.topic.removeprefix(INBOX_MARK))
-        if session is not None and held.position >= session.since:
+        if session is not None and held.position >= session.since and session.client not in held.done:
             self._deliverer.offer(session, held, Entry(session.client, held, message.qos, False, ()))
 
-    def _offer_matches(
-        self, shard: Shard, held: Held, subscriptions: list[SessionSubscription], finished: list[str]
-    ) -> None:
+    def _offer_matches(self, shard: Shard, held: Held, subscriptions: list[SessionSubscription]) -> None:
         appended = held.message.appended
         effective = [s for s in subscriptions if s.record.effective_ms <= appended]
         for client, (qos, retain, identifiers) in wanted(held.message, effective):
             session = shard.sessions[client]
-            if client in finished or held.position < session.since or held.message.id in session.retained_sent:
+            if client in held.done or held.position < session.since or held.message.id in session.retained_sent:
                 continue
+            _note_live(session, held.message)
             self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
 
     def _own_copies(self, record: Record) -> None:
@@ -129,14 +141,21 @@ class Fold:
             early = [s for s in subscriptions if s.client not in routed and self._instant.wants(s, record)]
             try:
                 message = message_of(topic, record.value() or b"", record.headers() or [], place)
-            except (RecordError, IndexError, UnicodeDecodeError):
+            except RecordError:
                 return  # the ledger quarantines what cannot be parsed on `ingress`
             held = Held(message, shard.number, -1, self._context.clock(), [])
             for client, (qos, retain, identifiers) in wanted(message, early):
                 session = shard.sessions[client]
                 if message.id not in session.retained_sent:
+                    _note_live(session, message)
                     self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
             self._deliverer.offered(held)
+
+
+def _note_live(session: Session, message: Message) -> None:
+    """A retained message that came live while SUBSCRIBE is worked on does not come again as a retained one."""
+    if session.subscribing and message.retain:
+        session.live_meanwhile.add(message.id)
 
 
 def wanted(

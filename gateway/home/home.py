@@ -4,17 +4,20 @@ Everything runs on one event loop; a host calls these methods, the home calls th
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
 
+from gateway.errors import BusError
 from gateway.home.checkpoint import Checkpointer
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
-from gateway.home.log_writer import SessionLogWriter
+from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, resolve
 from gateway.home.messages import Entry
 from gateway.home.presence import PresenceReporter
 from gateway.home.publishing import Publisher
@@ -24,6 +27,9 @@ from gateway.home.subscribing import Subscriber
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Publish, Subscribe, Unsubscribe
 from schemas.session_log import WillRecord
+
+LOST_CONNECTING = "connection_lost_while_connecting"
+"""Why a connection ended that never got its CONNACK: lost, but its will was never accepted."""
 
 _HOUSEKEEPING_S = 1.0
 
@@ -48,13 +54,22 @@ class Attached(NamedTuple):
     publisher: Publisher
 
 
+class _Turn:
+    """Attaching a client: one after the other; forgotten when nobody is at it or waits."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
 class Home:
     """Owns all shards of this gateway."""
 
     def __init__(self, context: HomeContext) -> None:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._stopping = asyncio.Event()
+        self._turns: dict[str, _Turn] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writer = SessionLogWriter(context)
         self._instant = InstantReader(context.bus, context.topics.ingress, context.settings.kafka.ingress_partitions)
@@ -69,8 +84,8 @@ class Home:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
         recovery = Recovery(self._context, self._instant, self._checkpointer)
         start = await recovery.run()
-        for client in recovery.orphans:
-            self._spawn(self._deliverer.end_backlog(client))
+        for spool_key in recovery.orphans:
+            self._spawn(self._deliverer.end_backlog(spool_key))
         now = self._context.clock()
         for shard in self._context.shards:
             for session in list(shard.sessions.values()):
@@ -82,44 +97,36 @@ class Home:
         self._spawn(self._housekeeping())
 
     async def stop(self) -> None:
-        """Stops the timers and makes a last checkpoint; connections are gone already."""
+        """Stops the timers and makes a last checkpoint; connections are gone already.
+
+        What is being worked on is brought to its end: a checkpoint must not be left half-way. Wills whose delay is not
+        over stay in the session log, for the next start.
+        """
         for timer in self._timers.values():
             timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
+        self._stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._checkpointer.run()
 
     # -- the interface -------------------------------------------------------------------------------------------------
 
     async def attach(self, arrival: Arrival, link: Link) -> Attached:
-        """Opens or resumes the client's session for `link`, taking it over from an earlier connection (MQTT 5.0, 3.1.4).
+        """Opens or resumes the client's session for `link`, taking it over from an earlier one (MQTT 5.0, 3.1.4).
 
         Returns once that is durable; deliveries begin with `resume`.
         """
-        lock = self._locks.setdefault(arrival.client, asyncio.Lock())
-        async with lock:
-            shard = self._context.shard_for(arrival.client)
-            session = shard.sessions.get(arrival.client)
-            if session is not None and session.link is not None:
-                session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
-                self.detach(session, session.link, send_will=True, reason="session_taken_over")
-                session = shard.sessions.get(arrival.client)
-            if session is not None:
-                self._cancel(session.client)
-                if session.will is not None and arrival.clean_start:
-                    self._publish_will(session)
-            if session is not None and arrival.clean_start:
-                self._remove(session)
-                if session.in_log:
-                    await self._durable(lambda then, ended=session: self._writer.ended(ended, then))  # type: ignore[misc]
-                session = None
-            present = session is not None
-            if session is None:
-                session = shard.sessions[arrival.client] = Session(arrival.client, shard.number, shard.position)
-            await self._open(session, arrival, link)
-        if not lock.locked() and self._locks.get(arrival.client) is lock:
-            del self._locks[arrival.client]
+        turn = self._turns.setdefault(arrival.client, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                earlier = self._context.session(arrival.client)
+                was_logged = earlier is not None and earlier.in_log
+                session, present = self._take_over(arrival)
+                await self._open(session, arrival, link, was_logged)
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[arrival.client]
         publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound)
         return Attached(session, present, publisher)
 
@@ -190,10 +197,10 @@ class Home:
             session.expiry_s = expiry_s
         if not send_will:
             session.will = None
-        lost = send_will and reason != "disconnect_with_will"
+        lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self._deliverer.drop_qos0(session)
-        session.forget_spooled()
+        session.forget_spooled(self._context.committed_row)
         if session.will is not None:
             self._after(min(session.will.delay_s, session.expiry_s), session, "will", self._publish_will)
         if session.expiry_s == 0:
@@ -204,19 +211,42 @@ class Home:
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def _open(self, session: Session, arrival: Arrival, link: Link) -> None:
+    def _take_over(self, arrival: Arrival) -> tuple[Session, bool]:
+        """The session that the client gets, and whether it was there before."""
+        shard = self._context.shard_for(arrival.client)
+        session = shard.sessions.get(arrival.client)
+        if session is not None and session.link is not None:
+            link = session.link
+            link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
+            self.detach(session, link, send_will=True, reason="session_taken_over")
+        born_us = int(self._context.clock() * 1e6)
+        if session is not None:
+            born_us = max(born_us, session.born_us + 1)
+            self._cancel(session.client)
+            if arrival.clean_start and not session.ended:
+                self._end(session)
+            if not session.ended:
+                return session, True
+        session = Session(arrival.client, shard.number, shard.folded_to, born_us)
+        shard.sessions[arrival.client] = session
+        return session, False
+
+    async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
         session.expiry_s, session.will = arrival.expiry_s, arrival.will
         session.receive_maximum = arrival.receive_maximum
         session.disconnected_ms = None
-        session.epoch, session.events = int(self._context.clock() * 1e6), 0
+        session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
         if session.logged or session.in_log:
             await self._durable(lambda then: self._writer.opened(session, then))
+        elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
+            await self._durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
         session.link = link
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 
     def _recovered(self, session: Session, now: float) -> None:
         """A session found in the log: whoever was connected has lost the connection with the gateway."""
         if session.disconnected_ms is None:
+            session.epoch = int(now * 1e6)
             session.disconnected_ms = int(now * 1000)
             self._presence.report(session, "lost", reason="gateway_restarted")
         gone_s = now - session.disconnected_ms / 1000
@@ -226,31 +256,42 @@ class Home:
         self._after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
 
     def _expire(self, session: Session) -> None:
-        """The session's time is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
-        if session.link is not None:
-            return
-        if session.will is not None:
-            self._publish_will(session)
-        self._remove(session)
-        if session.in_log:
-            self._writer.ended(session)
+        """The session's time is over."""
+        if session.link is None:
+            self._end(session)
 
-    def _remove(self, session: Session) -> None:
+    def _end(self, session: Session) -> None:
+        """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
+        self._publish_will(session)
+        session.ended = True
         shard = self._context.shards[session.shard]
         if shard.sessions.get(session.client) is session:
             del shard.sessions[session.client]
         self._cancel(session.client)
         self._subscriber.forget(session)
         self._deliverer.end(session)
+        if session.in_log:
+            # The record that holds the will goes only when Kafka has the will.
+            self._writer.ended(session, kinds=ALL_KINDS if not session.wills_on_way else ALL_KINDS[1:])
 
     def _publish_will(self, session: Session) -> None:
         will, session.will = session.will, None
         if will is None:
             return
+
+        def stored() -> None:
+            session.wills_on_way.remove(will)
+            if not session.ended:
+                if session.in_log:
+                    self._writer.opened(session)
+                return
+            successor = self._context.session(session.client)
+            if not session.wills_on_way and (successor is None or not successor.in_log):
+                self._writer.ended(session, kinds=ALL_KINDS[:1])
+
+        session.wills_on_way.append(will)
         publisher = Publisher(self._context, session.client, None, None, self._checkpointer.inbound)
-        publisher.publish_will(will)
-        if session.in_log and session.expiry_s:
-            self._writer.opened(session)
+        publisher.publish_will(will, stored)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -272,22 +313,29 @@ class Home:
                 timer.cancel()
 
     async def _checkpoints(self) -> None:
-        while True:
-            await asyncio.sleep(self._context.settings.gateway.checkpoint_s)
+        while await self._pause(self._context.settings.gateway.checkpoint_s):
             await self._checkpointer.run()
 
     async def _housekeeping(self) -> None:
-        while True:
-            await asyncio.sleep(_HOUSEKEEPING_S)
+        while await self._pause(_HOUSEKEEPING_S):
             now = self._context.clock()
             self._context.routes.drop_unused(now)
             self._subscriber.forget_retained(now)
-            if await self._instant.end_if_passed(int(now * 1000)):
-                self.records([])
+            try:
+                if await self._instant.end_if_passed(int(now * 1000)):
+                    self.records([])
+            except BusError as error:  # the next time, perhaps
+                log.warning("housekeeping", reason=str(error))
+
+    async def _pause(self, seconds: float) -> bool:
+        """False if the home stops meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return not self._stopping.is_set()
 
     async def _durable(self, write: Callable[[Callable[[], None]], None]) -> None:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        write(lambda: stored.set_result(None))
+        write(partial(resolve, stored))
         await stored
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> object:

@@ -1,6 +1,7 @@
 """Writing the session log: actions that must not happen before a record is durable wait for it here."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.home.context import HomeContext
@@ -8,25 +9,35 @@ from gateway.home.session import Session
 from schemas.session_log import KIND_OF, Record, SessionKey, encode
 
 Action = Callable[[], None]
+ALL_KINDS = tuple(KIND_OF.values())
+
+
+def resolve(stored: "asyncio.Future[None]") -> None:
+    """Wakes whoever waits for a record, unless that was cancelled."""
+    if not stored.done():
+        stored.set_result(None)
 
 
 class SessionLogWriter:
-    """Writes records of sessions; each `then` runs on the loop once its record is stored."""
+    """Writes records of sessions; each `then` runs on the loop once its record is stored.
+
+    A session that has ended writes nothing but tombstones: its client's next session has the same keys. Its `then`
+    runs at once, so that nobody waits for ever.
+    """
 
     def __init__(self, context: HomeContext) -> None:
         self._context = context
 
     def opened(self, session: Session, then: Action | None = None) -> None:
-        session.in_log = True
+        session.in_log = session.in_log or not session.ended
         self._put(session, session.opened_record(), then)
 
     def subscribed(self, session: Session, then: Action | None = None) -> None:
         self._put(session, session.subscribed_record(), then)
 
-    def ended(self, session: Session, then: Action | None = None) -> None:
+    def ended(self, session: Session, then: Action | None = None, kinds: Sequence[str] = ALL_KINDS) -> None:
         """Tombstones for all kinds; `then` runs after the last."""
         session.in_log = False
-        kinds = list(KIND_OF.values())
         for kind in kinds:
             self._send(session, kind, None, then if kind == kinds[-1] else None)
 
@@ -50,6 +61,10 @@ class SessionLogWriter:
         self._put(session, session.window_record(), stored)
 
     def _put(self, session: Session, record: Record, then: Action | None) -> None:
+        if session.ended:
+            if then is not None:
+                then()
+            return
         self._send(session, KIND_OF[type(record)], encode(record), then)
 
     def _send(self, session: Session, kind: str, value: bytes | None, then: Action | None) -> None:

@@ -1,6 +1,7 @@
 """Publishing: a client's message to `ingress`, acknowledged only once Kafka has it (Q1, R8, G8)."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ class _Pending(msgspec.Struct):
     qos: int
     stores: int
     failed: bool = False
+    then: Callable[[], None] | None = None
 
 
 class Publisher:
@@ -49,7 +51,7 @@ class Publisher:
         return len(self._pending)
 
     def publish(self, packet: Publish) -> None:
-        """Sends the message on; refuses what a limit forbids. A QoS 2 packet id that is held already is not sent again."""
+        """Sends the message on; refuses what a limit forbids. What is held already at QoS 2 is not sent again."""
         session = self._session
         if packet.qos == 2 and session is not None:
             if packet.packet_id in session.received:
@@ -61,19 +63,22 @@ class Publisher:
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained and packet.payload and not self._context.retained.has_room(packet.topic):
             self._context.counts["refused_retained_full"] += 1
-            if session is not None:
+            if session is not None and packet.qos == 2:
                 session.publishing.discard(packet.packet_id)
             self._answer(packet.qos, packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
             return
         pending = _Pending(packet.packet_id, packet.qos, 1 + retained)
         self._send(pending, packet.topic, packet.payload, self._headers(packet, retained))
 
-    def publish_will(self, will: WillRecord) -> None:
-        """A will, as the client asked for it when it connected; its properties are encoded already."""
+    def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
+        """A will, as the client asked for it when it connected, its properties encoded already; `then` runs once Kafka
+        has it."""
         now = self._context.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
         meta = Meta(will.qos, RETAIN_FLAG if will.retain else "", expires, int(now * 1e6), None)
-        self._send(_Pending(0, 0, 1 + will.retain), will.topic, will.payload, self._envelope(meta, will.properties))
+        retained = will.retain and not will.topic.startswith(INBOX_MARK)
+        pending = _Pending(0, 0, 1 + retained, then=then)
+        self._send(pending, will.topic, will.payload, self._envelope(meta, will.properties))
 
     def _answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
         """Answers on the connection that asked; a QoS 2 exchange goes on with the session's present one."""
@@ -89,9 +94,13 @@ class Publisher:
         key, topics, bus = topic.encode(), self._context.topics, self._context.bus
         bus.produce(topics.ingress, self._partition, key, payload, headers, self._stored)
         if pending.stores > 1:
-            bus.produce(
-                topics.retained, 0, key, payload or None, headers, lambda error, _: self._one_stored(pending, error)
-            )
+
+            def retained(error: Any, record: Record) -> None:
+                if error is None:
+                    self._context.retained.stored(record)
+                self._one_stored(pending, error)
+
+            bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, retained: bool) -> Headers:
         now = self._context.clock()
@@ -131,10 +140,13 @@ class Publisher:
             return
         if pending.failed:
             self._context.counts["refused_by_kafka"] += 1
-            if self._session is not None:
+            if self._session is not None and pending.qos == 2:
                 self._session.publishing.discard(pending.packet_id)
+                self._session.received.discard(pending.packet_id)
         else:
             self._context.counts["published"] += 1
+        if pending.then is not None:
+            pending.then()
         self._answer(
             pending.qos, pending.packet_id, ReasonCode.UNSPECIFIED_ERROR if pending.failed else ReasonCode.SUCCESS
         )

@@ -33,23 +33,33 @@ class Recovery:
         context = self._context
         positions = await context.spool.call(Spool.positions)
         context.next_mid, context.next_row = await context.spool.call(Spool.last_numbers)
+        context.committed_row = context.next_row
+        ends = await context.bus.end_offsets(context.topics.egress, len(context.shards))
         start: dict[tuple[str, int], int] = {}
         for shard in context.shards:
             raw = positions.get(f"{SHARD}{shard.number}")
             start[context.topics.egress, shard.number] = shard.restore(raw) if raw else 0
-        await context.bus.read(context.topics.routes, {0: 0}, context.routes.recover)
-        ends = await context.bus.read(context.topics.retained, {0: 0}, context.retained.fold)
-        start[context.topics.retained, 0] = ends[0]
+            shard.replay_to = ends[shard.number]
+        await context.bus.read(context.topics.routes, {0: 0}, self._fold_route)
+        retained_ends = await context.bus.read(context.topics.retained, {0: 0}, context.retained.fold)
+        start[context.topics.retained, 0] = retained_ends[0]
+        context.retained.begin(retained_ends[0])
         await self._read_sessions()
-        for client, (rows, size) in (await context.spool.call(Spool.backlogs)).items():
-            session = context.session(client)
-            if session is None:
-                self.orphans.append(client)
+        for spool_key, (rows, size) in (await context.spool.call(Spool.backlogs)).items():
+            session = context.session(spool_key.partition("\0")[0])
+            if session is None or session.spool_key != spool_key:
+                self.orphans.append(spool_key)
             else:
                 session.backlog, session.queued_bytes = rows, size
         await self._read_inbound(positions.get(INBOUND))
         await self._resume_instant(positions.get(INSTANT))
         return start
+
+    def _fold_route(self, record: Record) -> None:
+        try:
+            self._context.routes.recover(record)
+        except RecordError as error:
+            quarantine(self._context, record, str(error))
 
     async def _read_sessions(self) -> None:
         context = self._context
@@ -74,7 +84,7 @@ class Recovery:
     def _apply(self, key: SessionKey, record: object) -> None:
         shard = self._context.shard_for(key.client)
         if isinstance(record, SessionOpened):
-            session = Session(key.client, shard.number, record.since)
+            session = Session(key.client, shard.number, record.since, record.born_us)
             session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
             session.disconnected_ms = record.disconnected_ms
             shard.sessions[key.client] = session
@@ -101,12 +111,14 @@ class Recovery:
         def fold(record: Record) -> None:
             headers = record.headers() or []
             try:
-                seq = Meta.decode(headers[2][1]).seq
-                session = context.session(headers[1][1].decode()) if seq is not None else None
-            except (RecordError, IndexError, UnicodeDecodeError):
+                meta = Meta.decode(headers[2][1])
+                session = context.session(headers[1][1].decode()) if meta.seq is not None else None
+            except (RecordError, IndexError, AttributeError, UnicodeDecodeError):
                 return
-            offset = record.offset()
-            if session is not None and seq is not None and offset > session.received_until:
+            offset, seq = record.offset(), meta.seq
+            if session is None or seq is None or meta.accepted < session.born_us:
+                return  # or it belongs to an earlier session of the client
+            if offset > session.received_until:
                 session.received.add(seq)
                 session.received_until = offset
                 session.inbound_dirty = True
@@ -128,6 +140,7 @@ class Recovery:
             return
         partitions = range(self._context.settings.kafka.ingress_partitions)
         ends = await self._context.bus.end_offsets(self._context.topics.ingress, len(partitions))
+        self._instant.replay_to = ends
         lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
         await self._instant.begin(saved.reading if saved.reading is not None else lowest)
         self._instant.hold_until(max((r.effective_ms for r in waiting), default=0))

@@ -8,12 +8,15 @@ import asyncio
 from typing import Any
 
 import msgspec
+import structlog
 
-from gateway.bus import Bus, Record
+from gateway.bus import Bus, OnDone, Record
 from gateway.errors import BusError
 from schemas.events import RouteEvent, decode, encode
 
 ROUTE_LINGER_S = 60.0
+
+log = structlog.get_logger(__name__)
 
 
 class Route(msgspec.Struct):
@@ -30,7 +33,7 @@ class RouteInterest:
     def __init__(self, bus: Bus, topic: str, lead_ms: int) -> None:
         self._bus = bus
         self._topic = topic
-        self._lead_ms = lead_ms
+        self.lead_ms = lead_ms
         self._open: dict[tuple[int, str], Route] = {}
         self._adding: dict[tuple[int, str], asyncio.Future[Route]] = {}
 
@@ -42,7 +45,7 @@ class RouteInterest:
         event = decode(RouteEvent, raw)
         place = (event.shard, event.route_key)
         if event.op == "add":
-            self._open.setdefault(place, Route(record.timestamp()[1] + self._lead_ms))
+            self._open.setdefault(place, Route(record.timestamp()[1] + self.lead_ms))
         elif event.op == "drop":
             self._open.pop(place, None)
 
@@ -67,12 +70,8 @@ class RouteInterest:
         if route is None:
             adding = self._adding.get(place)
             if adding is None:
-                adding = self._adding[place] = self._publish("add", shard, key)
-            try:
-                route = await asyncio.shield(adding)
-            finally:
-                self._adding.pop(place, None)
-            route = self._open.setdefault(place, route)
+                adding = self._adding[place] = self._add(place)
+            route = await asyncio.shield(adding)
         route.users += 1
         route.unused_since = None
         return route
@@ -94,21 +93,33 @@ class RouteInterest:
     def drop_unused(self, now: float) -> None:
         """Publishes the end of routes that nobody has used for ROUTE_LINGER_S."""
         for (shard, key), route in list(self._open.items()):
-            if route.unused_since is not None and now - route.unused_since > ROUTE_LINGER_S:
+            if not route.users and route.unused_since is None:  # whoever wanted it did not wait for it
+                route.unused_since = now
+            elif route.unused_since is not None and now - route.unused_since > ROUTE_LINGER_S:
                 del self._open[shard, key]
-                self._publish("drop", shard, key)
+                self._publish(RouteEvent(op="drop", shard=shard, route_key=key), _note_drop)
 
-    def _publish(self, op: Any, shard: int, key: str) -> asyncio.Future[Route]:
-        event = RouteEvent(op=op, shard=shard, route_key=key)
-        published: asyncio.Future[Route] = asyncio.get_running_loop().create_future()
+    def _add(self, place: tuple[int, str]) -> asyncio.Future[Route]:
+        """Publishes a route; it is open from when that is stored, whether or not its users still wait for it."""
+        shard, key = place
+        adding: asyncio.Future[Route] = asyncio.get_running_loop().create_future()
 
         def done(error: Any, record: Record) -> None:
-            if published.done():
-                return
+            del self._adding[place]
             if error is not None:
-                published.set_exception(BusError(f"the route {key!r} cannot be published: {error.str()}"))
-            else:
-                published.set_result(Route(record.timestamp()[1] + self._lead_ms))
+                adding.set_exception(BusError(f"the route {key!r} cannot be published: {error.str()}"))
+                adding.exception()  # there may be nobody left to look at it
+                return
+            route = self._open[place] = Route(record.timestamp()[1] + self.lead_ms)
+            adding.set_result(route)
 
+        self._publish(RouteEvent(op="add", shard=shard, route_key=key), done)
+        return adding
+
+    def _publish(self, event: RouteEvent, done: OnDone) -> None:
         self._bus.produce(self._topic, 0, event.kafka_key.encode(), encode(event), None, done)
-        return published
+
+
+def _note_drop(error: Any, _record: Record) -> None:
+    if error is not None:  # the route stays: more work for the router, nothing wrong
+        log.warning("a route cannot be dropped", reason=error.str())

@@ -4,7 +4,7 @@ Pure: no clock, no I/O. The home performs what the methods return.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -60,13 +60,17 @@ class Session:
     """One client's session. `queue` holds entries not sent yet, `in_flight` those sent and not finished, by packet id.
 
     `backlog` counts rows in the spool that are not in memory; while there are any, new entries wait in `tail` so that
-    order is kept. `persistent` sessions outlive their connection and are written to the session log.
+    order is kept. `persistent` sessions outlive their connection and are written to the session log. `born_us` (µs
+    since the epoch) tells a session from earlier ones of its client; `ended` once it is over, whoever still holds it.
     """
 
-    def __init__(self, client: str, shard: int, since: int) -> None:
+    def __init__(self, client: str, shard: int, since: int, born_us: int = 0) -> None:
         self.client = client
         self.shard = shard
         self.since = since
+        self.born_us = born_us
+        self.ended = False
+        self.wills_on_way: list[WillRecord] = []
         self.expiry_s = 0
         self.disconnected_ms: int | None = None
         self.will: WillRecord | None = None
@@ -89,11 +93,19 @@ class Session:
         self.loading = False
         self.queued_bytes = 0
         self.retained_sent: dict[str, float] = {}
+        self.subscribing = 0
+        self.live_meanwhile: set[str] = set()
         self.in_log = False
         self.logging = False
         self.after_log: list[Callable[[], None]] = []
         self.sending = False
         self._last_packet_id = 0
+        self._kept_packet_ids: set[int] = set()
+
+    @property
+    def spool_key(self) -> str:
+        """Its name in the spool: another session of the same client has another."""
+        return f"{self.client}\0{self.born_us}"
 
     @property
     def persistent(self) -> bool:
@@ -124,6 +136,7 @@ class Session:
                     break
                 if not entry.packet_id:
                     entry.packet_id = self._free_packet_id()
+                self._kept_packet_ids.discard(entry.packet_id)
                 in_flight[entry.packet_id] = entry
             queue.popleft()
             self.queued_bytes -= len(entry.held.message.payload)
@@ -142,36 +155,69 @@ class Session:
         return True
 
     def resend(self) -> list[Entry]:
-        """What was sent on an earlier connection and is not finished, in order: PUBREL is due for those `released`, else
-        PUBLISH with DUP. What the client's window no longer takes goes back to the head of the queue."""
+        """What was sent on an earlier connection and is not finished, in order: PUBREL is due for those `released`,
+        else PUBLISH with DUP. What the client's window no longer takes goes back to the head of the queue."""
         again = [entry for entry in self.in_flight.values() if entry.sent]
         for entry in again:
             entry.dup = True
         fitting = [entry for entry in again if entry.released]
         waiting = [entry for entry in again if not entry.released]
-        room = max(0, self.receive_maximum - len(fitting))
+        unsent = len(self.in_flight) - len(again)
+        room = max(0, self.receive_maximum - len(fitting) - unsent)
         self.requeue(waiting[room:])
         return fitting + waiting[:room]
 
     def requeue(self, entries: list[Entry]) -> None:
-        """Puts entries that were taken back at the head of the queue, in their order; those sent keep their packet id."""
+        """Puts entries that were taken back at the head of the queue, in order; those sent keep their packet id."""
         for entry in reversed(entries):
             self.in_flight.pop(entry.packet_id, None)
-            if not entry.dup:
+            if entry.dup:
+                self._kept_packet_ids.add(entry.packet_id)
+            else:
                 entry.packet_id = 0
             self.queue.appendleft(entry)
             self.queued_bytes += len(entry.held.message.payload)
 
-    def forget_spooled(self) -> None:
-        """Drops from memory what waits and is in the spool too; the rest waits behind it."""
-        waiting = [*self.queue, *self.tail]
-        rows = [entry.row for entry in waiting if entry.row is not None]
-        if not rows:
+    def forget_spooled(self, committed_row: int) -> None:
+        """Drops from memory what waits and is in the spool too, up to `committed_row`; the rest waits behind it.
+
+        What has a packet id of its own stays, at the head. Only an unbroken run is dropped, so that order is kept.
+        """
+        waiting, in_queue = [*self.queue, *self.tail], len(self.queue)
+        spooled = [e.row is not None and e.row <= committed_row and not self._keeps_packet_id(e) for e in waiting]
+        first = spooled.index(True) if True in spooled else len(waiting)
+        last = spooled.index(False, first) if False in spooled[first:] else len(waiting)
+        rows = [entry.row for entry in waiting[first:last] if entry.row is not None]
+        if not rows or first > in_queue or (self.backlog and last < in_queue):
             return
-        self.loaded_row = min(self.loaded_row, min(rows) - 1) if self.backlog else min(rows) - 1
+        self.loaded_row = min(self.loaded_row, rows[0] - 1) if self.backlog else rows[0] - 1
         self.backlog += len(rows)
-        self.queue.clear()
-        self.tail = deque(entry for entry in waiting if entry.row is None)
+        self.queue = deque(waiting[:first])
+        self.tail = deque(waiting[last:])
+
+    def remove(self, entry: Entry) -> None:
+        """Takes an entry that waits out of the queue."""
+        for waiting in (self.queue, self.tail):
+            if entry in waiting:
+                waiting.remove(entry)
+                self.queued_bytes -= len(entry.held.message.payload)
+
+    def remove_qos0(self) -> list[Entry]:
+        """Takes what waits at QoS 0 out of the queue."""
+        waiting = (*self.queue, *self.tail)
+        removed = [entry for entry in waiting if not entry.qos]
+        if removed:
+            self.queue = deque(entry for entry in self.queue if entry.qos)
+            self.tail = deque(entry for entry in self.tail if entry.qos)
+            self.queued_bytes -= sum(len(entry.held.message.payload) for entry in removed)
+        return removed
+
+    def join_tail(self) -> None:
+        """Lets what waited behind the spool move up once nothing is left there."""
+        if not self.backlog:
+            self.queue.extend(self.tail)
+            self.tail.clear()
+            self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
 
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values())
@@ -180,13 +226,34 @@ class Session:
     def settle(self, entry: Entry) -> None:
         """Remembers a finished QoS 2 message until the queue can no longer bring it again."""
         message = entry.held.message
-        self.settled[message.partition, message.offset] = (entry.held.position, entry.row)
+        place = (message.partition, message.offset)
+        self.restored.pop(place, None)
+        self.settled[place] = (entry.held.position, entry.row)
+
+    def forget_settled(self, places: Iterable[tuple[int, int]], restart: int, gone_rows: set[int]) -> None:
+        """Of `places`, forgets those that can come neither from `egress` (read again from `restart`) nor from the spool
+        (but for `gone_rows`, whose deletion is not committed yet)."""
+        for place in places:
+            position, row = self.settled[place]
+            if position < restart if row is None else row not in gone_rows:
+                del self.settled[place]
+
+    def forget_restored(self) -> None:
+        """All that was there before the restart has been read again: what has not come will not come."""
+        here = {
+            (e.held.message.partition, e.held.message.offset)
+            for e in (*self.queue, *self.tail, *self.in_flight.values())
+        }
+        self.restored = {
+            place: r for place, r in self.restored.items() if r.packet_id and (r.released or place in here)
+        }
 
     def window_record(self) -> WindowRecord:
         """The durable part of both windows, now."""
+        requeued = (e for e in self.queue if e.packet_id) if self._kept_packet_ids else ()
         outgoing = [
-            OutgoingRecord(packet_id, e.held.message.partition, e.held.message.offset, e.released)
-            for packet_id, e in self.in_flight.items()
+            OutgoingRecord(e.packet_id, e.held.message.partition, e.held.message.offset, e.released)
+            for e in (*self.in_flight.values(), *requeued)
             if e.qos == 2
         ]
         outgoing += [OutgoingRecord(0, partition, offset, True) for partition, offset in self.settled]
@@ -195,17 +262,21 @@ class Session:
         return WindowRecord(outgoing, sorted(self.received), self.received_until)
 
     def opened_record(self) -> SessionOpened:
-        return SessionOpened(self.client, self.expiry_s, self.since, self.disconnected_ms, self.will)
+        will = self.will or next(iter(self.wills_on_way), None)  # until Kafka has it
+        return SessionOpened(self.client, self.expiry_s, self.since, self.disconnected_ms, will, self.born_us)
 
     def subscribed_record(self) -> Subscribed:
         return Subscribed([s.record for s in self.subscriptions.values()])
+
+    def _keeps_packet_id(self, entry: Entry) -> bool:
+        return entry.packet_id in self._kept_packet_ids
 
     def _free_packet_id(self) -> int:
         reserved = {record.packet_id for record in self.restored.values()} if self.restored else ()
         packet_id = self._last_packet_id
         for _ in range(MAX_PACKET_ID):
             packet_id = packet_id % MAX_PACKET_ID + 1
-            if packet_id not in self.in_flight and packet_id not in reserved:
+            if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self._kept_packet_ids:
                 self._last_packet_id = packet_id
                 return packet_id
         raise AssertionError("more in flight than packet ids")  # receive_maximum is at most 65,535

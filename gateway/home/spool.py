@@ -27,16 +27,22 @@ _instructions_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int, int | 
 
 @dataclass
 class SpoolBatch:
-    """What one commit changes. `messages`: (mid, shard, message, instructions); `rows`: (row, mid, session, qos, retain,
-    subscription ids, may have been sent)."""
+    """What one commit changes. `messages`: (mid, shard, message, instructions); `rows`: (row, mid, session, qos,
+    retain, subscription ids, may have been sent); `instructions`: (mid, mid to use if that one is finished, shard,
+    message, instruction) are further ones for messages in the spool. `session` is what names a session for good.
+    """
 
     messages: list[tuple[int, int, Message, list[Instruction]]] = field(default_factory=list)
     rows: list[tuple[int, int, str, int, bool, tuple[int, ...], bool]] = field(default_factory=list)
+    instructions: list[tuple[int, int, int, Message, Instruction]] = field(default_factory=list)
     deleted_rows: list[int] = field(default_factory=list)
     deleted_sessions: list[str] = field(default_factory=list)
     forgotten: list[int] = field(default_factory=list)
     positions: dict[str, bytes] = field(default_factory=dict)
     dropped_positions: list[str] = field(default_factory=list)
+
+    def is_empty(self) -> bool:
+        return not any(vars(self).values())
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,8 @@ class Spool:
         db.executemany(
             sql["add_row"], [(row, mid, session, _encode(entry)) for row, mid, session, *entry in batch.rows]
         )
+        for mid, new_mid, shard, message, instruction in batch.instructions:
+            self._add_instruction(mid, new_mid, shard, message, instruction)
         touched: set[int] = set()
         for row in batch.deleted_rows:
             touched.update(mid for (mid,) in db.execute(sql["delete_row"], (row,)).fetchall())
@@ -115,6 +123,15 @@ class Spool:
         db.executemany(sql["forget_finished"], [(mid,) for mid in batch.forgotten])
         db.executemany(sql["put_position"], list(batch.positions.items()))
         db.executemany(sql["delete_position"], [(name,) for name in batch.dropped_positions])
+
+    def _add_instruction(self, mid: int, new_mid: int, shard: int, message: Message, instruction: Instruction) -> None:
+        """To the message while it is there, else as one that is finished at once."""
+        db, sql = self._db, self._sql
+        found = db.execute(sql["instructions_of"], (mid,)).fetchone()
+        if found is None:
+            db.execute(sql["add_finished"], (new_mid, _encode(message), _encode([instruction]), shard))
+        else:
+            db.execute(sql["put_instructions"], (_encode([*_instructions(found[0]), instruction]), mid))
 
     def load(self, session: str, after_row: int, limit: int) -> list[SpooledEntry]:
         """Up to `limit` rows of a session behind `after_row`, oldest first."""

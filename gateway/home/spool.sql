@@ -21,6 +21,15 @@ CREATE TABLE IF NOT EXISTS positions (name TEXT PRIMARY KEY, state BLOB NOT NULL
 -- name: add_message
 INSERT INTO messages (mid, shard, expires, message, instructions) VALUES (?, ?, ?, ?, ?);
 
+-- name: instructions_of
+SELECT instructions FROM messages WHERE mid = ?;
+
+-- name: put_instructions
+UPDATE messages SET instructions = ? WHERE mid = ?;
+
+-- name: add_finished
+INSERT INTO finished (mid, message, instructions, shard) VALUES (?, ?, ?, ?);
+
 -- name: add_row
 INSERT INTO queue (row, mid, session, entry) VALUES (?, ?, ?, ?);
 

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
-from gateway.home.log_writer import SessionLogWriter
+from gateway.home.log_writer import SessionLogWriter, resolve
 from gateway.home.messages import Entry, Held
 from gateway.home.session import Session, SessionSubscription
 from gateway.mqtt.codes import ReasonCode
@@ -33,8 +34,17 @@ class Subscriber:
 
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         """Adds each filter that is allowed; a filter that is there already gets the new options."""
+        session.subscribing += 1
+        try:
+            await self._subscribe(session, packet, answer)
+        finally:
+            session.subscribing -= 1
+            if not session.subscribing:
+                session.live_meanwhile.clear()
+
+    async def _subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         identifier = (packet.properties or {}).get("subscription_identifier", [None])[0]
-        codes = [self._verdict(session, wanted) for wanted in packet.filters]
+        codes = self._verdicts(session, packet.filters)
         allowed = [w for w, code in zip(packet.filters, codes, strict=True) if code < ReasonCode.UNSPECIFIED_ERROR]
         existed = {wanted.filter for wanted in allowed if wanted.filter in session.subscriptions}
         await asyncio.gather(
@@ -42,7 +52,11 @@ class Subscriber:
         )
         if session.logged and allowed:
             await self._durable(session)
+        if any(wanted.retain_handling < 2 for wanted in allowed):
+            await self._context.retained.caught_up()
         answer(codes)
+        if session.ended:
+            return
         for wanted in allowed:
             if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and wanted.filter not in existed):
                 self._send_retained(session, wanted, identifier)
@@ -72,13 +86,21 @@ class Subscriber:
             if not session.retained_sent:
                 self._fenced.discard(session)
 
-    def _verdict(self, session: Session, wanted: Subscription) -> ReasonCode:
+    def _verdicts(self, session: Session, filters: list[Subscription]) -> list[ReasonCode]:
+        known, codes = set(session.subscriptions), []
+        for wanted in filters:
+            codes.append(self._verdict(session, wanted, known))
+            if codes[-1] < ReasonCode.UNSPECIFIED_ERROR:
+                known.add(wanted.filter)
+        return codes
+
+    def _verdict(self, session: Session, wanted: Subscription, known: set[str]) -> ReasonCode:
         limit = self._context.settings.gateway.limits.subscriptions
         if split_shared(wanted.filter) is not None:
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
             return ReasonCode.NOT_AUTHORIZED
-        if wanted.filter not in session.subscriptions and len(session.subscriptions) >= limit:
+        if wanted.filter not in known and len(known) >= limit:
             return ReasonCode.QUOTA_EXCEEDED
         return _GRANTED[wanted.qos]
 
@@ -90,6 +112,10 @@ class Subscriber:
             return  # a client's inbox is its own without asking
         else:
             effective_ms, start = await self._route(session, wanted.filter)
+            if session.ended or wanted.filter in session.subscriptions:  # meanwhile
+                self._context.routes.leave(session.shard, route_key(wanted.filter), self._context.clock())
+            if session.ended:
+                return
         record = SubscriptionRecord(
             wanted.filter,
             wanted.qos,
@@ -111,6 +137,7 @@ class Subscriber:
         now_ms = int(self._context.clock() * 1000)
         start: dict[int, int] = {}
         if begun is None or self._instant.is_needed(begun, now_ms):
+            self._instant.hold_until(now_ms + self._context.routes.lead_ms if begun is None else begun)
             start = await self._instant.begin()
         route = await self._context.routes.use(session.shard, key)
         if start:
@@ -121,6 +148,8 @@ class Subscriber:
         now = self._context.clock()
         identifiers = () if identifier is None else (identifier,)
         for message in self._context.retained.matching(wanted.filter, int(now * 1000)):
+            if message.id in session.live_meanwhile:
+                continue
             held = Held(message, session.shard, -1, now, [])
             entry = Entry(session.client, held, min(wanted.qos, message.qos), True, identifiers)
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
@@ -134,5 +163,5 @@ class Subscriber:
 
     async def _durable(self, session: Session) -> None:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writer.subscribed(session, lambda: stored.set_result(None))
+        self._writer.subscribed(session, partial(resolve, stored))
         await stored

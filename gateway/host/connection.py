@@ -8,7 +8,7 @@ from uuid import uuid4
 import structlog
 
 from gateway.errors import BusError
-from gateway.home.home import Arrival, Attached
+from gateway.home.home import LOST_CONNECTING, Arrival, Attached
 from gateway.home.messages import Entry, Message
 from gateway.mqtt.codes import VERSION_5, PacketType, ReasonCode
 from gateway.mqtt.connection import Closed, Event, ServerConnection
@@ -56,8 +56,8 @@ class Transport(Protocol):
 
 
 class ClientConnection:
-    """The home's :class:`gateway.home.session.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
-    is worked on, so that packets take effect in the order they came."""
+    """The home's :class:`gateway.home.session.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or
+    UNSUBSCRIBE is worked on, so that packets take effect in the order they came."""
 
     def __init__(self, server: "HostServer", transport: Transport) -> None:
         self._server = server
@@ -80,9 +80,10 @@ class ClientConnection:
         self._take(self._core.receive(data, self._server.now()))
 
     def transport_lost(self) -> None:
-        """The transport has ended, whoever ended it."""
+        """The transport has ended, whoever ended it. What came before still takes effect, and the end after it."""
         self._take(self._core.eof())
-        self._leave(self._core.closed)
+        if not self._busy:
+            self._leave(self._core.closed)
 
     def writing_paused(self) -> None:
         self.writable = False
@@ -93,8 +94,9 @@ class ClientConnection:
             self._server.home.writable(self._attached.session, self)
 
     def tick(self) -> None:
-        """Once a second: keep alive, and reading again after a pause."""
-        self._take(self._core.tick(self._server.now()))
+        """Twice a second: keep alive, while the client can be heard, and reading again after a pause."""
+        if not self._reading_paused:
+            self._take(self._core.tick(self._server.now()))
         self.read_on()
 
     def read_on(self) -> None:
@@ -151,7 +153,7 @@ class ClientConnection:
         data = self._core.outgoing()
         if data and not self._gone:
             self._transport.write(data)
-        if self._core.closed is not None:
+        if self._core.closed is not None and not self._busy:  # else what came before the end goes first
             self._leave(self._core.closed)
 
     def _take(self, events: list[Event]) -> None:
@@ -220,7 +222,7 @@ class ClientConnection:
         server = self._server
         self._version = connect.version
         if server.is_full():
-            self._leave(self._core.refuse(ReasonCode.QUOTA_EXCEEDED))
+            self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
         asked = connect.properties or {}
         client = connect.client_id or f"auto-{uuid4().hex}"
@@ -234,8 +236,7 @@ class ClientConnection:
         )
         attached = await server.home.attach(arrival, self)
         if self._core.closed is not None or self._gone:
-            reason = "connection_lost_while_connecting"
-            server.home.detach(attached.session, self, send_will=False, reason=reason)
+            server.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
             return
         self._attached = attached
         properties: dict[str, Any] = {"shared_subscription_available": 0}
