@@ -109,6 +109,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
     """What the ledger's session has beside :mod:`jobs.spark`: pools, so that folding routes never waits for history."""
     return {
         "spark.driver.memory": settings.stack.ledger_heap,
+        "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": str(resources.files("conf").joinpath("fairscheduler.xml")),
     }
@@ -206,6 +207,7 @@ def main() -> int:
     try:
         settings = process_settings(os.environ)
         configure_logging(settings.log)
+        os.nice(settings.ledger.niceness)
         run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
     except WaystationError as error:
         sys.stderr.write(f"{error}\n")

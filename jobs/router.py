@@ -51,6 +51,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
     stateless queries only, and demand that one driver has the checkpoint (see `lock_checkpoint`)."""
     return {
         "spark.driver.memory": settings.stack.router_heap,
+        "spark.driver.extraJavaOptions": settings.stack.router_java_options,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 OFF_FRACTION = 1 / 4
 """How much of a batch a router may drift before it is realigned: the twin's pause is half a batch away."""
 
-SETTLED_BATCHES = 6
+SETTLED_BATCHES = 2
 """A router is not realigned before it has run so many batches: busy machines jitter, and realigning pauses."""
 
 _SMOOTHING = 0.3

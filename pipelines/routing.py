@@ -69,13 +69,12 @@ def with_routes(messages: DataFrame, routes: DataFrame, depth: int = ROUTE_DEPTH
     """Adds `targets` (all candidate routes, whatever their time) and `as_of`: depth+1 broadcast hash joins."""
     joined = messages
     for level in range(depth + 1):
-        columns = [F.col("route_key").alias(f"route_key_{level}"), F.col("targets").alias(f"targets_{level}")]
-        if level == 0:
-            columns.append(F.col("as_of"))
-        side = F.broadcast(routes.select(*columns))
+        # The same columns on every side, so that Spark reads and broadcasts the table once for all joins.
+        names = {"route_key": f"route_key_{level}", "targets": f"targets_{level}", "as_of": f"as_of_{level}"}
+        side = F.broadcast(routes.select(*(F.col(name).alias(alias) for name, alias in names.items())))
         joined = joined.join(side, F.col(f"key_{level}") == F.col(f"route_key_{level}"), how="left")
     known = [F.coalesce(f"targets_{level}", F.array()) for level in range(depth + 1)]
-    return joined.withColumn("targets", F.concat(*known))
+    return joined.select("*", F.concat(*known).alias("targets"), F.col("as_of_0").alias("as_of"))
 
 
 def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:

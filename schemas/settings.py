@@ -52,6 +52,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     routes_trigger_s: Seconds
     message_window_days: Positive
     max_offsets_per_trigger: Positive
+    niceness: Annotated[int, Meta(ge=0, le=19)]
     restart_backoff_s: Seconds
 
 
@@ -88,6 +89,8 @@ class StackSettings(Section, frozen=True, kw_only=True):
     broker_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
     router_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
     ledger_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+    router_java_options: str
+    ledger_java_options: str
     router_processes: Annotated[int, Meta(ge=1, le=2)]
     start_timeout_s: Seconds
     stop_timeout_s: Seconds

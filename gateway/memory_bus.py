@@ -1,0 +1,213 @@
+"""The in-memory twin of Kafka: topics in lists, and a bus over them with the contract of :class:`gateway.bus.Bus`.
+
+It ships for tests and experiments: records can be held back before they are stored, or their acknowledgements after;
+topics can be made to fail; and a bus can crash, which is what a killed gateway looks like to its broker.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError
+
+from gateway.bus import OnDone, OnRecords, Record
+from schemas.envelope import Headers
+
+_BATCH = 500
+_APPEND_TIME = 2  # TIMESTAMP_LOG_APPEND_TIME
+
+Place = tuple[str, int]
+
+
+class MemoryRecord:
+    """A record as :class:`gateway.bus.Record` shows it; `offset` -1 and no time until it is stored."""
+
+    __slots__ = ("_at_ms", "_headers", "_key", "_offset", "_place", "_value")
+
+    def __init__(self, place: Place, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+        self._place = place
+        self._key = key
+        self._value = value
+        self._headers = headers
+        self._offset = -1
+        self._at_ms = -1
+
+    def topic(self) -> str:
+        return self._place[0]
+
+    def partition(self) -> int:
+        return self._place[1]
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> Headers | None:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return _APPEND_TIME, self._at_ms
+
+    def stored_at(self, offset: int, at_ms: int) -> None:
+        self._offset, self._at_ms = offset, at_ms
+
+
+class MemoryBroker:
+    """What survives the crash of a bus: the records of every partition. `clock` gives seconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._listeners: list[Callable[[], None]] = []
+        self.partitions: defaultdict[Place, list[MemoryRecord]] = defaultdict(list)
+
+    def append(self, record: MemoryRecord) -> None:
+        """Stores a record; whoever consumes the partition hears of it."""
+        records = self.partitions[record.topic(), record.partition()]
+        before = records[-1].timestamp()[1] if records else 0
+        record.stored_at(len(records), max(before, int(self._clock() * 1000)))
+        records.append(record)
+        for listener in list(self._listeners):
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        self._listeners.remove(listener)
+
+
+class _Sent(NamedTuple):
+    record: MemoryRecord
+    on_done: OnDone
+    error: KafkaError | None = None
+
+
+class MemoryBus:
+    """A bus over a MemoryBroker. Everything happens through `loop.call_soon`, nothing within a call of the user.
+
+    `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
+    topic is taken out and `release` called; `refused` maps a topic to the error that its records get.
+    """
+
+    def __init__(self, broker: MemoryBroker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._on_records: OnRecords | None = None
+        self._unstored: defaultdict[Place, deque[_Sent]] = defaultdict(deque)
+        self._unacknowledged: defaultdict[Place, deque[_Sent]] = defaultdict(deque)
+        self._positions: dict[Place, int] = {}
+        self._is_scheduled = False
+        self._is_dead = False
+        self.held_stores: set[str] = set()
+        self.held_acks: set[str] = set()
+        self.refused: dict[str, KafkaError] = {}
+        self.is_consuming = True
+        broker.listen(self._schedule)
+
+    @property
+    def in_flight(self) -> int:
+        """Records not acknowledged yet."""
+        return sum(map(len, (*self._unstored.values(), *self._unacknowledged.values())))
+
+    def start(self, on_records: OnRecords) -> None:
+        self._on_records = on_records
+
+    def release(self) -> None:
+        """Goes on with what is no longer held back."""
+        self._schedule()
+
+    def crash(self, stored: int = 0) -> None:
+        """The user of this bus is killed: no callback comes any more; of what was not stored yet, the oldest `stored`
+        records of each partition still are."""
+        self._is_dead = True
+        self._broker.forget(self._schedule)
+        for waiting in self._unstored.values():
+            for sent in list(waiting)[:stored]:
+                self._broker.append(sent.record)
+        self._unstored.clear()
+        self._unacknowledged.clear()
+        self._positions.clear()
+
+    def produce(
+        self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
+    ) -> None:
+        place = (topic, partition)
+        self._unstored[place].append(_Sent(MemoryRecord(place, key, value, headers), on_done))
+        self._schedule()
+
+    async def assign(self, positions: dict[Place, int]) -> None:
+        await asyncio.sleep(0)
+        self._positions |= {place: max(0, offset) for place, offset in positions.items()}
+        self._schedule()
+
+    async def unassign(self, partitions: Iterable[Place]) -> None:
+        listed = list(partitions)
+        await asyncio.sleep(0)
+        for place in listed:
+            self._positions.pop(place, None)
+
+    async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        await asyncio.sleep(0)
+        return {p: len(self._broker.partitions[topic, p]) for p in range(partitions)}
+
+    async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
+        ends = {p: len(self._broker.partitions[topic, p]) for p in start}
+        await asyncio.sleep(0)
+        for partition, offset in start.items():
+            for record in self._broker.partitions[topic, partition][max(0, offset) : ends[partition]]:
+                on_record(record)
+        return ends
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and not self._is_dead:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """One turn: acknowledges what was stored, stores what was sent, hands over what can be consumed."""
+        self._is_scheduled = False
+        if self._is_dead:
+            return
+        acknowledged = [
+            sent
+            for place, waiting in self._unacknowledged.items()
+            if place[0] not in self.held_acks
+            for sent in _drained(waiting)
+        ]
+        for place, waiting in self._unstored.items():
+            if place[0] not in self.held_stores:
+                for sent in _drained(waiting):
+                    self._store(place, sent)
+        for sent in acknowledged:
+            if not self._is_dead:
+                sent.on_done(sent.error, sent.record)
+        batch = self._batch() if self.is_consuming and not self._is_dead else []
+        if batch and self._on_records is not None:
+            self._on_records(batch)
+        if batch or any(waiting for place, waiting in self._unacknowledged.items() if place[0] not in self.held_acks):
+            self._schedule()
+
+    def _store(self, place: Place, sent: _Sent) -> None:
+        error = self.refused.get(place[0])
+        if error is None:
+            self._broker.append(sent.record)
+        self._unacknowledged[place].append(sent._replace(error=error))
+
+    def _batch(self) -> list[Record]:
+        batch: list[Record] = []
+        for place, position in self._positions.items():
+            batch += self._broker.partitions[place][position : position + _BATCH]
+            self._positions[place] = min(position + _BATCH, len(self._broker.partitions[place]))
+        return batch
+
+
+def _drained(waiting: deque[_Sent]) -> list[_Sent]:
+    sent = list(waiting)
+    waiting.clear()
+    return sent

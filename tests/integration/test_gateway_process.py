@@ -1,0 +1,116 @@
+"""A gateway process on a real broker, without any router: instant subscriptions carry the messages (Q1, G9, G11)."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+import pytest
+
+from jobs.stack.process import ManagedProcess, stop_all, wait_until
+from schemas.readiness import PART_VARIABLE, read_ready, ready_file
+from tests.conftest import LocalBroker
+
+PATIENCE_S = 40.0
+
+
+class Gateway:
+    """One gateway after the other over the same data."""
+
+    def __init__(self, directory: Path, bootstrap: str, prefix: str) -> None:
+        self._directory = directory
+        self._environment = {
+            **os.environ,
+            "WAYSTATION_DATA": str(directory),
+            "WAYSTATION_KAFKA__BOOTSTRAP": bootstrap,
+            "WAYSTATION_KAFKA__PREFIX": prefix,
+            "WAYSTATION_KAFKA__SHARDS": "4",
+            "WAYSTATION_GATEWAY__MQTT_PORT": "0",
+            "WAYSTATION_GATEWAY__WEBSOCKET_PORT": "0",
+            "WAYSTATION_GATEWAY__METRICS_PORT": "0",
+            "WAYSTATION_GATEWAY__SPOOL_AFTER_S": "0.5",
+            PART_VARIABLE: "gateway",
+        }
+        self.process: ManagedProcess
+        self.port = 0
+
+    def start(self) -> None:
+        ready_file(self._directory, "gateway").unlink(missing_ok=True)
+        log = self._directory / "gateway.log"
+        self.process = ManagedProcess([sys.executable, "-m", "gateway"], self._environment, log)
+        listening = wait_until(lambda: self.process.ended() or read_ready(self._directory, "gateway"), PATIENCE_S)
+        assert listening, log.read_text()
+        ready = read_ready(self._directory, "gateway")
+        assert ready is not None, log.read_text()
+        self.port = int(ready["listeners"]["mqtt"].rpartition(":")[2])
+
+    def kill(self) -> None:
+        os.kill(self.process.identity.pid, signal.SIGKILL)
+        assert wait_until(self.process.ended, PATIENCE_S)
+
+    def stop(self) -> None:
+        stop_all([self.process], PATIENCE_S)
+
+
+class Client:
+    """A paho client with a persistent session."""
+
+    def __init__(self, name: str) -> None:
+        self.got: list[bytes] = []
+        self.is_subscribed = False
+        self._mqtt = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
+        self._mqtt.on_message = lambda _client, _data, message: self.got.append(message.payload)
+        self._mqtt.on_subscribe = lambda *_: setattr(self, "is_subscribed", True)
+
+    def connect(self, port: int) -> "Client":
+        self._mqtt.connect("127.0.0.1", port)
+        self._mqtt.loop_start()
+        assert wait_until(self._mqtt.is_connected, PATIENCE_S)
+        return self
+
+    def leave(self) -> None:
+        self._mqtt.disconnect()
+        self._mqtt.loop_stop()
+
+    def subscribe(self, topic_filter: str) -> None:
+        self._mqtt.subscribe(topic_filter, 2)
+        assert wait_until(lambda: self.is_subscribed, PATIENCE_S)
+
+    def publish(self, topic: str, payload: bytes, qos: int) -> None:
+        self._mqtt.publish(topic, payload, qos).wait_for_publish(PATIENCE_S)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
+@pytest.mark.parametrize("end", [Gateway.kill, Gateway.stop])
+def test_what_was_acknowledged_is_delivered_by_the_next_gateway(
+    broker: LocalBroker, unique_prefix: str, tmp_path: Path, end: Callable[[Gateway], None]
+) -> None:
+    """Q1, G8, G9: offline and in the spool, or just acknowledged; after kill -9 and after an orderly stop."""
+    broker.topics(unique_prefix)
+    gateway = Gateway(tmp_path, broker.bootstrap, unique_prefix)
+    gateway.start()
+    try:
+        sender, receiver = Client("sender").connect(gateway.port), Client("receiver").connect(gateway.port)
+        receiver.subscribe("fresh/#")
+        sender.publish("fresh/1", b"online", 2)
+        assert wait_until(lambda: receiver.got == [b"online"], PATIENCE_S)
+        receiver.leave()
+        sent = [b"%d" % n for n in range(40)]
+        for payload in sent[:20]:
+            sender.publish("fresh/2", payload, 2)
+        time.sleep(1.5)  # to the spool
+        for payload in sent[20:]:
+            sender.publish("fresh/2", payload, 2)
+        sender.leave()
+        end(gateway)
+        gateway.start()
+        receiver.connect(gateway.port)
+        assert wait_until(lambda: len(receiver.got) >= 41, PATIENCE_S)
+        time.sleep(0.5)
+        assert receiver.got == [b"online", *sent]
+        receiver.leave()
+    finally:
+        gateway.stop()

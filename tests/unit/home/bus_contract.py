@@ -1,0 +1,140 @@
+"""The contract of gateway.bus.Bus as tests: run against the in-memory twin and against Kafka.
+
+A subclass gives `scenario(check)`: it runs `check(bus, received)` on a loop, with a started bus over fresh topics
+(2 partitions of `ingress`), and `received` the records that came to the bus's consumer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from gateway.bus import Bus, Record
+from schemas.topics import Topics
+
+Check = Callable[[Bus, Topics, list[Record]], Awaitable[None]]
+PATIENCE_S = 30.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for it to become true."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it has not happened"
+        await asyncio.sleep(0.01)
+
+
+class Producing:
+    """Sends numbered records, and notes what becomes of them."""
+
+    def __init__(self, bus: Bus, topic: str) -> None:
+        self._bus, self._topic = bus, topic
+        self.done: list[tuple[int, int, int]] = []
+        self.errors: list[Any] = []
+
+    def send(self, partition: int, number: int, value: bytes | None = b"value") -> None:
+        def on_done(error: Any, record: Record) -> None:
+            if error is not None:
+                self.errors.append(error)
+            else:
+                self.done.append((partition, number, record.offset()))
+                assert record.timestamp()[1] > 0
+
+        before = len(self.done)
+        headers = [("first", b"%d" % number), ("second", b"")]
+        self._bus.produce(self._topic, partition, b"key-%d" % number, value, headers, on_done)
+        assert len(self.done) == before, "not within the call"
+
+    async def all_done(self, count: int) -> None:
+        await until(lambda: len(self.done) + len(self.errors) >= count)
+
+
+class BusContract:
+    """What holds for every bus."""
+
+    def scenario(self, check: Check) -> None:
+        raise NotImplementedError
+
+    def test_records_are_stored_and_acknowledged_in_order(self) -> None:
+        """Q1, R8: offsets by partition in the order of `produce`; acknowledged in that order too."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent = Producing(bus, topics.ingress)
+            for n in range(200):
+                sent.send(n % 2, n)
+            await sent.all_done(200)
+            assert not sent.errors
+            for partition in (0, 1):
+                mine = [(number, offset) for p, number, offset in sent.done if p == partition]
+                assert mine == [(2 * n + partition, n) for n in range(100)]
+            assert await bus.end_offsets(topics.ingress, 2) == {0: 100, 1: 100}
+            assert received == []
+
+        self.scenario(check)
+
+    def test_consuming_begins_where_asked_and_ends_when_told(self) -> None:
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent = Producing(bus, topics.ingress)
+            for n in range(20):
+                sent.send(n % 2, n)
+            await sent.all_done(20)
+            await bus.assign({(topics.ingress, 0): 4, (topics.ingress, 1): -1})
+            await until(lambda: len(received) >= 16)
+            for n in range(20, 24):
+                sent.send(n % 2, n)
+            await until(lambda: len(received) >= 20)
+            for partition, first in ((0, 4), (1, 0)):
+                mine = [record for record in received if record.partition() == partition]
+                assert [record.offset() for record in mine] == list(range(first, 12))
+                assert [record.key() for record in mine] == [b"key-%d" % (2 * n + partition) for n in range(first, 12)]
+            await bus.unassign(p for p in [(topics.ingress, 0)])
+            sent.send(0, 24)
+            sent.send(1, 25)
+            await until(lambda: len(received) >= 21)
+            await asyncio.sleep(0.3)
+            assert [(record.partition(), record.offset()) for record in received[20:]] == [(1, 12)]
+            await bus.assign({(topics.ingress, 0): 12})
+            await until(lambda: len(received) >= 22)
+            assert (received[-1].partition(), received[-1].offset()) == (0, 12)
+
+        self.scenario(check)
+
+    def test_a_record_comes_back_as_it_was(self) -> None:
+        """Headers in their order; no value is no value, and an empty one is empty; the append time is the broker's."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent = Producing(bus, topics.ingress)
+            await bus.assign({(topics.ingress, 0): 0})
+            for n, value in enumerate((b"value", None, b"")):
+                sent.send(0, n, value)
+            await until(lambda: len(received) >= 3)
+            assert [record.value() for record in received] == [b"value", None, b""]
+            assert {record.topic() for record in received} == {topics.ingress}
+            assert [record.headers() for record in received] == [
+                [("first", b"%d" % n), ("second", b"")] for n in range(3)
+            ]
+            times = [record.timestamp() for record in received]
+            assert times == sorted(times)
+            assert {kind for kind, _at in times} == {2}
+
+        self.scenario(check)
+
+    def test_reading_shows_all_from_the_start_to_the_present_end(self) -> None:
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            read: list[tuple[int, int]] = []
+
+            def show(record: Record) -> None:
+                read.append((record.partition(), record.offset()))
+
+            assert await bus.read(topics.ingress, {0: 0, 1: 5}, show) == {0: 0, 1: 0}
+            sent = Producing(bus, topics.ingress)
+            for n in range(40):
+                sent.send(n % 2, n)
+            await sent.all_done(40)
+            assert await bus.read(topics.ingress, {0: 0, 1: 15}, show) == {0: 20, 1: 20}
+            assert sorted(read) == [(0, n) for n in range(20)] + [(1, n) for n in range(15, 20)]
+            read.clear()
+            assert await bus.read(topics.ingress, {1: 20}, show) == {1: 20}
+            assert read == []
+            assert received == []
+
+        self.scenario(check)

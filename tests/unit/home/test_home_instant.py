@@ -1,0 +1,70 @@
+"""Subscribing is instant, though a route takes effect later (issue 3)."""
+
+import asyncio
+from pathlib import Path
+
+from tests.unit.home.home_world import LEAD_S, World, turn
+from tests.unit.home.virtual_time import run
+
+
+def test_a_thousand_fresh_topics_each_published_at_once(tmp_path: Path) -> None:
+    """Issue 3: subscribe, then publish at once, 1,000 times: each message arrives once."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, receiver = await world.client("sender"), await world.client("receiver")
+        for n in range(1_000):
+            await receiver.subscribe(f"fresh-{n}/x")
+            sender.publish(f"fresh-{n}/x", b"%d" % n, n % 2 + 1)
+            await turn(0.0731)  # 73 s in all: the reader ends and begins again, and sees routes take effect
+        await turn(LEAD_S + 5)
+        assert receiver.payloads == [b"%d" % n for n in range(1_000)]
+
+    run(scenario())
+
+
+def test_the_reader_does_not_end_between_beginning_and_the_route(tmp_path: Path) -> None:
+    """A route that is long in being stored: the reader has begun for it, nobody else needs it, and it stays."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, receiver = await world.client("sender"), await world.client("receiver")
+        await turn(10)
+        world.bus.held_acks = {world.topics.routes}
+        waiting = asyncio.create_task(receiver.subscribe("a"))
+        await turn(8)
+        world.bus.held_acks = set()
+        world.bus.release()
+        await waiting
+        sender.publish("a", b"one", 1)
+        await turn(1)
+        assert receiver.payloads == [b"one"]
+
+    run(scenario())
+
+
+def test_racing_subscribers_of_one_key_and_one_that_fails(tmp_path: Path) -> None:
+    """One event for all of them; if it is refused, all hear of it and the next one tries again."""
+
+    async def scenario() -> None:
+        from confluent_kafka import KafkaError
+
+        from gateway.errors import BusError
+
+        world = await World(tmp_path).start()
+        clients = [await world.client(f"client-{n}") for n in range(8)]
+        world.bus.refused[world.topics.routes] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        results = await asyncio.gather(*(c.subscribe("a/1") for c in clients), return_exceptions=True)
+        assert all(isinstance(result, BusError) for result in results)
+        world.bus.refused.clear()
+        waiting = [asyncio.create_task(client.subscribe("a/b/1", "a/b/2")) for client in clients]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        shards = {client.attached.session.shard for client in clients}
+        assert len(world.broker.partitions[world.topics.routes, 0]) == len(shards)
+        clients[0].publish("a/b/1", b"one", 1)
+        await turn()
+        assert [client.payloads for client in clients[1:]] == [[b"one"]] * 7
+
+    run(scenario())

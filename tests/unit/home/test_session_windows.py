@@ -1,0 +1,106 @@
+"""The windows of a session: packet ids, Receive Maximum, what is sent again, what the log says (MQTT 5.0, 4.9; G8)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.home.messages import Entry, Held, Message
+from gateway.home.session import Session
+
+
+def entry(offset: int, qos: int, row: int | None = None) -> Entry:
+    message = Message(f"id-{offset}", "s", "a", b"x" * 10, qos, False, None, b"\0", 0, offset, 0)
+    return Entry("c", Held(message, 0, offset, 0.0, []), qos, False, (), row=row)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("offer"), st.integers(0, 2)),
+        st.tuples(st.just("take"), st.integers(1, 5)),
+        st.tuples(st.just("finish"), st.integers(0, 10)),
+        st.tuples(st.just("reconnect"), st.integers(1, 6)),
+    ),
+    max_size=80,
+)
+
+
+@given(steps)
+def test_packet_ids_are_unique_and_the_window_and_the_order_are_kept(steps: list[tuple[str, int]]) -> None:
+    session, offered = Session("c", 0, 0), 0
+    session.receive_maximum = 3
+    first_sent: list[int] = []
+    for word, number in steps:
+        if word == "offer":
+            session.enqueue(entry(offered, number))
+            offered += 1
+        elif word == "take":
+            for taken in session.take(number):
+                taken.sent = True
+                if not taken.dup:
+                    first_sent.append(taken.held.message.offset)
+        elif word == "finish" and session.in_flight:
+            ids = list(session.in_flight)
+            del session.in_flight[ids[number % len(ids)]]
+        elif word == "reconnect":
+            session.receive_maximum = number
+            again = session.resend()
+            assert len(session.in_flight) <= number
+            assert all(taken.dup for taken in again)
+        assert all(packet_id == taken.packet_id for packet_id, taken in session.in_flight.items())
+        in_use = [e.packet_id for e in (*session.in_flight.values(), *session.queue) if e.packet_id]
+        assert len(in_use) == len(set(in_use))
+        assert 0 not in session.in_flight
+        assert session.queued_bytes == 10 * len(session.queue)
+        logged = {(o.partition, o.offset): o.packet_id for o in session.window_record().outgoing}
+        sent = [e for e in (*session.in_flight.values(), *session.queue) if e.packet_id and e.qos == 2]
+        assert logged == {(0, e.held.message.offset): e.packet_id for e in sent}
+    assert first_sent == sorted(first_sent)
+
+
+@given(st.lists(st.sampled_from([None, 1, 2]), max_size=12), st.integers(0, 12), st.integers(0, 20), st.integers(0, 3))
+def test_forgetting_what_is_in_the_spool_keeps_the_order(
+    rows: list[int | None], kept: int, committed: int, in_flight: int
+) -> None:
+    """G9, R8: what leaves memory is in the spool for good, and what stays is before it or behind it."""
+    session = Session("c", 0, 0)
+    session.receive_maximum = in_flight
+    for n, row in enumerate(rows):
+        session.enqueue(entry(n, 2, n + 1 if row else None))
+    for taken in session.take(in_flight):
+        taken.sent = True
+    session.receive_maximum = max(0, in_flight - 1)
+    session.resend()
+    before = [e.held.message.offset for e in session.queue]
+    session.forget_spooled(committed)
+    left = [e.held.message.offset for e in session.queue], [e.held.message.offset for e in session.tail]
+    gone = [offset for offset in before if offset not in left[0] + left[1]]
+    assert len(gone) == session.backlog
+    assert left[0] + gone + left[1] == before
+    assert all(offset + 1 <= committed for offset in gone)
+    if gone:
+        assert session.loaded_row == gone[0]
+    assert not any(e.packet_id for e in session.tail)
+
+
+def test_what_was_finished_before_a_restart_does_not_come_again() -> None:
+    """G8: released, it is PUBREL's turn; not released, it keeps its packet id and is sent with DUP."""
+    before = Session("c", 0, 0)
+    for n in range(3):
+        before.enqueue(entry(n, 2))
+    before.take(3)
+    before.in_flight[2].released = True
+    before.settle(before.in_flight.pop(1))
+    session = Session("c", 0, 0)
+    session.restored = {(o.partition, o.offset): o for o in before.window_record().outgoing}
+    assert [session.restore(entry(n, 2)) for n in range(4)] == [False, False, True, True]
+    third = entry(2, 2)
+    session.restore(third)
+    assert (third.packet_id, third.dup) == (3, True)
+    session.enqueue(entry(9, 2))
+    assert session.take(1)[0].packet_id == 1, "2 and 3 are not free"
+    session.settle(third)
+    session.forget_settled([(0, 2)], restart=2, gone_rows=set())
+    assert (0, 2) in session.settled
+    session.forget_settled([(0, 2)], restart=3, gone_rows=set())
+    assert not session.settled
+    session.forget_restored()
+    assert set(session.restored) == {(0, 1)}, "the one whose PUBCOMP is due"

@@ -1,0 +1,125 @@
+"""The spool's contract: atomic commits, order, finished messages, nothing uncommitted after a crash (Q1, R4)."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import SpoolError
+from gateway.home.messages import Message
+from gateway.home.spool import Spool, SpoolBatch
+from schemas.envelope import EVERYONE, Instruction
+
+
+def message(offset: int, expires: int | None = None) -> Message:
+    return Message(f"id-{offset}", "sender", "a/b", b"payload", 1, False, expires, b"\0", 0, offset, 1_000 + offset)
+
+
+def instruction(offset: int) -> Instruction:
+    return Instruction(0, offset, 0, 1, 1_000 + offset)
+
+
+def batch(*mids: int, sessions: tuple[str, ...] = ("s",), expires: int | None = None) -> SpoolBatch:
+    """Messages with a row for each session; rows are numbered mid * 10 + n."""
+    made = SpoolBatch()
+    for mid in mids:
+        made.messages.append((mid, 3, message(mid, expires), [instruction(mid)]))
+        made.rows += [(mid * 10 + n, mid, session, 1, False, (7,), True) for n, session in enumerate(sessions)]
+    return made
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "new" / "spool.sqlite")
+
+
+def test_rows_come_back_in_order_by_page(path: str) -> None:
+    spool = Spool(path)
+    spool.commit(batch(2, 1, 3, sessions=("s", "t")))
+    spool.close()
+    spool = Spool(path)
+    first = spool.load("s", 0, 2)
+    rest = spool.load("s", first[-1].row, 2)
+    assert [entry.row for entry in (*first, *rest)] == [10, 20, 30]
+    entry = first[0]
+    assert (entry.message, entry.instructions) == (message(1), [instruction(1)])
+    assert (entry.session, entry.shard, entry.qos, entry.retain) == ("s", 3, 1, False)
+    assert (entry.subscription_ids, entry.dup) == ((7,), True)
+    assert {name: count for name, (count, _size) in spool.backlogs().items()} == {"s": 3, "t": 3}
+    assert spool.last_numbers() == (3, 31)
+    spool.close()
+
+
+def test_a_message_is_finished_with_its_last_row_until_it_is_forgotten(path: str) -> None:
+    """R4: in the commit that deletes the last row, not before; repeated after a crash until a commit forgets it."""
+    spool = Spool(path)
+    spool.commit(batch(1, 2, sessions=("s", "t")))
+    spool.commit(SpoolBatch(deleted_rows=[10, 20]))
+    assert spool.finished() == []
+    spool.commit(SpoolBatch(deleted_rows=[11, 10, 99]))
+    for _ in range(2):
+        assert [(f.mid, f.message, f.instructions, f.shard) for f in spool.finished()] == [
+            (1, message(1), [instruction(1)], 3)
+        ]
+        spool.close()
+        spool = Spool(path)
+    assert spool.last_numbers() == (2, 21)
+    spool.commit(SpoolBatch(forgotten=[1], deleted_sessions=["t"]))
+    assert [f.mid for f in spool.finished()] == [2]
+    spool.commit(SpoolBatch(forgotten=[2]))
+    assert spool.finished() == []
+    spool.close()
+
+
+def test_a_row_may_come_and_go_in_one_commit(path: str) -> None:
+    spool = Spool(path)
+    made = batch(1)
+    made.deleted_rows.append(10)
+    spool.commit(made)
+    assert [f.mid for f in spool.finished()] == [1]
+    assert spool.load("s", 0, 10) == []
+    spool.close()
+
+
+def test_a_further_instruction_is_relinquished_with_the_message_or_at_once(path: str) -> None:
+    """R4: an instruction of the other scope for a message in the spool; also if both happen in one commit."""
+    other = Instruction(0, 1, 1, 2, 1_001, EVERYONE)
+    spool = Spool(path)
+    spool.commit(batch(1))
+    spool.commit(SpoolBatch(instructions=[(1, 5, 3, message(1), other)]))
+    assert spool.finished() == []
+    spool.commit(SpoolBatch(instructions=[(1, 6, 3, message(1), other)], deleted_rows=[10]))
+    assert [f.instructions for f in spool.finished()] == [[instruction(1), other, other]]
+    spool.commit(SpoolBatch(instructions=[(1, 7, 3, message(1), other)], forgotten=[1]))
+    assert [(f.mid, f.instructions) for f in spool.finished()] == [(7, [other])]
+    spool.close()
+
+
+def test_a_commit_is_whole_or_not_at_all(path: str) -> None:
+    spool = Spool(path)
+    spool.commit(SpoolBatch(positions={"a": b"1", "b": b"2"}))
+    broken = batch(1, 2)
+    broken.positions = {"a": b"3"}
+    broken.rows.append(broken.rows[0])  # a row number twice
+    with pytest.raises(SpoolError, match="cannot be written"):
+        spool.commit(broken)
+    assert (spool.positions(), spool.backlogs()) == ({"a": b"1", "b": b"2"}, {})
+    spool.commit(SpoolBatch(positions={"a": b"3"}, dropped_positions=["b"]))
+    assert spool.positions() == {"a": b"3"}
+    spool.close()
+
+
+def test_expired_rows_are_found(path: str) -> None:
+    spool = Spool(path)
+    spool.commit(batch(1, sessions=("s", "t"), expires=5_000))
+    spool.commit(batch(2, expires=6_000))
+    spool.commit(batch(3))
+    assert spool.expired(4_999) == []
+    assert sorted(entry.row for entry in spool.expired(5_000)) == [10, 11]
+    spool.close()
+
+
+def test_a_file_that_is_no_spool_is_one_clear_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+    path.write_bytes(b"this is not a database" * 100)
+    with pytest.raises(SpoolError, match=r"cannot open the spool .*spool\.sqlite"):
+        Spool(str(path))
