@@ -1,6 +1,6 @@
 """What each streaming query last did, as a JSON file: `<data>/status/<query>.json`, replaced at each progress.
 
-`{"query", "part", "batch_id", "batch_ms", "rows_per_s", "input_rows", "lag", "state_rows", "late_rows", "at_ms",
+`{"query", "part", "batch_id", "batch_ms", "steps_ms", "rows_per_s", "input_rows", "lag", "state_rows", "late_rows", "at_ms",
 "error"}`: `lag` records on the topics that the query has not taken yet; `state_rows` rows of state; `late_rows` rows
 that the watermark has dropped since the query was started, which nothing else tells of; `at_ms` when this was written,
 ms since the epoch; `error` why the query ended, null once it goes again. A query's name is without its generation.
@@ -84,6 +84,7 @@ def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
     return {
         "batch_id": progress.batchId,
         "batch_ms": progress.batchDuration,
+        "steps_ms": dict(progress.durationMs),
         "rows_per_s": round(progress.processedRowsPerSecond or 0.0, 1),
         "input_rows": progress.numInputRows or 0,
         "lag": sum(lag(source) for source in progress.sources),
