@@ -1,6 +1,7 @@
 """What each streaming query last did, as a JSON file: `<data>/status/<query>.json`, replaced at each progress.
 
-`{"query", "part", "batch_id", "batch_ms", "steps_ms", "rows_per_s", "input_rows", "lag", "state_rows", "late_rows", "at_ms",
+`{"query", "part", "batch_id", "batch_ms", "steps_ms", "rows_per_s", "input_rows", "lag", "state_rows", "late_rows",
+"at_ms",
 "error"}`: `lag` records on the topics that the query has not taken yet; `state_rows` rows of state; `late_rows` rows
 that the watermark has dropped since the query was started, which nothing else tells of; `at_ms` when this was written,
 ms since the epoch; `error` why the query ended, null once it goes again. A query's name is without its generation.
