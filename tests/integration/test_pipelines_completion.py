@@ -62,7 +62,7 @@ def test_complete_exactly_when_all_are_relinquished(
         whole = [progress(message, number, n) for number in range(n or 1)]
         missing = n and rng.random() < 0.3
         heard = rng.sample(whole, len(whole) - 1) if missing else whole
-        events += heard + rng.choices(heard, k=3) * bool(heard) + [outcome(message)]
+        events += heard + (rng.choices(heard, k=3) if heard else []) + [outcome(message)]
     rng.shuffle(events)
     rows = [
         (event.id.encode(), encode(event), "progress", 0, offset, START_MS + 5000 + offset, [])
