@@ -12,6 +12,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from jobs.errors import QueryError
+from schemas.sql import named_blocks
 from schemas.tables import TABLES
 
 
@@ -77,15 +78,6 @@ def installed_views() -> dict[str, str]:
     """The views in `jobs/sql/views.sql`."""
     file = resources.files("jobs").joinpath("sql", "views.sql")
     return named_blocks(file.read_text()) if file.is_file() else {}
-
-
-def named_blocks(text: str) -> dict[str, str]:
-    """SQL by name, where each block begins with a line `-- name: …`."""
-    blocks = {}
-    for block in text.split("-- name: ")[1:]:
-        name, _, sql = block.partition("\n")
-        blocks[name.strip()] = sql.strip()
-    return blocks
 
 
 def _first_line(error: duckdb.Error) -> str:

@@ -11,12 +11,10 @@ from gateway.home.context import HomeContext
 from gateway.home.session import Link, Session
 from gateway.mqtt.codes import PacketType, ReasonCode
 from gateway.mqtt.packets import Publish
-from gateway.mqtt.properties import NO_PROPERTIES, encode_properties
+from gateway.mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, new_message_id, partition_of
 from schemas.session_log import WillRecord
-
-_FORWARDED = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
 
 
 class _Pending(msgspec.Struct):
@@ -108,8 +106,7 @@ class Publisher:
         if packet.properties:
             lifetime = packet.properties.get("message_expiry_interval")
             expires = None if lifetime is None else int((now + lifetime) * 1000)
-            kept = {name: packet.properties[name] for name in _FORWARDED if name in packet.properties}
-            properties = encode_properties(kept, PacketType.PUBLISH) if kept else NO_PROPERTIES
+            properties = forwarded_section(packet.properties, PacketType.PUBLISH)
         in_log = packet.qos == 2 and self._session is not None and self._session.persistent
         meta = Meta(
             packet.qos, RETAIN_FLAG if retained else "", expires, int(now * 1e6), packet.packet_id if in_log else None

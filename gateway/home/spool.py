@@ -11,13 +11,13 @@ import sqlite3
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from gateway.errors import SpoolError
 from gateway.home.messages import Message
 from schemas.envelope import Instruction
+from schemas.sql import named_blocks
 
 _encode = msgspec.msgpack.Encoder().encode
 _message_decoder = msgspec.msgpack.Decoder(Message)
@@ -72,7 +72,7 @@ class Spool:
     """A spool in the file `path`, or in memory for ":memory:". Not thread-safe: its owner calls it from one thread."""
 
     def __init__(self, path: str) -> None:
-        self._sql = _blocks(files("gateway.home").joinpath("spool.sql").read_text())
+        self._sql = named_blocks(files("gateway.home").joinpath("spool.sql").read_text())
         try:
             if path != ":memory:":
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -178,12 +178,3 @@ def _spooled_entry(
 
 def _instructions(raw: bytes) -> list[Instruction]:
     return [Instruction(*fields) for fields in _instructions_decoder.decode(raw)]
-
-
-def _blocks(text: str) -> dict[str, Any]:
-    """SQL by block name: `-- name: …` opens a block."""
-    blocks: dict[str, Any] = {}
-    for block in text.split("-- name: ")[1:]:
-        name, _, sql = block.partition("\n")
-        blocks[name.strip()] = sql.strip()
-    return blocks

@@ -26,13 +26,12 @@ from gateway.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from gateway.mqtt.properties import NO_PROPERTIES, WILL, encode_properties
+from gateway.mqtt.properties import NO_PROPERTIES, WILL, encode_properties, forwarded_section
 from schemas.session_log import WillRecord
 
 if TYPE_CHECKING:
     from gateway.host.server import HostServer
 
-_FORWARDED_WILL = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
 _MAX_RECEIVE_MAXIMUM = 65_535
 
 log = structlog.get_logger(__name__)
@@ -333,7 +332,6 @@ def _will_record(connect: Connect) -> WillRecord | None:
     if will is None:
         return None
     asked = will.properties or {}
-    kept = {name: asked[name] for name in _FORWARDED_WILL if name in asked}
-    section = encode_properties(kept, WILL) if kept else NO_PROPERTIES
+    section = forwarded_section(asked, WILL)
     delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
     return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry)

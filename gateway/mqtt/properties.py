@@ -192,3 +192,18 @@ def _encode_one(row: Property, value: object) -> bytes:
                 return write_varint(number)
             return write_uint(number, 2 if row.kind is Kind.U16 else 4)
     raise LocalProtocolError(f"{value!r} is not a value for {row.name}")
+
+
+_FORWARDED: Final[tuple[str, ...]] = (
+    "payload_format_indicator",
+    "content_type",
+    "response_topic",
+    "correlation_data",
+    "user_property",
+)
+
+
+def forwarded_section(properties: Properties | None, place: int) -> bytes:
+    """The section with what travels unaltered from a PUBLISH or a will to its recipients (3.3.2.3, [MQTT-3.3.2-17])."""
+    kept = {name: properties[name] for name in _FORWARDED if name in properties} if properties else None
+    return encode_properties(kept, place)

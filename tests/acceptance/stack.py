@@ -17,6 +17,7 @@ from paho.mqtt.properties import Properties
 
 from jobs.ledger_reader import LedgerReader
 from jobs.stack.state import StackState, running_state
+from tests.waiting import wait_for
 
 START_TIMEOUT_S = 240
 
@@ -158,11 +159,3 @@ class Load:
         while not self._stopped.wait(max(0.0, began + number / rate - time.monotonic())):
             publish(number)
             number += 1
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    """Waits until `condition` holds; fails naming `what` if it does not in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)

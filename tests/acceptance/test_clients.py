@@ -8,7 +8,8 @@ import uuid
 import paho.mqtt.client as mqtt
 import pytest
 
-from tests.acceptance.stack import Client, Load, Stack, wait_for
+from tests.acceptance.stack import Client, Load, Stack
+from tests.waiting import wait_for
 
 needs_mosquitto = pytest.mark.skipif(
     shutil.which("mosquitto_pub") is None, reason="mosquitto-clients are not installed"

@@ -4,7 +4,8 @@ import uuid
 
 import pytest
 
-from tests.acceptance.stack import Client, Load, Stack, wait_for
+from tests.acceptance.stack import Client, Load, Stack
+from tests.waiting import wait_for
 
 RATE = 60.0
 FOLLOWED_BY = 40

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from schemas.identity import new_message_id, shard_of
 from schemas.readiness import ready_file
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
+from tests.waiting import wait_for
 
 SHARDS = 4
 MESSAGES = 300
@@ -46,13 +45,6 @@ def start_router(data: Path, environ: dict[str, str], timeout_s: float = 120) ->
     )
     assert process.poll() is None, (data / "router.log").read_text()[-3000:]
     return process
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.2)
 
 
 def produce(bootstrap: str, topics: Topics, count: int) -> None:

@@ -8,7 +8,8 @@ import pytest
 from deltalake import write_deltalake
 
 from jobs.errors import QueryError
-from jobs.ledger_reader import LedgerReader, named_blocks
+from jobs.ledger_reader import LedgerReader
+from schemas.sql import named_blocks
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 VIEWS = {"busy": "SELECT source, count(*) AS n FROM messages GROUP BY source", "late": "SELECT * FROM outcomes"}
