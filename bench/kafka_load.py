@@ -1,9 +1,10 @@
 """Load on `ingress` and what comes out on `egress`: latencies of first copies, rates by the broker's clock."""
 
+import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -11,6 +12,7 @@ from schemas.envelope import Headers, Meta, ingress_headers
 from schemas.identity import new_message_id
 
 PAYLOAD_BYTES = 256
+_STAMP = slice(0, 20)
 
 
 @dataclass
@@ -35,13 +37,15 @@ def measure_latency(
     """Produces to `topics` (destinations) in turn at `rate` messages a second for `seconds`, both partitions; every
     message gives `copies_expected` instructions. Waits until all first copies are there."""
     found = Latencies()
+    # Late copies of an earlier measurement on these topics may still come: each has a mark of its own.
+    mark = os.urandom(8)
     total = int(rate * seconds)
     ends = _ends(bootstrap, egress)
     done = threading.Event()
-    reader = threading.Thread(target=_read, args=(bootstrap, egress, ends, total * copies_expected, found, done))
+    reader = threading.Thread(target=_read, args=(bootstrap, egress, ends, mark, total * copies_expected, found, done))
     reader.start()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
-    padding = b"x" * (PAYLOAD_BYTES - 20)
+    padding = mark + b"x" * (PAYLOAD_BYTES - _STAMP.stop - len(mark))
     began = time.perf_counter()
     for number in range(total):
         value = b"%020d" % time.perf_counter_ns() + padding
@@ -92,7 +96,13 @@ def output_rate(bootstrap: str, topic: str, count: int, timeout_s: float) -> flo
 
 
 def _read(
-    bootstrap: str, topic: str, ends: dict[int, int], wanted: int, found: Latencies, done: threading.Event
+    bootstrap: str,
+    topic: str,
+    ends: dict[int, int],
+    mark: bytes,
+    wanted: int,
+    found: Latencies,
+    done: threading.Event,
 ) -> None:
     consumer = _consumer(bootstrap)
     consumer.assign([TopicPartition(topic, p, offset) for p, offset in ends.items()])
@@ -102,13 +112,15 @@ def _read(
         if record is None or record.error() is not None:
             continue
         now = time.perf_counter_ns()
-        headers: Any = record.headers()
+        value, headers = record.value() or b"", cast(Any, record.headers())
+        if not value.startswith(mark, _STAMP.stop):
+            continue
         instruction = headers[4][1] if len(headers) > 4 else headers[0][1]
         if (record.partition(), instruction) in seen:
             found.copies += 1
             continue
         seen.add((record.partition(), instruction))
-        found.first_ms.append((now - int((record.value() or b"")[:20])) / 1e6)
+        found.first_ms.append((now - int(value[_STAMP])) / 1e6)
     done.set()
     consumer.close()
 

@@ -25,7 +25,7 @@ from schemas.topics import DAY_MS, Topics
 SHARDS = 4
 EPOCH, FAR = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 READY_TIMEOUT_S = 120
-WARM_S = 12.0
+WARM_S = 30.0
 
 
 def write_routes(tables: Path, routes: int, shards: list[int]) -> list[str]:

@@ -27,7 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 from jobs.errors import JobError
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
-from pipelines.phase import Drift, next_start
+from pipelines.phase import Phase, next_start
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, read_table, realtime_stream
@@ -54,6 +54,13 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.driver.extraJavaOptions": settings.stack.router_java_options,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
+        # What a pause between batches consists of: planning, and reading the routes. There is nothing that adaptive
+        # planning could learn on the way, and the routes' small files are one task.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.sql.files.minPartitionNum": "1",
+        # `is_flowing` wants to know of a task when it begins, not at the next heartbeat ten seconds later.
+        "spark.ui.liveUpdate.period": "0",
     }
 
 
@@ -67,13 +74,13 @@ class Router:
     """One role's query, kept going and in phase.
 
     In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch); where both roles
-    share a process the active runs free (`anchor` None), and the backup keeps half a batch from it (`twin`).
+    share a process the active runs free (`anchor` None), and the backup keeps half a period from it (`twin`).
     """
 
     spark: SparkSession
     settings: Settings
     role: str
-    anchor: float | None
+    anchor: float | None = None
     twin: "Router | None" = None
     query: StreamingQuery | None = None
     due: float = 0.0
@@ -82,11 +89,10 @@ class Router:
 
     def __post_init__(self) -> None:
         self.stream = StreamId(f"router-{self.role}")
-        self.batch_s = self.settings.router.batch_s
-        self.drift = Drift(self.batch_s, self.anchor or 0.0)
+        self.phase = Phase(self.settings.router.batch_s)
 
-    def watch(self, now: float) -> bool:
-        """Starts or restarts the query if it is time to; whether it runs."""
+    def watch(self, now: float) -> None:
+        """Starts or restarts the query if it is time to."""
         if self.query is not None and not self.query.isActive:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
@@ -96,7 +102,16 @@ class Router:
                 self._failed(now, str(error))
         if self.query is not None:
             self._keep_phase(self.query, now)
-        return self.query is not None
+
+    def is_flowing(self) -> bool:
+        """Whether records flow now: a task for every partition is at work."""
+        if self.query is None:
+            return False
+        tracker = self.spark.sparkContext.statusTracker()
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self.query.runId))
+        stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
+        wanted = self.settings.kafka.ingress_partitions
+        return any(stage is not None and stage.numActiveTasks >= wanted for stage in stages)
 
     def stop(self) -> None:
         if self.query is not None:
@@ -104,21 +119,28 @@ class Router:
 
     def _keep_phase(self, query: StreamingQuery, now: float) -> None:
         progress = query.lastProgress
-        if progress is None:
+        if progress is not None:
+            began = datetime.fromisoformat(progress.timestamp).timestamp()
+            self.phase.ended(progress.batchId, began, progress.durationMs["triggerExecution"] / 1000)
+        target = self._target()
+        if target is None or not self.phase.is_off(*target):
             return
-        began = datetime.fromisoformat(progress.timestamp).timestamp()
-        if self.twin is not None and self.twin.drift.began is not None:
-            self.drift.anchor = self.twin.drift.began + self.batch_s / 2
-        self.drift.saw(progress.batchId, began)
-        if self.anchor is None or not self.drift.is_off:
-            return
-        at = next_start(now, self.batch_s, self.drift.anchor)
+        anchor, period_s = target
+        at = next_start(now, period_s, anchor)
         if at - now > 2 * WATCH_S:
             return
         time.sleep(max(0.0, at - now))
-        log.info("realigning", router=self.role, off_s=round(self.drift.off_s, 2), pause_s=round(self.drift.pause_s, 3))
+        off_s = round(self.phase.off_s(anchor, period_s), 2)
+        log.info("realigning", router=self.role, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
         query.stop()
         self.query = self._start()
+
+    def _target(self) -> tuple[float, float] | None:
+        """A moment at which a batch should begin, and the period; None if there is nothing to keep to."""
+        if self.twin is not None:
+            phase = self.twin.phase
+            return None if phase.began is None else (phase.began + phase.period_s / 2, phase.period_s)
+        return None if self.anchor is None else (self.anchor, self.phase.batch_s)
 
     def _start(self) -> StreamingQuery:
         settings, topics = self.settings, Topics(self.settings.kafka.prefix)
@@ -134,7 +156,9 @@ class Router:
         routes = read_table(self.spark, settings.tables, ROUTES)
         records = route(realtime_stream(self.spark, kafka, topics.ingress), routes, plan)
         checkpoint = self.stream.checkpoint(settings.tables)
-        return produce_in_real_time(records, self.stream, checkpoint, kafka, self.drift.begin())
+        target = self._target()
+        trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1])
+        return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
 
     def _failed(self, now: float, error: str) -> None:
         lasted = now - self.began > LONGEST_PAUSE_S
@@ -170,27 +194,34 @@ def await_routes(spark: SparkSession, settings: Settings, stopped: Event) -> Non
         stopped.wait(WATCH_S)
 
 
+def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str]) -> list[Router]:
+    """The routers of this process. A second one waits for the first to flow, but not for ever."""
+    half = settings.router.batch_s / 2
+    if len(roles) < len(ROLES):
+        return [Router(spark, settings, role, anchor=half * ROLES.index(role)) for role in roles]
+    active = Router(spark, settings, ROLES[0])
+    return [active, Router(spark, settings, ROLES[1], twin=active, due=time.time() + LONGEST_PAUSE_S)]
+
+
 def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
-    """The routers of `roles`, until `stopped`; the second begins half a batch after the first."""
+    """The routers of `roles`, until `stopped`; ready when records flow, the second half a batch later."""
     locks = [lock_checkpoint(settings, role) for role in roles]
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     spark.streams.addListener(StatusListener(settings.data, part or "router", time.time))
     await_routes(spark, settings, stopped)
-    half = settings.router.batch_s / 2
-    if len(roles) == len(ROLES):
-        active = Router(spark, settings, ROLES[0], None)
-        routers = [active, Router(spark, settings, ROLES[1], 0.0, active, due=time.time() + half)]
-    else:
-        routers = [Router(spark, settings, role, half * ROLES.index(role)) for role in roles]
+    routers = start_order(spark, settings, roles)
     announced = False
-    while not stopped.is_set():
-        running = [router.watch(time.time()) for router in routers]
-        if any(running) and not announced:
+    while not stopped.wait(WATCH_S):
+        now = time.time()
+        for router in routers:
+            router.watch(now)
+        if not announced and any(router.is_flowing() for router in routers):
             announced = True
+            for router in routers[1:]:
+                router.due = min(router.due, now + settings.router.batch_s / 2)
             if part:
                 announce_ready(settings.data, part, {})
             log.info("ready", roles=list(roles))
-        stopped.wait(WATCH_S)
     for router in routers:
         router.stop()
     spark.stop()

@@ -1,9 +1,9 @@
-"""Keeping two routers half a batch apart: pure arithmetic on when batches begin."""
+"""Keeping two routers half a batch apart: pure arithmetic on when batches begin and how long they take."""
 
 from dataclasses import dataclass
 
 OFF_FRACTION = 1 / 4
-"""How much of a batch a router may drift before it is realigned: the twin's pause is half a batch away."""
+"""How much of a period a router may drift before it is realigned: the twin's pause is half a period away."""
 
 SETTLED_BATCHES = 2
 """A router is not realigned before it has run so many batches: busy machines jitter, and realigning pauses."""
@@ -11,49 +11,53 @@ SETTLED_BATCHES = 2
 _SMOOTHING = 0.3
 
 
-def next_start(now: float, batch_s: float, anchor: float) -> float:
+def next_start(now: float, period_s: float, anchor: float) -> float:
     """The next moment after `now` (seconds since the epoch) at which a batch in phase with `anchor` begins."""
-    return now + (anchor - now) % batch_s
+    return now + (anchor - now) % period_s
 
 
 @dataclass
-class Drift:
-    """How far a query's batches are from their phase, and how long it pauses between two.
+class Phase:
+    """When a query's batches begin, and how long one takes with the pause behind it (`period_s`); all in seconds.
 
-    `anchor` is a moment at which a batch should begin; all times are seconds.
+    `batch_s` is how long a batch should last; `began` when the present batch began, None before the first has ended.
     """
 
     batch_s: float
-    anchor: float
+    period_s: float = 0.0
     pause_s: float = 0.0
-    off_s: float = 0.0
+    began: float | None = None
     _trigger_s: float = 0.0
     _batch_id: int | None = None
-    _began: float = 0.0
     _batches: int = 0
 
-    def begin(self) -> float:
-        """The query is started (anew): how long its batches should last, so that batch and pause fill the period."""
-        self._trigger_s = self.batch_s - min(self.pause_s, self.batch_s / 10)
-        self._batch_id, self._batches, self.off_s = None, 0, 0.0
+    def __post_init__(self) -> None:
+        self.period_s = self.batch_s
+
+    def begin(self, period_s: float) -> float:
+        """The query is started (anew): how long its batches should last, so that batch and pause fill `period_s`."""
+        self._trigger_s = period_s - min(self.pause_s, self.batch_s / 10)
+        self._batch_id, self._batches, self.began = None, 0, None
         return self._trigger_s
 
-    @property
-    def is_off(self) -> bool:
-        return self._batches >= SETTLED_BATCHES and abs(self.off_s) > self.batch_s * OFF_FRACTION
+    def ended(self, batch_id: int, began: float, lasted_s: float) -> None:
+        """A batch that began at `began` has ended, and the next has begun; the same batch may be shown again."""
+        if batch_id == self._batch_id:
+            return
+        pause = max(0.0, lasted_s - self._trigger_s)
+        # What the first batch of all takes is no measure: everything is cold.
+        if self._batches:
+            self.pause_s += _SMOOTHING * (pause - self.pause_s) if self.pause_s else pause
+            self.period_s = self._trigger_s + self.pause_s
+        self._batch_id, self.began = batch_id, began + lasted_s
+        self._batches += 1
 
-    @property
-    def began(self) -> float | None:
-        """When the present batch began; None before the first was seen."""
-        return None if self._batch_id is None else self._began
+    def off_s(self, anchor: float, period_s: float) -> float:
+        """How late batches begin against `anchor` and every `period_s` from there; negative if early; 0 if unknown."""
+        if self.began is None:
+            return 0.0
+        return (self.began - anchor + period_s / 2) % period_s - period_s / 2
 
-    def saw(self, batch_id: int, began: float) -> None:
-        """A batch began; the same batch may be shown again."""
-        if self._batch_id is not None and batch_id == self._batch_id + 1:
-            pause = max(0.0, began - self._began - self._trigger_s)
-            self.pause_s = pause if not self.pause_s else self.pause_s + _SMOOTHING * (pause - self.pause_s)
-        if batch_id != self._batch_id:
-            self._batch_id, self._began = batch_id, began
-            self._batches += 1
-            half = self.batch_s / 2
-            self.off_s = (began - self.anchor + half) % self.batch_s - half
+    def is_off(self, anchor: float, period_s: float) -> bool:
+        """Whether it is time to realign."""
+        return self._batches >= SETTLED_BATCHES and abs(self.off_s(anchor, period_s)) > period_s * OFF_FRACTION

@@ -69,12 +69,14 @@ def with_routes(messages: DataFrame, routes: DataFrame, depth: int = ROUTE_DEPTH
     """Adds `targets` (all candidate routes, whatever their time) and `as_of`: depth+1 broadcast hash joins."""
     joined = messages
     for level in range(depth + 1):
-        # The same columns on every side, so that Spark reads and broadcasts the table once for all joins.
         names = {"route_key": f"route_key_{level}", "targets": f"targets_{level}", "as_of": f"as_of_{level}"}
         side = F.broadcast(routes.select(*(F.col(name).alias(alias) for name, alias in names.items())))
         joined = joined.join(side, F.col(f"key_{level}") == F.col(f"route_key_{level}"), how="left")
     known = [F.coalesce(f"targets_{level}", F.array()) for level in range(depth + 1)]
-    return joined.select("*", F.concat(*known).alias("targets"), F.col("as_of_0").alias("as_of"))
+    # Every side is asked for the same columns, though only the catch-all row has `as_of`: so the joins share one scan
+    # and one broadcast. A second scan would add a third to the pause between batches.
+    as_of = F.coalesce(*(f"as_of_{level}" for level in range(depth + 1)))
+    return joined.select("*", F.concat(*known).alias("targets"), as_of.alias("as_of"))
 
 
 def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
