@@ -16,6 +16,7 @@ from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
 from gateway.home.shard import Shard
 from gateway.home.spool import Spool
+from gateway.host.open_files import allow_open_files
 from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.websocket import serve_websocket
@@ -45,6 +46,7 @@ async def run(settings: Settings, part: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    allow_open_files(settings.gateway.limits)
     bus = KafkaBus(settings.kafka, loop, fatal)
     spool = SpoolThread(Spool(str(Path(settings.data) / "spool" / f"{settings.gateway.name}.sqlite")))
     topics = Topics(settings.kafka.prefix)

@@ -24,6 +24,12 @@ class GatewayCollector(Collector):
         queued = sum(session.queued for session in sessions)
         yield GaugeMetricFamily("waystation_queued_messages", "Messages waiting for sessions", value=queued)
         yield GaugeMetricFamily("waystation_retained_messages", "Retained messages", value=len(self._context.retained))
+        positions = GaugeMetricFamily(
+            "waystation_position", "First record of a partition that is not taken yet", labels=["topic", "partition"]
+        )
+        for shard in self._context.shards:
+            positions.add_metric([self._context.topics.egress, str(shard.number)], shard.folded_to)
+        yield positions
         events = CounterMetricFamily("waystation_gateway_events", "What happened, by kind", labels=["event"])
         for name, value in {**self._context.counts, **self._hosts.counts}.items():
             events.add_metric([name], value)

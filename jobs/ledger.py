@@ -7,7 +7,6 @@ cleanly: a batch under way is repeated at the next start, to the same rows.
 """
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,17 +22,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from jobs.application import lock_checkpoints, run_application
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from pipelines import completion, ledger, records, routes, sinks
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
 from schemas import tables
-from schemas.errors import WaystationError
 from schemas.events import RouteEvent, encode
-from schemas.logs import configure_logging
-from schemas.readiness import PART_VARIABLE, announce_ready
-from schemas.settings import Settings, process_settings
+from schemas.readiness import announce_ready
+from schemas.settings import Settings
 from schemas.topics import Topics
 
 PART = "ledger"
@@ -172,7 +170,10 @@ def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None
 
 def run(settings: Settings, part: str, stopped: Event) -> None:
     """All queries, until `stopped`. Ready once routes are folded, which routers need; the others lose nothing by
-    beginning after that, and would only make the first fold wait."""
+    beginning after that, and would only make the first fold wait. Raises JobError if another process has the
+    checkpoints: a data directory has one ledger."""
+    lock = lock_checkpoints(settings.data, PART, "choose another data directory")
+    os.nice(settings.ledger.niceness)
     spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
     sinks.ensure_tables(settings.tables)
     listener = StatusListener(settings.data, PART, time.time)
@@ -198,21 +199,11 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()
+    lock.close()
 
 
 def main() -> int:
-    stopped = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    try:
-        settings = process_settings(os.environ)
-        configure_logging(settings.log)
-        os.nice(settings.ledger.niceness)
-        run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
-    except WaystationError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    return run_application(run)
 
 
 if __name__ == "__main__":

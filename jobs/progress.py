@@ -1,10 +1,14 @@
 """What each streaming query last did, as a JSON file: `<data>/status/<query>.json`, replaced at each progress.
 
-`{"query", "part", "batch_id", "batch_ms", "steps_ms", "rows_per_s", "input_rows", "lag", "state_rows", "late_rows",
-"at_ms",
-"error"}`: `lag` records on the topics that the query has not taken yet; `state_rows` rows of state; `late_rows` rows
-that the watermark has dropped since the query was started, which nothing else tells of; `at_ms` when this was written,
-ms since the epoch; `error` why the query ended, null once it goes again. A query's name is without its generation.
+* `query`, `part`: its name without generation, and the application that runs it
+* `batch_id`, `batch_ms`, `steps_ms`: the last batch, how long it took, and how long each step of it
+* `rows_per_s`, `input_rows`: rows of the last batch
+* `positions`: `{topic: {partition: offset}}`, the first record of each partition that the query has not taken
+* `lags`, `lag`: `{topic: records}` not taken when the batch ended, and their sum. A topic of which Spark does not say
+  where it ends is not among them; `lag` is null if none is.
+* `late_rows`: rows that the watermark has dropped since the query was started, which nothing else tells of
+* `at_ms`: when this was written, ms since the epoch
+* `error`: why the query ended, null once it goes again
 """
 
 import json
@@ -19,10 +23,10 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
-    SourceProgress,
     StreamingQueryProgress,
 )
 
+from jobs.lags import Positions, lags
 from pipelines.streams import StreamId
 from schemas.readiness import read_json, write_json
 
@@ -58,7 +62,7 @@ class StatusListener(StreamingQueryListener):
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark\'s name
         status = self._statuses.get(event.runId, {})
         if "batch_id" in status:
-            self._write(status, rows_per_s=0.0, input_rows=0, lag=0)
+            self._write(status, rows_per_s=0.0, input_rows=0, lag=0, lags=dict.fromkeys(status["positions"], 0))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         status = self._statuses.pop(event.runId, None)
@@ -82,28 +86,31 @@ class StatusListener(StreamingQueryListener):
 
 def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
     """What a progress tells, as in the status file."""
+    positions: Positions = {}
+    ends: Positions = {}
+    for source in progress.sources:
+        positions |= offsets(source.endOffset)
+        ends |= offsets(source.latestOffset)
+    behind = lags({topic: ends[topic] for topic in ends if topic in positions}, positions)
     return {
         "batch_id": progress.batchId,
         "batch_ms": progress.batchDuration,
         "steps_ms": dict(progress.durationMs),
         "rows_per_s": round(progress.processedRowsPerSecond or 0.0, 1),
         "input_rows": progress.numInputRows or 0,
-        "lag": sum(lag(source) for source in progress.sources),
-        "state_rows": sum(operator.numRowsTotal for operator in progress.stateOperators),
+        "positions": positions,
+        "lags": behind,
+        "lag": sum(behind.values()) if behind else None,
     }
 
 
-def lag(source: SourceProgress) -> int:
-    """Records between where a Kafka source is and where its topics end; 0 for a source that does not say."""
+def offsets(text: str | None) -> Positions:
+    """Offsets as a Kafka source writes them into a progress; empty for what is none (another source, nothing yet)."""
     try:
-        end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
-        return sum(
-            max(0, offset - end.get(topic, {}).get(partition, 0))
-            for topic, partitions in latest.items()
-            for partition, offset in partitions.items()
-        )
+        found = json.loads(text or "")
+        return {topic: {int(n): int(offset) for n, offset in of.items()} for topic, of in found.items()}
     except (TypeError, ValueError, AttributeError):
-        return 0
+        return {}
 
 
 def first_line(error: str) -> str:

@@ -6,17 +6,12 @@ update (R5). A query that has drifted too far is started anew at the right momen
 """
 
 import argparse
-import fcntl
-import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from threading import Event
-from typing import IO
 
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -24,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.errors import JobError
+from jobs.application import lock_checkpoints, run_application
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from pipelines.phase import Phase, next_start
@@ -32,10 +27,8 @@ from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, read_table, realtime_stream
 from pipelines.streams import StreamId
-from schemas.errors import WaystationError
-from schemas.logs import configure_logging
-from schemas.readiness import PART_VARIABLE, announce_ready
-from schemas.settings import Settings, process_settings
+from schemas.readiness import announce_ready
+from schemas.settings import Settings
 from schemas.tables import ROUTES
 from schemas.topics import Topics
 
@@ -48,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 def session_settings(settings: Settings) -> dict[str, str]:
     """What a routing session has beside :mod:`jobs.spark`. The file settings cut a pause from 200 ms to 30; they suit
-    stateless queries only, and demand that one driver has the checkpoint (see `lock_checkpoint`)."""
+    stateless queries only, and demand that one driver has the checkpoint (see `jobs.application.lock_checkpoints`)."""
     return {
         "spark.driver.memory": settings.stack.router_heap,
         "spark.driver.extraJavaOptions": settings.stack.router_java_options,
@@ -168,21 +161,6 @@ class Router:
         log.error("router failed", router=self.role, error=first_line(error), again_in_s=self.pause_s)
 
 
-def lock_checkpoint(settings: Settings, role: str) -> IO[str]:
-    """Holds the role's checkpoint for this process as long as the file is open; JobError if another process has it."""
-    path = Path(settings.data) / "locks" / f"router-{role}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    held = path.open("w")
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        held.close()
-        raise JobError(
-            f"another process runs the {role} router on {settings.data}: stop it, or run the other role"
-        ) from error
-    return held
-
-
 def await_routes(spark: SparkSession, settings: Settings, stopped: Event) -> None:
     """Waits for the routes table with its catch-all row; the ledger application makes it."""
     while not stopped.is_set():
@@ -205,7 +183,7 @@ def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str]) -
 
 def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
     """The routers of `roles`, until `stopped`; ready when records flow, the second half a batch later."""
-    locks = [lock_checkpoint(settings, role) for role in roles]
+    locks = [lock_checkpoints(settings.data, f"router-{role}", "run the other role") for role in roles]
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     spark.streams.addListener(StatusListener(settings.data, part or "router", time.time))
     await_routes(spark, settings, stopped)
@@ -233,17 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.router", description=__doc__)
     parser.add_argument("--role", choices=[*ROLES, "both"], required=True)
     role = parser.parse_args(arguments).role
-    stopped = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    try:
-        settings = process_settings(os.environ)
-        configure_logging(settings.log)
-        run(settings, ROLES if role == "both" else (role,), os.environ.get(PART_VARIABLE, ""), stopped)
-    except WaystationError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    roles = ROLES if role == "both" else (role,)
+    return run_application(lambda settings, part, stopped: run(settings, roles, part, stopped))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ STREAMS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # To know the number of rows of state would cost a read for each write.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # All state stores of the process share one bounded cache.
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",

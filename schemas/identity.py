@@ -3,6 +3,7 @@
 All functions are pure and agree with their Spark counterparts in :mod:`pipelines.routing`; a test holds them together.
 """
 
+import hashlib
 import os
 import time
 import zlib
@@ -13,6 +14,9 @@ CATCH_ALL = "#"
 
 INBOX_MARK = "@"
 """First character of a destination that is a client's inbox: `@client-id`."""
+
+MESSAGE_NAMESPACE = UUID("f480ea60-b61e-4ee2-8da8-5f1899d67af6")
+"""The namespace of derived message ids (RFC 9562, 6.5). It never changes: the same message would get another id."""
 
 ROUTE_DEPTH = 2
 """How many leading topic levels a route key keeps."""
@@ -62,4 +66,21 @@ def new_message_id() -> str:
     random = int.from_bytes(os.urandom(10))
     value = (time.time_ns() // 1_000_000 & (1 << 48) - 1) << 80 | 0x7 << 76 | (random >> 68) << 64
     value |= 0b10 << 62 | random & (1 << 62) - 1
+    return str(UUID(int=value))
+
+
+def derived_message_id(session: str, sequence: int | str) -> str:
+    """A UUID version 8 from a name (RFC 9562, 5.8 and B.2: SHA-256 of namespace and name), in canonical text.
+
+    The same session and sequence give the same id, now and in every later release; others give others, and none is that
+    of :func:`new_message_id`. The number 1 and the text "1" are two sequences. For senders that may write a message
+    twice, so that its copies can be told by their id. `sequence` is that of one message of the session, for ever: a
+    number that is used again, such as an MQTT packet identifier, will not do.
+    """
+    kind, text = ("n", str(sequence)) if isinstance(sequence, int) else ("t", sequence)
+    owner = session.encode()
+    name = b"%d:%b%b" % (len(owner), owner, f"{kind}{text}".encode())  # the length keeps ("a", "b") from ("ab", "")
+    value = int.from_bytes(hashlib.sha256(MESSAGE_NAMESPACE.bytes + name).digest()[:16])
+    value = value & ~(0xF << 76) | 0x8 << 76
+    value = value & ~(0b11 << 62) | 0b10 << 62
     return str(UUID(int=value))

@@ -20,6 +20,10 @@ from schemas.errors import SettingsError
 ENVIRONMENT_PREFIX = "WAYSTATION_"
 DAY_S = 24 * 60 * 60
 
+RESERVED_FILES = 500
+"""Open files of a gateway beside those of its connections: Kafka, spool, listeners, scrapes, and connections that are
+just being refused."""
+
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -71,6 +75,11 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     connect_timeout_s: Seconds
     in_flight_messages: Positive
     write_buffer_bytes: Positive
+
+    @property
+    def open_files(self) -> int:
+        """How many open files the gateway's process needs for so many connections."""
+        return self.connections + RESERVED_FILES
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import structlog
 from gateway.errors import BusError
 from gateway.home.home import LOST_CONNECTING, Arrival, Attached
 from gateway.home.messages import Entry, Message
+from gateway.host.ends import end_reason
 from gateway.mqtt.codes import VERSION_5, PacketType, ReasonCode
 from gateway.mqtt.connection import Closed, Event, ServerConnection
 from gateway.mqtt.encode import encode_puback, encode_publish, encode_pubrec, encode_pubrel
@@ -66,9 +67,10 @@ class ClientConnection:
         self._busy = False
         self._attached: Attached | None = None
         self._expiry_s: int | None = None
-        self._send_will = True
         self._reading_paused = False
         self._gone = False
+        self._is_lost = False
+        self._is_connecting = False
         self._version = VERSION_5
         self.writable = True
         server.opened(self)
@@ -80,8 +82,9 @@ class ClientConnection:
 
     def transport_lost(self) -> None:
         """The transport has ended, whoever ended it. What came before still takes effect, and the end after it."""
+        self._is_lost = self._is_lost or self._core.closed is None
         self._take(self._core.eof())
-        if not self._busy:
+        if self._core.closed is not None and not self._busy:
             self._leave(self._core.closed)
 
     def writing_paused(self) -> None:
@@ -233,11 +236,12 @@ class ClientConnection:
         arrival = Arrival(
             client, connect.clean_start, expiry_s or 0, _will_record(connect), window, self._transport.peer, protocol
         )
+        self._is_connecting = True
         attached = await server.home.attach(arrival, self)
         if self._core.closed is not None or self._gone:
             server.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
             return
-        self._attached = attached
+        self._attached, self._is_connecting = attached, False
         properties: dict[str, Any] = {"shared_subscription_available": 0}
         if expiry_s != asked.get("session_expiry_interval", 0):
             properties["session_expiry_interval"] = expiry_s
@@ -282,7 +286,7 @@ class ClientConnection:
             own["subscription_identifier"] = list(entry.subscription_ids)
         return join_sections(encode_properties(own, PacketType.PUBLISH), section)
 
-    def _leave(self, closed: Closed | None) -> None:
+    def _leave(self, closed: Closed) -> None:
         """The connection is over: the last bytes, the transport, the session's link; once."""
         if self._gone:
             return
@@ -291,18 +295,17 @@ class ClientConnection:
         if data:
             self._transport.write(data)
         self._transport.close()
-        reason = closed.reason.name.lower() if closed is not None else "connection_lost"
-        clean = closed is not None and closed.clean
-        self._server.gone(self, reason if not clean or reason != "success" else "normal_disconnection")
+        reason = end_reason(
+            closed,
+            is_lost=self._is_lost,
+            is_connecting=self._is_connecting,
+            has_connect=self._core.connect is not None,
+        )
+        self._server.gone(self, reason)
         if self._attached is not None:
-            send_will = closed is None or not closed.clean or closed.send_will
-            self._server.home.detach(
-                self._attached.session,
-                self,
-                send_will=send_will,
-                reason="disconnect_with_will" if clean and send_will else reason,
-                expiry_s=self._expiry_s,
-            )
+            send_will = not closed.clean or closed.send_will
+            session = self._attached.session
+            self._server.home.detach(session, self, send_will=send_will, reason=reason, expiry_s=self._expiry_s)
 
     @property
     def _client(self) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from jobs.stack.parts import BROKER_HOST
 from jobs.stack.ports import is_free
 from jobs.stack.state import read_state
 from schemas.errors import WaystationError
-from schemas.settings import Settings
+from schemas.settings import GatewayLimits, Settings
 
 NEEDED_MEMORY_GB = 4.0
 NEEDED_DISK_GB = 5.0
@@ -38,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context) -> None:
-    """Look at what the stack needs: Java, Python, memory, ports, disk, the JVM libraries, the configuration.
+    """Look at what the stack needs: Java, Python, memory, open files, ports, disk, JVM libraries, configuration.
 
     Says for each whether it will do, and if not, how to mend it; then the exit status is 1.
     """
@@ -66,7 +67,9 @@ def examine(options: Shared) -> list[Finding]:
         settings, data = options.settings(), options.data()
     except WaystationError as error:
         return [*findings, Finding("configuration", str(error), "correct it; conf/base.toml explains every key")]
-    return [*findings, Finding("configuration", "read"), *_data(data), *_ports(settings, data)]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = open_files(settings.gateway.limits, hard)
+    return [*findings, Finding("configuration", "read"), *_data(data), files, *_ports(settings, data)]
 
 
 def _python(version: tuple[int, ...]) -> Finding:
@@ -97,6 +100,21 @@ def _memory(available_gb: float) -> Finding:
     if available_gb < NEEDED_MEMORY_GB:
         remedy = f"the stack takes up to {NEEDED_MEMORY_GB:g} GB: close other programs, or lower stack.*_heap"
     return Finding("memory", f"{available_gb:.1f} GB available", remedy)
+
+
+def open_files(limits: GatewayLimits, hard: int) -> Finding:
+    """Whether the gateway may open as many files as its connections need; `hard` is the limit up to which it may raise
+    its own."""
+    if hard == resource.RLIM_INFINITY:
+        return Finding("open files", "no limit")
+    found = f"up to {hard} for a process; gateway.limits.connections {limits.connections} needs {limits.open_files}"
+    remedy = None
+    if hard < limits.open_files:
+        remedy = (
+            f"raise the hard limit to {limits.open_files} (`ulimit -Hn` as root, /etc/security/limits.conf, or "
+            "LimitNOFILE= of systemd), or lower gateway.limits.connections"
+        )
+    return Finding("open files", found, remedy)
 
 
 def _data(data: Path) -> list[Finding]:

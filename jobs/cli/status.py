@@ -12,6 +12,7 @@ from rich.table import Table
 
 from jobs.cli.context import output, shared
 from jobs.errors import TopicsError
+from jobs.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
 from jobs.stack.state import ProcessState, StackState, running_state
 from jobs.stack.topics import admin_client, topic_ends
 from schemas.readiness import read_json
@@ -29,7 +30,10 @@ def status(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: processes, listeners, queries, topics.")] = False,
 ) -> None:
-    """What runs: processes with their load, streaming queries with their lag, topics with how far they go.
+    """What runs: processes with their load, streaming queries, and topics with who is how far behind their end.
+
+    Lag is in records: where the topic ends now, less what the consumer has taken. The table shows the biggest of each
+    topic, --json all of them. Queries say what they have taken at the end of a batch.
 
     Examples:
 
@@ -39,12 +43,14 @@ def status(
     options = shared(context)
     data = options.data()
     state = running_state(data)
+    found = queries(data / "status", time.time())
+    topics = topic_lags_of(state, options.environ, found)
     report = {
         "ready": state.ready,
         "processes": processes(state),
         "listeners": state.listeners,
-        "queries": queries(data / "status", time.time()),
-        "topics": topics(state, options.environ),
+        "queries": [with_lags(query, topics) for query in found],
+        "topics": [topic.report() for topic in topics],
     }
     if as_json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
@@ -79,14 +85,20 @@ def queries(directory: Path, now: float) -> list[dict[str, Any]]:
     return [{**query, "age_s": round(now - query.get("at_ms", 0) / 1000, 1)} for query in found if query]
 
 
-def topics(state: StackState, environ: Any) -> list[dict[str, Any]]:
-    """Every topic of the stack with its end offsets; empty while the broker does not answer."""
+def topic_lags_of(state: StackState, environ: Any, queries: list[dict[str, Any]]) -> list[TopicLag]:
+    """Every topic of the stack with the lag of each consumer; empty while the broker does not answer.
+
+    Positions are asked for first, ends after them: a lag may be too large by what came between, never too small.
+    """
+    consumers = {query["query"]: query_positions(query) for query in queries}
+    if "metrics" in state.listeners:
+        consumers["gateway"] = gateway_positions(state.listeners["metrics"])
     settings = load_settings([Path(path) for path in state.configuration], environ)
     try:
         ends = topic_ends(admin_client(state.bootstrap, {}), settings.kafka.prefix)
     except TopicsError:
         return []
-    return [{"name": e.name, "partitions": len(e.end_offsets), "end_offsets": e.end_offsets} for e in ends]
+    return topic_lags({end.name: end.end_offsets for end in ends}, consumers)
 
 
 def _each(process: ProcessState, measure: Any) -> list[Any]:
@@ -125,9 +137,12 @@ def _show(report: dict[str, Any]) -> None:
         table.add_row(*[_cell(one.get(name)) for name in fields])
     terminal.print(table)
 
-    table = Table("topic", "end offsets", title="topics", title_justify="left")
+    table = Table(title="topics", title_justify="left")
+    for heading in ("topic", "partitions", "end offset", "biggest lag", "of"):
+        table.add_column(heading, justify="left" if heading in ("topic", "of") else "right")
     for one in report["topics"]:
-        table.add_row(one["name"], " ".join(str(offset) for offset in one["end_offsets"]))
+        slowest = next(iter(one["lags"]), "") if one["lag"] else ""
+        table.add_row(one["name"], str(one["partitions"]), str(one["end_offset"]), _cell(one["lag"]), slowest)
     terminal.print(table)
 
     table = Table("listener", "address", title="listeners", title_justify="left")

@@ -25,8 +25,9 @@ def streamed(
     batches: Sequence[Sequence[tuple[Any, ...]]],
     transform: Callable[[DataFrame], DataFrame],
     mode: str = "append",
+    name: str | None = None,
 ) -> list[list[Row]]:
-    """What `transform` of a stream gives for each batch of Kafka rows."""
+    """What `transform` of a stream gives for each batch of Kafka rows; `name` of the query, for those who listen."""
     for number, batch in enumerate(batches):
         source = directory / "source"
         kafka_rows(spark, batch).coalesce(1).write.mode("append").parquet(str(source / f"batch={number:04}"))
@@ -37,13 +38,8 @@ def streamed(
     def keep(rows: DataFrame, batch_id: int) -> None:
         given[batch_id] = rows.collect()
 
-    query = (
-        transform(stream)
-        .writeStream.outputMode(mode)
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .foreachBatch(keep)
-        .start()
-    )
+    writer = transform(stream).writeStream.outputMode(mode).foreachBatch(keep)
+    query = writer.option("checkpointLocation", str(directory / "checkpoint")).start(queryName=name)
     try:
         query.processAllAvailable()
     finally:

@@ -11,10 +11,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
+from jobs.lags import query_positions, topic_lags
+from jobs.progress import status_file
+from jobs.stack.topics import admin_client, topic_ends
 from pipelines.sinks import ensure_tables
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id, shard_of
-from schemas.readiness import ready_file
+from schemas.readiness import read_json, ready_file
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
 from tests.waiting import wait_for
@@ -79,12 +82,21 @@ class Egress:
         self._consumer.close()
 
 
+def lag_by_broker(data: Path, bootstrap: str, prefix: str) -> list[int | None]:
+    """The lag of each router, as `waystation status` reckons it from the position at the end of its last batch."""
+    statuses = [read_json(status_file(data, f"router-{role}")) or {} for role in ("active", "backup")]
+    ends = {end.name: end.end_offsets for end in topic_ends(admin_client(bootstrap, {}), prefix)}
+    topics = topic_lags(ends, {f"{n}": query_positions(status) for n, status in enumerate(statuses)})
+    ingress = next(topic for topic in topics if topic.name == f"{prefix}ingress")
+    return [ingress.lags.get(f"{n}") for n in range(len(statuses))]
+
+
 @pytest.mark.timeout(300)
 def test_two_routers_write_identical_instructions_in_order(
     broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
 ) -> None:
     """R2, R3, R5, R8: both write every instruction, the same; first copies are in order; a replay after `kill -9`
-    changes nothing; a poison record stops nobody."""
+    changes nothing; a poison record stops nobody; `status` can tell that they have taken everything."""
     topics = broker.topics(unique_prefix, shards=SHARDS)
     assert spark.version, "types are parsed by a session"
     ensure_tables(f"{tmp_path}/tables")
@@ -102,6 +114,7 @@ def test_two_routers_write_identical_instructions_in_order(
         produce(broker.bootstrap, topics, MESSAGES)
         wait_for(lambda: len(egress.copies("active")) == 2 * MESSAGES, "instructions after the restart")
         wait_for(lambda: len(egress.copies("backup")) == 2 * MESSAGES, "the backup's after the restart")
+        wait_for(lambda: set(lag_by_broker(tmp_path, broker.bootstrap, unique_prefix)) == {0}, "no lag of either")
     finally:
         router.kill()
         router.wait()
