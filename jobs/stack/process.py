@@ -84,7 +84,11 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 class ManagedProcess:
-    """A running child in a session of its own, its output appended to a log file."""
+    """A running child in a process group of its own, its output appended to a log file.
+
+    A group, not a session: Linux shares the processors out among sessions first (autogroups), so that one part's
+    niceness would mean nothing to the others.
+    """
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +99,7 @@ class ManagedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                process_group=0,
             )
         self.identity = Identity.of(self._child.pid)
         self.exit_code: int | None = None
@@ -125,14 +129,14 @@ class ManagedProcess:
             return False
         now = time.monotonic()
         self._grace_until = self._grace_until or now + GRACE_S
-        return now < self._grace_until and any(_session(self._child.pid))
+        return now < self._grace_until and any(_group(self._child.pid))
 
 
 class Leftover:
-    """A part of a stack whose supervisor was killed: its process, and what that had started in the same session.
+    """A part of a stack whose supervisor was killed: its process, and what that had started in the same group.
 
     Where only the latter is left, a member counts as ours if its environment has all of `marks`, which no program has
-    by chance: the kernel may have given the session's number to somebody else.
+    by chance: the kernel may have given the group's number to somebody else.
     """
 
     def __init__(self, identity: Identity, marks: Mapping[str, str]) -> None:
@@ -155,15 +159,15 @@ class Leftover:
             _signal(pid, number)
 
     def _members(self) -> list[int]:
-        """Living members of the session, other than its leader, that carry our marks."""
-        return [process.pid for process in _session(self.identity.pid) if _has_environment(process, self._marks)]
+        """Living members of the group, other than its leader, that carry our marks."""
+        return [process.pid for process in _group(self.identity.pid) if _has_environment(process, self._marks)]
 
 
-def _session(leader: int) -> Iterator[psutil.Process]:
-    """Living processes of the session that `leader` began, without the leader."""
+def _group(leader: int) -> Iterator[psutil.Process]:
+    """Living processes of the group that `leader` began, without the leader."""
     for pid in psutil.pids():
         try:
-            if pid != leader and os.getsid(pid) == leader:
+            if pid != leader and os.getpgid(pid) == leader:
                 process = psutil.Process(pid)
                 if process.status() != psutil.STATUS_ZOMBIE:
                     yield process
