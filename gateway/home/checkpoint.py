@@ -28,10 +28,11 @@ _EXPIRY_SWEEP_S = 5.0
 
 class InstantPosition(msgspec.Struct):
     """`reading` offsets by partition, None while the reader rests; subscriptions effective by `done_ms` are done with
-    it."""
+    it; own copies are at `begun` or behind it."""
 
     reading: dict[int, int] | None
     done_ms: int
+    begun: dict[int, int] = {}
 
 
 class Checkpointer:
@@ -108,9 +109,7 @@ class Checkpointer:
             context.batch.forgotten.extend(f.mid for f in finished)
 
     def _instant_position(self) -> InstantPosition:
-        return InstantPosition(
-            dict(self._instant.positions) if self._instant.positions else None, self._instant.done_ms
-        )
+        return InstantPosition(self._instant.positions, self._instant.done_ms, self._instant.begun)
 
     async def _write_windows(self, session: Session) -> None:
         session.inbound_dirty = False

@@ -207,6 +207,9 @@ class Deliverer:
             return
         if link.writable and not session.queue and not session.sending and not session.backlog:
             entry.finished = True
+            if self._is_expired(entry):
+                self._note(entry, "expired")
+                return
             link.deliver(held.message, entry)
             self._note(entry, "sent")
         elif self._is_full(session, entry):
@@ -234,16 +237,18 @@ class Deliverer:
         return Delivery(client=entry.client, outcome=outcome, qos=entry.qos, at_us=int(self._context.clock() * 1e6))
 
     def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
-        now_ms = self._context.clock() * 1000
         kept = []
         for entry in entries:
-            expires = entry.held.message.expires
-            if expires is not None and expires <= now_ms and not entry.dup:
+            if self._is_expired(entry) and not entry.dup:
                 session.in_flight.pop(entry.packet_id, None)
                 self.finish(entry, "expired")
             else:
                 kept.append(entry)
         return kept
+
+    def _is_expired(self, entry: Entry) -> bool:
+        expires = entry.held.message.expires
+        return expires is not None and expires <= self._context.clock() * 1000
 
     def _send(self, session: Session, entries: list[Entry]) -> None:
         link = session.link

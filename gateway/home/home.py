@@ -19,6 +19,7 @@ from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
 from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, resolve
 from gateway.home.messages import Entry
+from gateway.home.own_copies import OwnCopies
 from gateway.home.presence import PresenceReporter
 from gateway.home.publishing import Publisher
 from gateway.home.recovery import Recovery
@@ -72,13 +73,13 @@ class Home:
         self._turns: dict[str, _Turn] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writer = SessionLogWriter(context)
-        self._instant = InstantReader(context.bus, context.topics.ingress, context.settings.kafka.ingress_partitions)
+        self._instant = InstantReader(context, self._spawn)
         self._deliverer = Deliverer(context, self._writer, self._spawn)
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
-        self._fold = Fold(context, self._deliverer, self._instant)
-        self.records = self._fold.records
+        self._own = OwnCopies(context, self._deliverer, self._instant)
+        self.records = Fold(context, self._deliverer, self._instant, self._own).records
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
@@ -227,7 +228,7 @@ class Home:
                 self._end(session)
             if not session.ended:
                 return session, True
-        session = Session(arrival.client, shard.number, shard.folded_to, born_us)
+        session = Session(arrival.client, shard.number, shard.received_to, born_us)
         shard.sessions[arrival.client] = session
         return session, False
 
@@ -320,9 +321,10 @@ class Home:
         while await self._pause(_HOUSEKEEPING_S):
             now = self._context.clock()
             self._context.routes.drop_unused(now)
-            self._subscriber.forget_retained(now)
+            if not self._own.held_back:  # it may be among them
+                self._subscriber.forget_retained(now)
             try:
-                if await self._instant.end_if_passed(int(now * 1000)):
+                if await self._instant.end_if_passed(int(now * 1000)) or self._own.held_back:
                     self.records([])
             except BusError as error:  # the next time, perhaps
                 log.warning("housekeeping", reason=str(error))

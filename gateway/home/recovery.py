@@ -141,6 +141,9 @@ class Recovery:
         partitions = range(self._context.settings.kafka.ingress_partitions)
         ends = await self._context.bus.end_offsets(self._context.topics.ingress, len(partitions))
         self._instant.replay_to = ends
-        lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
-        await self._instant.begin(saved.reading if saved.reading is not None else lowest)
         self._instant.hold_until(max((r.effective_ms for r in waiting), default=0))
+        if saved.reading is not None:
+            await self._instant.resume(saved.reading, saved.begun or saved.reading)
+            return
+        lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
+        await self._instant.begin(lowest)

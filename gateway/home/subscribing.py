@@ -116,6 +116,7 @@ class Subscriber:
                 self._context.routes.leave(session.shard, route_key(wanted.filter), self._context.clock())
             if session.ended:
                 return
+            start = self._instant.unpassed(start)
         record = SubscriptionRecord(
             wanted.filter,
             wanted.qos,
