@@ -39,7 +39,7 @@ class Deliverer:
         if entry.qos == 0:
             self._offer_qos0(session, held, entry)
             return
-        if session.restored and held.message.partition >= 0 and not session.restore(entry):
+        if session.replayed is not None and held.message.partition >= 0 and not session.restore(entry):
             self._note(entry, "delivered")
             return
         if self._is_full(session, entry):
@@ -196,9 +196,11 @@ class Deliverer:
 
     def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
         """The time of a message in an offline session's backlog is over."""
+        entry = entry_of(spooled, self._context.clock())
         session.backlog -= 1
         session.queued_bytes -= len(spooled.message.payload)
-        self.finish(entry_of(spooled, self._context.clock()), "expired")
+        session.put_back.discard(entry.place)
+        self.finish(entry, "expired")
         session.join_tail()
 
     def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
@@ -308,7 +310,7 @@ class Deliverer:
                 continue
             session.backlog -= 1
             entry = entry_of(spooled, now)
-            if session.restored and not session.restore(entry):
+            if session.replayed is not None and not session.restore(entry):
                 session.queued_bytes -= len(spooled.message.payload)
                 self.finish(entry, "delivered")
                 continue

@@ -136,9 +136,10 @@ class Fold:
             self._deliverer.offer(session, held, Entry(session.client, held, message.qos, False, ()))
 
     def _offer_matches(self, shard: Shard, held: Held, subscriptions: list[SessionSubscription]) -> None:
-        appended = held.message.appended
-        effective = [s for s in subscriptions if s.record.effective_ms <= appended]
-        for client, (qos, retain, identifiers) in wanted(held.message, effective):
+        message = held.message
+        appended, partition, offset = message.appended, message.partition, message.offset
+        routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]
+        for client, (qos, retain, identifiers) in wanted(message, routed):
             session = shard.sessions[client]
             if client in held.done or held.position < session.since or held.message.id in session.retained_sent:
                 continue

@@ -90,9 +90,9 @@ class InstantReader:
         self._until_ms = max(self._until_ms, effective_ms)
 
     def unpassed(self, start: dict[int, int]) -> dict[int, int]:
-        """`start`, but for what has been passed since."""
-        positions = self.positions or {}
-        return {p: max(offset, positions.get(p, 0)) for p, offset in start.items()}
+        """What of `start` has not been passed since; what the reader has passed has gone to the subscriptions that were
+        there, and must not come to a later one by another way."""
+        return {p: max(start.get(p, 0), position) for p, position in (self.positions or {}).items()}
 
     def takes(self, record: Record) -> bool:
         """Whether a record of `ingress` is the next one, or behind it; not if it is to be read again later."""

@@ -114,11 +114,11 @@ class OwnCopies:
 
     def _early(self, topic: str, record: Record) -> Early:
         """By shard, the subscriptions whose route is not in effect for the record yet."""
-        appended, found = record.timestamp()[1], []
+        place, found = (record.partition(), record.offset(), record.timestamp()[1]), []
         for shard in self._context.shards:
             subscriptions = shard.trie.match(topic)
-            if any(s.record.effective_ms > appended for s in subscriptions):
-                routed = {s.client for s in subscriptions if s.record.effective_ms <= appended}
+            if not all(s.is_routed(*place) for s in subscriptions):
+                routed = {s.client for s in subscriptions if s.is_routed(*place)}
                 early = [s for s in subscriptions if s.client not in routed and self._instant.wants(s, record)]
                 if early:
                     found.append((shard, early))

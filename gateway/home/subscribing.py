@@ -116,7 +116,7 @@ class Subscriber:
                 self._context.routes.leave(session.shard, route_key(wanted.filter), self._context.clock())
             if session.ended:
                 return
-            start = self._instant.unpassed(start)
+            start |= self._instant.unpassed(start)
         record = SubscriptionRecord(
             wanted.filter,
             wanted.qos,
@@ -132,13 +132,16 @@ class Subscriber:
         self._context.shards[session.shard].trie.add(wanted.filter, session.client, subscription)
 
     async def _route(self, session: Session, topic_filter: str) -> tuple[int, dict[int, int]]:
-        """Since when the filter's route is in effect, and from where `ingress` is read until then (nowhere: {})."""
+        """Since when the filter's route is in effect, and from where on messages on `ingress` are for it (anywhere:
+        {}): what the instant reader has got already is for the subscriptions that were there before."""
         key = route_key(topic_filter)
         begun = self._context.routes.effective_ms(session.shard, key)
         now_ms = int(self._context.clock() * 1000)
         start: dict[int, int] = {}
         if begun is None or self._instant.is_needed(begun, now_ms):
             self._instant.hold_until(now_ms + self._context.routes.lead_ms if begun is None else begun)
+            start = await self._instant.begin()
+        elif self._instant.positions is not None:  # it is needed by others
             start = await self._instant.begin()
         route = await self._context.routes.use(session.shard, key)
         if start:
