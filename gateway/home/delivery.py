@@ -212,8 +212,7 @@ class Deliverer:
             if self._is_expired(entry):
                 self._note(entry, "expired")
                 return
-            link.deliver(held.message, entry)
-            self._note(entry, "sent")
+            self._note(entry, "sent" if link.deliver(held.message, entry) else "dropped")
         elif self._is_full(session, entry):
             self._drop(entry)
         else:
@@ -261,10 +260,10 @@ class Deliverer:
                     self.finish(entry, "ended")
             return
         for entry in entries:
-            link.deliver(entry.held.message, entry)
+            taken = link.deliver(entry.held.message, entry)
             entry.sent = True
             if not entry.qos:
-                self.finish(entry, "sent")
+                self.finish(entry, "sent" if taken else "dropped")
 
     def _send_logged(self, session: Session, entries: list[Entry]) -> None:
         session.sending = False

@@ -6,7 +6,6 @@ Everything runs on one event loop; a host calls these methods, the home calls th
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
@@ -17,7 +16,7 @@ from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
-from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, resolve
+from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
 from gateway.home.messages import Entry
 from gateway.home.own_copies import OwnCopies
 from gateway.home.presence import PresenceReporter
@@ -238,9 +237,9 @@ class Home:
         session.disconnected_ms = None
         session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
         if session.logged or session.in_log:
-            await self._durable(lambda then: self._writer.opened(session, then))
+            await durable(lambda then: self._writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
-            await self._durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
+            await durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
         session.link = link
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 
@@ -334,11 +333,6 @@ class Home:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
         return not self._stopping.is_set()
-
-    async def _durable(self, write: Callable[[Callable[[], None]], None]) -> None:
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        write(partial(resolve, stored))
-        await stored
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> object:
         task = asyncio.get_running_loop().create_task(work)

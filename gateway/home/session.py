@@ -25,8 +25,9 @@ class Link(Protocol):
         """Whether the connection takes more deliveries now; the host calls `Home.resume` when it does again."""
         ...
 
-    def deliver(self, message: Message, entry: Entry) -> None:
-        """Sends PUBLISH."""
+    def deliver(self, message: Message, entry: Entry) -> bool:
+        """Sends PUBLISH; False if the client does not take so large a packet: at QoS 1 and 2 the host calls
+        `Home.undeliverable`, afterwards."""
         ...
 
     def release(self, packet_id: int) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
-from gateway.home.log_writer import SessionLogWriter, resolve
+from gateway.home.log_writer import SessionLogWriter, durable
 from gateway.home.messages import Entry, Held
 from gateway.home.session import Session, SessionSubscription
 from gateway.mqtt.codes import ReasonCode
@@ -51,7 +51,7 @@ class Subscriber:
             *(self._add(session, wanted, identifier) for wanted in {w.filter: w for w in allowed}.values())
         )
         if session.logged and allowed:
-            await self._durable(session)
+            await durable(partial(self._writer.subscribed, session))
         if any(wanted.retain_handling < 2 for wanted in allowed):
             await self._context.retained.caught_up()
         answer(codes)
@@ -70,7 +70,7 @@ class Subscriber:
             if found is not None:
                 self._detach(session, topic_filter)
         if session.logged:
-            await self._durable(session)
+            await durable(partial(self._writer.subscribed, session))
         return codes
 
     def forget(self, session: Session) -> None:
@@ -164,8 +164,3 @@ class Subscriber:
     def _detach(self, session: Session, topic_filter: str) -> None:
         self._context.shards[session.shard].trie.remove(topic_filter, session.client)
         self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
-
-    async def _durable(self, session: Session) -> None:
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writer.subscribed(session, partial(resolve, stored))
-        await stored
