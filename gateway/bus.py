@@ -69,7 +69,7 @@ class Bus(Protocol):
         ...
 
     async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Ends consuming these; records already on their way may still arrive."""
+        """Ends consuming these; records already on their way may still arrive until this returns, and none later."""
         ...
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
