@@ -42,6 +42,9 @@ class Record(Protocol):
 OnDone = Callable[[KafkaError | None, Record], None]
 OnRecords = Callable[[list[Record]], None]
 
+LARGEST_RECORD = 20_000_000
+"""Bytes of a record that are tried at all; the broker may take less."""
+
 _POLL_S = 0.001
 _IDLE_POLL_S = 0.05
 _BATCH = 500
@@ -56,7 +59,9 @@ class Bus(Protocol):
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
     ) -> None:
-        """Sends a record; `on_done(error, message)` is called on the loop once it is stored, or can never be."""
+        """Sends a record; `on_done(error, message)` is called on the loop once it is stored, or can never be: also if
+        it is too large, or too many are on their way already (KafkaError MSG_SIZE_TOO_LARGE, _QUEUE_FULL), and then it
+        may come before those of earlier records. Only without error the message is one. Never raises."""
         ...
 
     async def assign(self, positions: dict[tuple[str, int], int]) -> None:
@@ -64,7 +69,7 @@ class Bus(Protocol):
         ...
 
     async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Ends consuming these; records already on their way may still arrive."""
+        """Ends consuming these; records already on their way may still arrive until this returns, and none later."""
         ...
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
@@ -93,7 +98,7 @@ class KafkaBus:
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "message.timeout.ms": 0,
-                "message.max.bytes": 20_000_000,
+                "message.max.bytes": LARGEST_RECORD,
                 "queue.buffering.max.messages": 1_000_000,
                 "queue.buffering.max.kbytes": 1_048_576,
                 "compression.type": "none",
@@ -127,12 +132,28 @@ class KafkaBus:
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
     ) -> None:
-        self._producer.produce(topic, value, key, partition, on_delivery=on_done, headers=headers)  # type: ignore[arg-type]
+        try:
+            self._producer.produce(topic, value, key, partition, on_delivery=on_done, headers=headers)  # type: ignore[arg-type]
+        except BufferError:
+            self._refuse(on_done, KafkaError(KafkaError._QUEUE_FULL))
+            return
+        except KafkaException as error:
+            self._refuse(on_done, error.args[0])
+            return
         self.in_flight += 1
         if self._idle and self._timer is not None:
             self._timer.cancel()
             self._idle = False
             self._timer = self._loop.call_later(_POLL_S, self._poll)
+
+    def _refuse(self, on_done: OnDone, error: KafkaError) -> None:
+        def refuse() -> None:
+            try:
+                on_done(error, cast(Record, None))
+            except Exception as failure:
+                self._on_fatal(failure)
+
+        self._loop.call_soon(refuse)
 
     async def assign(self, positions: dict[tuple[str, int], int]) -> None:
         partitions = [

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import OnDone, OnRecords, Record
+from gateway.bus import LARGEST_RECORD, OnDone, OnRecords, Record
 from schemas.envelope import Headers
 
 _BATCH = 500
@@ -92,7 +92,8 @@ class MemoryBus:
     """A bus over a MemoryBroker. Everything happens through `loop.call_soon`, nothing within a call of the user.
 
     `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
-    topic is taken out and `release` called; `refused` maps a topic to the error that its records get.
+    topic is taken out and `release` called; `refused` maps a topic to the error that its records get; more than `room`
+    records on their way are refused.
     """
 
     def __init__(self, broker: MemoryBroker, loop: asyncio.AbstractEventLoop) -> None:
@@ -107,6 +108,7 @@ class MemoryBus:
         self.held_stores: set[str] = set()
         self.held_acks: set[str] = set()
         self.refused: dict[str, KafkaError] = {}
+        self.room: int | None = None
         self.is_consuming = True
         broker.listen(self._schedule)
 
@@ -138,8 +140,20 @@ class MemoryBus:
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
     ) -> None:
         place = (topic, partition)
-        self._unstored[place].append(_Sent(MemoryRecord(place, key, value, headers), on_done))
+        record, refusal = MemoryRecord(place, key, value, headers), None
+        if len(value or b"") > LARGEST_RECORD:
+            refusal = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+        elif self.room is not None and self.in_flight >= self.room:
+            refusal = KafkaError(KafkaError._QUEUE_FULL)
+        if refusal is not None:
+            self._loop.call_soon(self._refuse, _Sent(record, on_done, refusal))
+            return
+        self._unstored[place].append(_Sent(record, on_done))
         self._schedule()
+
+    def _refuse(self, sent: _Sent) -> None:
+        if not self._is_dead:
+            sent.on_done(sent.error, sent.record)
 
     async def assign(self, positions: dict[Place, int]) -> None:
         await asyncio.sleep(0)

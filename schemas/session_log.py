@@ -44,8 +44,8 @@ class SessionOpened(msgspec.Struct, frozen=True):
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True):
-    """`effective_ms`: instructions carry messages appended from then on; before, the home reads `ingress` itself, from
-    `ingress_from` (offset by partition), until then."""
+    """`effective_ms`: instructions carry messages appended from then on; before, the home reads `ingress` itself, until
+    then. Nothing before `ingress_from` (offset by partition of `ingress`) comes to the subscription."""
 
     filter: str
     qos: int
@@ -63,8 +63,8 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 
 class OutgoingRecord(msgspec.Struct, frozen=True):
-    """A QoS 2 message to the client: `packet_id` is durable before its PUBLISH is sent, `released` before PUBREL, and
-    the record stays, with packet id 0, until the queue can no longer bring the message again (G8)."""
+    """A QoS 2 message to the client: `packet_id` is durable before its PUBLISH is sent, `released` before PUBREL (G8).
+    One that a crash has left released stays, with packet id 0, until the queue can no longer bring it again."""
 
     packet_id: int
     partition: int
@@ -76,14 +76,33 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, packet_id=0)
 
 
+class SettledRecord(msgspec.Struct, frozen=True):
+    """Up to where messages to the client are settled: `routed` the position on `egress[shard]`, by partition of
+    `ingress`; `own` the offset on `ingress` of own copies, by partition; `row` the row of the spool."""
+
+    routed: dict[int, int] = {}
+    own: dict[int, int] = {}
+    row: int = 0
+
+
 class WindowRecord(msgspec.Struct, frozen=True):
-    """`received`: packet ids of QoS 2 messages from the client that are on `ingress` and not yet released, complete up
-    to offset `received_until` of the client's ingress partition; later ones are found there by their `seq`."""
+    """Both windows of a session; its size is bounded by them, however many messages have gone through.
+
+    `received`: packet ids of QoS 2 messages from the client that are on `ingress` and not yet released, complete up
+    to offset `received_until` of the client's ingress partition; later ones are found there by their `seq`.
+
+    `settled`: QoS 1 and 2 messages to the client that are at or before it need not, and at QoS 2 must not, come again,
+    except those in `outgoing` and those in `open`, places (partition, offset) on `ingress`.
+
+    Version 1 had no `settled`: it listed settled messages one by one in `outgoing`, with packet id 0. It is still read.
+    """
 
     outgoing: list[OutgoingRecord]
     received: list[int]
     received_until: int
-    version: int = 1
+    settled: SettledRecord = SettledRecord()
+    open: list[tuple[int, int]] = []
+    version: int = 2
 
 
 class SessionKey(NamedTuple):
@@ -107,6 +126,7 @@ class SessionKey(NamedTuple):
 Record = SessionOpened | Subscribed | WindowRecord
 KIND_OF: dict[type, str] = {SessionOpened: "o", Subscribed: "s", WindowRecord: "w"}
 _TYPE_OF: dict[str, type[Record]] = {"o": SessionOpened, "s": Subscribed, "w": WindowRecord}
+_VERSIONS = {"o": (1,), "s": (1,), "w": (1, 2)}
 
 
 def encode(record: Record) -> bytes:
@@ -123,6 +143,6 @@ def decode(kind: str, raw: bytes) -> Record:
         record: Record = msgspec.json.decode(raw, type=record_type)
     except msgspec.MsgspecError as error:
         raise RecordError(f"session log record {kind!r} is malformed: {error}") from error
-    if record.version != 1:
-        raise RecordError(f"session log version {record.version} is not 1")
+    if record.version not in _VERSIONS[kind]:
+        raise RecordError(f"session log record {kind!r} of version {record.version} is not known here")
     return record

@@ -28,10 +28,11 @@ _EXPIRY_SWEEP_S = 5.0
 
 class InstantPosition(msgspec.Struct):
     """`reading` offsets by partition, None while the reader rests; subscriptions effective by `done_ms` are done with
-    it."""
+    it; own copies are at `begun` or behind it."""
 
     reading: dict[int, int] | None
     done_ms: int
+    begun: dict[int, int] = {}
 
 
 class Checkpointer:
@@ -74,8 +75,8 @@ class Checkpointer:
         self._report_partly_done()
         positions = {f"{SHARD}{shard.number}": shard.snapshot() for shard in context.shards}
         restarts = [shard.restart for shard in context.shards]
-        settled = [(s, list(s.settled)) for s in sessions if s.settled]
-        restored = [s for s in sessions if s.restored and not s.backlog] if self._instant.is_replayed() else []
+        replayed = self._instant.is_replayed()
+        restored = [s for s in sessions if s.is_recovering and not s.backlog] if replayed else []
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
         batch, context.batch, last_row = context.batch, SpoolBatch(), context.next_row
         await asyncio.gather(context.reporter.flush(), *map(self._write_windows, dirty))
@@ -89,8 +90,6 @@ class Checkpointer:
         for session in spooled:
             if session.link is None and not session.ended:
                 session.forget_spooled(last_row)
-        for session, places in settled:
-            session.forget_settled(places, restarts[session.shard], context.gone_rows)
         for session in restored:
             if not session.backlog and restarts[session.shard] >= context.shards[session.shard].replay_to:
                 session.forget_restored()
@@ -108,9 +107,7 @@ class Checkpointer:
             context.batch.forgotten.extend(f.mid for f in finished)
 
     def _instant_position(self) -> InstantPosition:
-        return InstantPosition(
-            dict(self._instant.positions) if self._instant.positions else None, self._instant.done_ms
-        )
+        return InstantPosition(self._instant.positions, self._instant.done_ms, self._instant.begun)
 
     async def _write_windows(self, session: Session) -> None:
         session.inbound_dirty = False
@@ -188,7 +185,7 @@ class Checkpointer:
             if session is None or session.spool_key != spooled.session or session.link is not None:
                 continue
             place = (spooled.message.partition, spooled.message.offset)
-            if spooled.dup or place in session.restored:
+            if spooled.dup or session.may_be_known(place, spooled.row):
                 continue  # the client may have it already
             if spooled.row not in session.rows_in_memory() and spooled.row not in context.gone_rows:
                 self._deliverer.expire_spooled(session, spooled)

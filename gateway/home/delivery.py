@@ -39,7 +39,7 @@ class Deliverer:
         if entry.qos == 0:
             self._offer_qos0(session, held, entry)
             return
-        if session.restored and held.message.partition >= 0 and not session.restore(entry):
+        if session.replayed is not None and held.message.partition >= 0 and not session.restore(entry):
             self._note(entry, "delivered")
             return
         if self._is_full(session, entry):
@@ -196,9 +196,11 @@ class Deliverer:
 
     def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
         """The time of a message in an offline session's backlog is over."""
+        entry = entry_of(spooled, self._context.clock())
         session.backlog -= 1
         session.queued_bytes -= len(spooled.message.payload)
-        self.finish(entry_of(spooled, self._context.clock()), "expired")
+        session.put_back.discard(entry.place)
+        self.finish(entry, "expired")
         session.join_tail()
 
     def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
@@ -207,8 +209,10 @@ class Deliverer:
             return
         if link.writable and not session.queue and not session.sending and not session.backlog:
             entry.finished = True
-            link.deliver(held.message, entry)
-            self._note(entry, "sent")
+            if self._is_expired(entry):
+                self._note(entry, "expired")
+                return
+            self._note(entry, "sent" if link.deliver(held.message, entry) else "dropped")
         elif self._is_full(session, entry):
             self._drop(entry)
         else:
@@ -234,16 +238,18 @@ class Deliverer:
         return Delivery(client=entry.client, outcome=outcome, qos=entry.qos, at_us=int(self._context.clock() * 1e6))
 
     def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
-        now_ms = self._context.clock() * 1000
         kept = []
         for entry in entries:
-            expires = entry.held.message.expires
-            if expires is not None and expires <= now_ms and not entry.dup:
+            if self._is_expired(entry) and not entry.dup:
                 session.in_flight.pop(entry.packet_id, None)
                 self.finish(entry, "expired")
             else:
                 kept.append(entry)
         return kept
+
+    def _is_expired(self, entry: Entry) -> bool:
+        expires = entry.held.message.expires
+        return expires is not None and expires <= self._context.clock() * 1000
 
     def _send(self, session: Session, entries: list[Entry]) -> None:
         link = session.link
@@ -254,10 +260,10 @@ class Deliverer:
                     self.finish(entry, "ended")
             return
         for entry in entries:
-            link.deliver(entry.held.message, entry)
+            taken = link.deliver(entry.held.message, entry)
             entry.sent = True
             if not entry.qos:
-                self.finish(entry, "sent")
+                self.finish(entry, "sent" if taken else "dropped")
 
     def _send_logged(self, session: Session, entries: list[Entry]) -> None:
         session.sending = False
@@ -303,7 +309,7 @@ class Deliverer:
                 continue
             session.backlog -= 1
             entry = entry_of(spooled, now)
-            if session.restored and not session.restore(entry):
+            if session.replayed is not None and not session.restore(entry):
                 session.queued_bytes -= len(spooled.message.payload)
                 self.finish(entry, "delivered")
                 continue

@@ -1,16 +1,15 @@
-"""The fold over `egress`: each instruction once, matched with the shard's subscriptions (R2, R4, M14)."""
-
-from collections.abc import Iterable
+"""The fold over `egress`: each instruction once, matched with the shard's subscriptions (R2, R4, R8, M14)."""
 
 import structlog
 
 from gateway.bus import Record
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
-from gateway.home.instant import InstantReader
+from gateway.home.instant import InstantReader, place_of
 from gateway.home.messages import Entry, Held, Message, message_of, other_scope
+from gateway.home.own_copies import OwnCopies, note_live, wanted
 from gateway.home.quarantine import quarantine
-from gateway.home.session import Session, SessionSubscription
+from gateway.home.session import SessionSubscription
 from gateway.home.shard import Shard
 from schemas.envelope import EVERYONE, ROUTED, Instruction
 from schemas.errors import RecordError
@@ -20,12 +19,14 @@ log = structlog.get_logger(__name__)
 
 
 class Fold:
-    """Applies records of `egress`, `ingress` (while the instant reader wants them) and `retained` in their order."""
+    """Applies records of `egress`, `ingress` (while the instant reader wants them) and `retained`: those that concern
+    one partition of `ingress` in its order, whichever way they come."""
 
-    def __init__(self, context: HomeContext, deliverer: Deliverer, instant: InstantReader) -> None:
+    def __init__(self, context: HomeContext, deliverer: Deliverer, instant: InstantReader, own: OwnCopies) -> None:
         self._context = context
         self._deliverer = deliverer
         self._instant = instant
+        self._own = own
         self._egress = context.topics.egress
         self._ingress = context.topics.ingress
 
@@ -34,26 +35,43 @@ class Fold:
         for record in batch:
             topic = record.topic()
             if topic == self._egress:
-                shard = self._context.shards[record.partition()]
-                if shard.parked or self._instant.is_behind(record):
-                    shard.parked.append(record)
-                else:
-                    self._instruct(shard, record)
+                self._receive(record)
             elif topic == self._ingress:
-                self._own_copies(record)
+                self._own.receive(record)
             else:
                 self._context.retained.fold(record)
-        for shard in self._context.shards:
-            while shard.parked and not self._instant.is_behind(shard.parked[0]):
-                self._instruct(shard, shard.parked.popleft())
+        while self._unpark() | self._own.reconsider():  # what one lets go may be what the other waits for
+            pass
         self._deliverer.flush()
+
+    def _receive(self, record: Record) -> None:
+        """Applies an instruction, or parks it if the reader has not passed its message."""
+        shard = self._context.shards[record.partition()]
+        shard.position = record.offset() + 1
+        if self._instant.positions is not None or shard.parked:
+            place = place_of(record)
+            if place is not None and (place[0] in shard.parked or self._instant.is_behind(*place)):
+                shard.park(*place, record)
+                return
+        self._instruct(shard, record)
+
+    def _unpark(self) -> bool:
+        """Applies what waits no more; whether there was any."""
+        applied = False
+        for shard in self._context.shards:
+            for partition, parked in list(shard.parked.items()):
+                while parked and not self._instant.is_behind(partition, parked[0][0]):
+                    self._instruct(shard, parked.popleft()[1])
+                    applied = True
+                if not parked:
+                    del shard.parked[partition]
+        return applied
 
     def _instruct(self, shard: Shard, record: Record) -> None:
         """One instruction: dropped if it is a copy, else offered to every session that wants it."""
         position = record.offset()
-        shard.position = position + 1
-        replayed = position < shard.recovered_to
-        if replayed and position not in shard.unfinished:
+        replayed = position in shard.unfinished
+        if position < shard.recovered_to and not replayed:
             return
         try:
             headers = record.headers() or []
@@ -65,6 +83,8 @@ class Fold:
             message = message_of(topic, record.value() or b"", headers, place)
         except (RecordError, IndexError, UnicodeDecodeError, AttributeError) as error:
             shard.unfinished.pop(position, None)
+            if (bad := place_of(record)) is not None:
+                shard.hear(*bad)
             quarantine(self._context, record, str(error))
             return
         finished: list[str] = []
@@ -72,9 +92,9 @@ class Fold:
             finished = shard.unfinished.pop(position)
             if position in shard.copies:
                 shard.copies.remove(position)
-                self._join(shard, message, instruction)
+                self._join(shard, message, instruction, position)
                 return
-        elif self._is_copy(shard, instruction, message):
+        elif self._is_copy(shard, instruction, message, position):
             return
         held = Held(message, shard.number, position, self._context.clock(), [instruction], done=finished)
         if topic.startswith(INBOX_MARK):
@@ -85,7 +105,7 @@ class Fold:
                 self._offer_matches(shard, held, found_subscriptions)
         self._deliverer.offered(held)
 
-    def _is_copy(self, shard: Shard, instruction: Instruction, message: Message) -> bool:
+    def _is_copy(self, shard: Shard, instruction: Instruction, message: Message, position: int) -> bool:
         """Whether the shard has this message already: from the other router, or by a decision of the other scope; in
         the latter case the message's present holder relinquishes this instruction as well."""
         if not shard.window(instruction.scope, instruction.partition).accept(instruction.offset):
@@ -93,16 +113,16 @@ class Fold:
             return True
         if not shard.window(other_scope(instruction.scope), instruction.partition).seen(instruction.offset):
             return False
-        self._join(shard, message, instruction)
+        self._join(shard, message, instruction, position)
         return True
 
-    def _join(self, shard: Shard, message: Message, instruction: Instruction) -> None:
+    def _join(self, shard: Shard, message: Message, instruction: Instruction, position: int) -> None:
         """A further instruction for a message is relinquished with it; at once if the message is done."""
         place = (message.partition, message.offset)
         held, mid = shard.find_live(place), shard.spooled.get(place)
         if held is not None:
             held.instructions.append(instruction)
-            held.copies.append(shard.position - 1)
+            held.copies.append(position)
         elif mid is not None:
             new_mid = self._context.new_mid()
             self._context.batch.instructions.append((mid, new_mid, shard.number, message, instruction))
@@ -116,61 +136,12 @@ class Fold:
             self._deliverer.offer(session, held, Entry(session.client, held, message.qos, False, ()))
 
     def _offer_matches(self, shard: Shard, held: Held, subscriptions: list[SessionSubscription]) -> None:
-        appended = held.message.appended
-        effective = [s for s in subscriptions if s.record.effective_ms <= appended]
-        for client, (qos, retain, identifiers) in wanted(held.message, effective):
+        message = held.message
+        appended, partition, offset = message.appended, message.partition, message.offset
+        routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]
+        for client, (qos, retain, identifiers) in wanted(message, routed):
             session = shard.sessions[client]
             if client in held.done or held.position < session.since or held.message.id in session.retained_sent:
                 continue
-            _note_live(session, held.message)
+            note_live(session, held.message)
             self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
-
-    def _own_copies(self, record: Record) -> None:
-        """A message of `ingress`, for subscriptions whose route is not in effect for it yet."""
-        self._instant.passed(record)
-        topic = (record.key() or b"").decode(errors="replace")
-        if topic.startswith(INBOX_MARK):
-            return
-        appended = record.timestamp()[1]
-        place = (record.partition(), record.offset(), appended)
-        for shard in self._context.shards:
-            subscriptions = shard.trie.match(topic)
-            if not any(s.record.effective_ms > appended for s in subscriptions):
-                continue
-            routed = {s.client for s in subscriptions if s.record.effective_ms <= appended}
-            early = [s for s in subscriptions if s.client not in routed and self._instant.wants(s, record)]
-            try:
-                message = message_of(topic, record.value() or b"", record.headers() or [], place)
-            except RecordError:
-                return  # the ledger quarantines what cannot be parsed on `ingress`
-            held = Held(message, shard.number, -1, self._context.clock(), [])
-            for client, (qos, retain, identifiers) in wanted(message, early):
-                session = shard.sessions[client]
-                if message.id not in session.retained_sent:
-                    _note_live(session, message)
-                    self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
-            self._deliverer.offered(held)
-
-
-def _note_live(session: Session, message: Message) -> None:
-    """A retained message that came live while SUBSCRIBE is worked on does not come again as a retained one."""
-    if session.subscribing and message.retain:
-        session.live_meanwhile.add(message.id)
-
-
-def wanted(
-    message: Message, subscriptions: Iterable[SessionSubscription]
-) -> Iterable[tuple[str, tuple[int, bool, tuple[int, ...]]]]:
-    """By client, what one PUBLISH for all its overlapping subscriptions says: QoS, RETAIN, subscription identifiers
-    (MQTT 5.0, 3.3.4: the highest QoS, all identifiers)."""
-    shares: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
-    for subscription in subscriptions:
-        record = subscription.record
-        if record.no_local and subscription.client == message.source:
-            continue
-        qos, retain, identifiers = shares.get(subscription.client, (0, False, ()))
-        if record.identifier is not None:
-            identifiers = (*identifiers, record.identifier)
-        retain = retain or (record.retain_as_published and message.retain)
-        shares[subscription.client] = (max(qos, min(record.qos, message.qos)), retain, identifiers)
-    return shares.items()

@@ -6,7 +6,6 @@ Everything runs on one event loop; a host calls these methods, the home calls th
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
@@ -17,8 +16,9 @@ from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
-from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, resolve
+from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
 from gateway.home.messages import Entry
+from gateway.home.own_copies import OwnCopies
 from gateway.home.presence import PresenceReporter
 from gateway.home.publishing import Publisher
 from gateway.home.recovery import Recovery
@@ -72,13 +72,13 @@ class Home:
         self._turns: dict[str, _Turn] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writer = SessionLogWriter(context)
-        self._instant = InstantReader(context.bus, context.topics.ingress, context.settings.kafka.ingress_partitions)
+        self._instant = InstantReader(context, self._spawn)
         self._deliverer = Deliverer(context, self._writer, self._spawn)
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
-        self._fold = Fold(context, self._deliverer, self._instant)
-        self.records = self._fold.records
+        self._own = OwnCopies(context, self._deliverer, self._instant)
+        self.records = Fold(context, self._deliverer, self._instant, self._own).records
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
@@ -227,7 +227,7 @@ class Home:
                 self._end(session)
             if not session.ended:
                 return session, True
-        session = Session(arrival.client, shard.number, shard.folded_to, born_us)
+        session = Session(arrival.client, shard.number, shard.received_to, born_us)
         shard.sessions[arrival.client] = session
         return session, False
 
@@ -237,9 +237,9 @@ class Home:
         session.disconnected_ms = None
         session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
         if session.logged or session.in_log:
-            await self._durable(lambda then: self._writer.opened(session, then))
+            await durable(lambda then: self._writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
-            await self._durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
+            await durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
         session.link = link
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 
@@ -320,9 +320,10 @@ class Home:
         while await self._pause(_HOUSEKEEPING_S):
             now = self._context.clock()
             self._context.routes.drop_unused(now)
-            self._subscriber.forget_retained(now)
+            if not self._own.held_back:  # it may be among them
+                self._subscriber.forget_retained(now)
             try:
-                if await self._instant.end_if_passed(int(now * 1000)):
+                if await self._instant.end_if_passed(int(now * 1000)) or self._own.held_back:
                     self.records([])
             except BusError as error:  # the next time, perhaps
                 log.warning("housekeeping", reason=str(error))
@@ -332,11 +333,6 @@ class Home:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
         return not self._stopping.is_set()
-
-    async def _durable(self, write: Callable[[Callable[[], None]], None]) -> None:
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        write(partial(resolve, stored))
-        await stored
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> object:
         task = asyncio.get_running_loop().create_task(work)

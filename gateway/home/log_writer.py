@@ -12,10 +12,16 @@ Action = Callable[[], None]
 ALL_KINDS = tuple(KIND_OF.values())
 
 
-def resolve(stored: "asyncio.Future[None]") -> None:
-    """Wakes whoever waits for a record, unless that was cancelled."""
-    if not stored.done():
-        stored.set_result(None)
+async def durable(write: Callable[[Action], None]) -> None:
+    """Returns once what `write` writes is stored, which calls its argument then."""
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def resolve() -> None:
+        if not stored.done():  # nobody waits any more
+            stored.set_result(None)
+
+    write(resolve)
+    await stored
 
 
 class SessionLogWriter:

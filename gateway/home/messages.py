@@ -71,6 +71,16 @@ class Entry(msgspec.Struct, eq=False):
     finished: bool = False
     row: int | None = None
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The place of its message on `ingress`."""
+        return self.held.message.partition, self.held.message.offset
+
+    @property
+    def is_from_spool(self) -> bool:
+        """Whether the spool has brought it: no shard holds its message."""
+        return self.row is not None and not self.held.number
+
 
 def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], place: tuple[int, int, int]) -> Message:
     """The message in a Kafka record with the envelope's headers; `place` is (partition, offset, append time) there.

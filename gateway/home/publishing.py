@@ -2,9 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
+from confluent_kafka import KafkaError
 
 from gateway.bus import Record
 from gateway.home.context import HomeContext
@@ -16,14 +18,17 @@ from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, new_message_id, partition_of
 from schemas.session_log import WillRecord
 
+_LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
+"""Refusals that say how much, not what."""
 
-class _Pending(msgspec.Struct):
+
+class _Pending(msgspec.Struct, eq=False):
     """A publish on its way: `stores` counts the records still to be stored (`ingress`, and `retained`)."""
 
     packet_id: int
     qos: int
     stores: int
-    failed: bool = False
+    error: Any = None
     then: Callable[[], None] | None = None
 
 
@@ -90,7 +95,7 @@ class Publisher:
         """To `ingress`, and to `retained` if the publish waits for two."""
         self._pending.append(pending)
         key, topics, bus = topic.encode(), self._context.topics, self._context.bus
-        bus.produce(topics.ingress, self._partition, key, payload, headers, self._stored)
+        bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
         if pending.stores > 1:
 
             def retained(error: Any, record: Record) -> None:
@@ -116,9 +121,9 @@ class Publisher:
     def _envelope(self, meta: Meta, properties: bytes) -> Headers:
         return ingress_headers(new_message_id(), self._client, meta, properties)
 
-    def _stored(self, error: Any, record: Record) -> None:
-        """The delivery report of the oldest publish."""
-        pending = self._pending.popleft()
+    def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
+        """The delivery report of a publish: of the oldest, or it was refused before it was sent."""
+        self._pending.remove(pending)  # the first of them, but for a refusal
         if error is None:
             offset = record.offset()
             self._inbound[self._partition] = offset + 1
@@ -132,10 +137,13 @@ class Publisher:
 
     def _one_stored(self, pending: _Pending, error: Any) -> None:
         pending.stores -= 1
-        pending.failed = pending.failed or error is not None
+        pending.error = pending.error or error
         if pending.stores:
             return
-        if pending.failed:
+        reason = ReasonCode.SUCCESS
+        if pending.error is not None:
+            exceeded = pending.error.code() in _LIMITS
+            reason = ReasonCode.QUOTA_EXCEEDED if exceeded else ReasonCode.UNSPECIFIED_ERROR
             self._context.counts["refused_by_kafka"] += 1
             if self._session is not None and pending.qos == 2:
                 self._session.publishing.discard(pending.packet_id)
@@ -144,6 +152,4 @@ class Publisher:
             self._context.counts["published"] += 1
         if pending.then is not None:
             pending.then()
-        self._answer(
-            pending.qos, pending.packet_id, ReasonCode.UNSPECIFIED_ERROR if pending.failed else ReasonCode.SUCCESS
-        )
+        self._answer(pending.qos, pending.packet_id, reason)

@@ -33,7 +33,6 @@ class Recovery:
         context = self._context
         positions = await context.spool.call(Spool.positions)
         context.next_mid, context.next_row = await context.spool.call(Spool.last_numbers)
-        context.committed_row = context.next_row
         ends = await context.bus.end_offsets(context.topics.egress, len(context.shards))
         start: dict[tuple[str, int], int] = {}
         for shard in context.shards:
@@ -45,6 +44,7 @@ class Recovery:
         start[context.topics.retained, 0] = retained_ends[0]
         context.retained.begin(retained_ends[0])
         await self._read_sessions()
+        context.committed_row = context.next_row
         for spool_key, (rows, size) in (await context.spool.call(Spool.backlogs)).items():
             session = context.session(spool_key.partition("\0")[0])
             if session is None or session.spool_key != spool_key:
@@ -98,9 +98,8 @@ class Recovery:
                 shard.trie.add(subscription.filter, key.client, found.subscriptions[subscription.filter])
                 self._context.routes.recount(shard.number, route_key(subscription.filter))
         elif isinstance(record, WindowRecord):
-            found.restored = {(o.partition, o.offset): o for o in record.outgoing}
-            found.received = set(record.received)
-            found.received_until = record.received_until
+            found.recover(record)
+            self._context.next_row = max(self._context.next_row, record.settled.row)  # none is given twice
 
     async def _read_inbound(self, raw: bytes | None) -> None:
         """QoS 2 messages on `ingress` that the session log does not know of yet (G8)."""
@@ -141,6 +140,9 @@ class Recovery:
         partitions = range(self._context.settings.kafka.ingress_partitions)
         ends = await self._context.bus.end_offsets(self._context.topics.ingress, len(partitions))
         self._instant.replay_to = ends
-        lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
-        await self._instant.begin(saved.reading if saved.reading is not None else lowest)
         self._instant.hold_until(max((r.effective_ms for r in waiting), default=0))
+        if saved.reading is not None:
+            await self._instant.resume(saved.reading, saved.begun or saved.reading)
+            return
+        lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
+        await self._instant.begin(lowest)

@@ -60,6 +60,11 @@ class RouteInterest:
         route = self._open.get((shard, key))
         return None if route is None else route.effective_ms
 
+    def is_in_effect(self, shard: int, keys: list[str], at_ms: int) -> bool:
+        """Whether routers send a shard what is appended at `at_ms` and has these candidate keys."""
+        routes = (self._open.get((shard, key)) for key in keys)
+        return any(route is not None and route.effective_ms <= at_ms for route in routes)
+
     async def use(self, shard: int, key: str) -> Route:
         """Counts a user of a route, adding it first if need be; returns once the event is stored.
 

@@ -4,11 +4,12 @@ Pure: no clock, no I/O. The home performs what the methods return.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
+from gateway.home.cursor import SettledCursor
 from gateway.home.messages import Entry, Message
 from gateway.mqtt.codes import ReasonCode
 from schemas.session_log import OutgoingRecord, SessionOpened, Subscribed, SubscriptionRecord, WillRecord, WindowRecord
@@ -24,8 +25,9 @@ class Link(Protocol):
         """Whether the connection takes more deliveries now; the host calls `Home.resume` when it does again."""
         ...
 
-    def deliver(self, message: Message, entry: Entry) -> None:
-        """Sends PUBLISH."""
+    def deliver(self, message: Message, entry: Entry) -> bool:
+        """Sends PUBLISH; False if the client does not take so large a packet: at QoS 1 and 2 the host calls
+        `Home.undeliverable`, afterwards."""
         ...
 
     def release(self, packet_id: int) -> None:
@@ -55,6 +57,10 @@ class SessionSubscription(msgspec.Struct):
     def filter(self) -> str:
         return self.record.filter
 
+    def is_routed(self, partition: int, offset: int, appended: int) -> bool:
+        """Whether the subscription gets what is at this place on `ingress` by an instruction."""
+        return self.record.effective_ms <= appended and self.record.ingress_from.get(partition, 0) <= offset
+
 
 class Session:
     """One client's session. `queue` holds entries not sent yet, `in_flight` those sent and not finished, by packet id.
@@ -62,6 +68,10 @@ class Session:
     `backlog` counts rows in the spool that are not in memory; while there are any, new entries wait in `tail` so that
     order is kept. `persistent` sessions outlive their connection and are written to the session log. `born_us` (µs
     since the epoch) tells a session from earlier ones of its client; `ended` once it is over, whoever still holds it.
+
+    `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`:
+    places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
+    the exchanges that were open, and `replayed` what was settled, until all has come again that can.
     """
 
     def __init__(self, client: str, shard: int, since: int, born_us: int = 0) -> None:
@@ -82,7 +92,9 @@ class Session:
         self.tail: deque[Entry] = deque()
         self.in_flight: dict[int, Entry] = {}
         self.restored: dict[tuple[int, int], OutgoingRecord] = {}
-        self.settled: dict[tuple[int, int], tuple[int, int | None]] = {}
+        self.settled = SettledCursor()
+        self.put_back: set[tuple[int, int]] = set()
+        self.replayed: SettledCursor | None = None
         self.received: set[int] = set()
         self.publishing: set[int] = set()
         self.received_until = -1
@@ -117,6 +129,11 @@ class Session:
         return self.persistent or self.will is not None
 
     @property
+    def is_recovering(self) -> bool:
+        """Whether something of an earlier life of the home is still remembered."""
+        return self.replayed is not None or bool(self.restored)
+
+    @property
     def queued(self) -> int:
         """Messages waiting, in memory and in the spool."""
         return len(self.queue) + len(self.tail) + self.backlog
@@ -137,22 +154,36 @@ class Session:
                 if not entry.packet_id:
                     entry.packet_id = self._free_packet_id()
                 self._kept_packet_ids.discard(entry.packet_id)
+                if self.put_back:
+                    self.put_back.discard(entry.place)
                 in_flight[entry.packet_id] = entry
             queue.popleft()
             self.queued_bytes -= len(entry.held.message.payload)
             taken.append(entry)
         return taken
 
+    def recover(self, record: WindowRecord) -> None:
+        """Takes up the windows that an earlier life of the home has written."""
+        self.restored = {(o.partition, o.offset): o for o in record.outgoing}
+        self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
+        self.put_back = set(record.open)
+        self.received, self.received_until = set(record.received), record.received_until
+
     def restore(self, entry: Entry) -> bool:
-        """Gives an entry that a recovery brings again its place from before; False if it is finished (QoS 2)."""
-        message = entry.held.message
-        record = self.restored.get((message.partition, message.offset))
-        if record is None:
+        """Gives an entry that a recovery brings again its place from before; False if it is finished."""
+        if self.replayed is None:
             return True
+        record = self.restored.get(entry.place)
+        if record is None:
+            return entry.place in self.put_back or not self.replayed.covers(entry)
         if record.released:
             return False
         entry.packet_id, entry.dup = record.packet_id, True
         return True
+
+    def may_be_known(self, place: tuple[int, int], row: int) -> bool:
+        """Whether the client may have had a message in the spool before a restart, which is not recovered yet."""
+        return place in self.restored or (self.replayed is not None and self.replayed.covers_row(row))
 
     def resend(self) -> list[Entry]:
         """What was sent on an earlier connection and is not finished, in order: PUBREL is due for those `released`,
@@ -171,6 +202,7 @@ class Session:
         """Puts entries that were taken back at the head of the queue, in order; those sent keep their packet id."""
         for entry in reversed(entries):
             self.in_flight.pop(entry.packet_id, None)
+            self.put_back.add(entry.place)
             if entry.dup:
                 self._kept_packet_ids.add(entry.packet_id)
             else:
@@ -224,29 +256,18 @@ class Session:
         return {entry.row for entry in waiting if entry.row is not None}
 
     def settle(self, entry: Entry) -> None:
-        """Remembers a finished QoS 2 message until the queue can no longer bring it again."""
-        message = entry.held.message
-        place = (message.partition, message.offset)
-        self.restored.pop(place, None)
-        self.settled[place] = (entry.held.position, entry.row)
-
-    def forget_settled(self, places: Iterable[tuple[int, int]], restart: int, gone_rows: set[int]) -> None:
-        """Of `places`, forgets those that can come neither from `egress` (read again from `restart`) nor from the spool
-        (but for `gone_rows`, whose deletion is not committed yet)."""
-        for place in places:
-            position, row = self.settled[place]
-            if position < restart if row is None else row not in gone_rows:
-                del self.settled[place]
+        """A QoS 2 exchange is over: whatever brings the message again, it must not be sent again."""
+        self.restored.pop(entry.place, None)
+        self.settled.note(entry)
 
     def forget_restored(self) -> None:
         """All that was there before the restart has been read again: what has not come will not come."""
-        here = {
-            (e.held.message.partition, e.held.message.offset)
-            for e in (*self.queue, *self.tail, *self.in_flight.values())
-        }
+        here = {entry.place for entry in (*self.queue, *self.tail, *self.in_flight.values())}
         self.restored = {
             place: r for place, r in self.restored.items() if r.packet_id and (r.released or place in here)
         }
+        self.put_back &= here
+        self.replayed = None
 
     def window_record(self) -> WindowRecord:
         """The durable part of both windows, now."""
@@ -256,10 +277,16 @@ class Session:
             for e in (*self.in_flight.values(), *requeued)
             if e.qos == 2
         ]
-        outgoing += [OutgoingRecord(0, partition, offset, True) for partition, offset in self.settled]
         held = {(o.partition, o.offset) for o in outgoing}
         outgoing += [record for place, record in self.restored.items() if place not in held]
-        return WindowRecord(outgoing, sorted(self.received), self.received_until)
+        unsettled = {e.place for e in self.in_flight.values() if e.qos == 1 and self.settled.covers(e)}
+        return WindowRecord(
+            outgoing,
+            sorted(self.received),
+            self.received_until,
+            self.settled.record(),
+            sorted(unsettled | self.put_back),
+        )
 
     def opened_record(self) -> SessionOpened:
         will = self.will or next(iter(self.wills_on_way), None)  # until Kafka has it

@@ -9,29 +9,37 @@ from gateway.home.messages import Held
 from gateway.home.session import Session, SessionSubscription
 from gateway.home.trie import SubscriptionTrie
 from gateway.home.window import AntiReplayWindow
+from schemas.envelope import EVERYONE, ROUTED
 
 _BYTES_PER_WINDOW = 512
 _SPOOLED_PLACES = 100_000
+
+SCOPES = (ROUTED, EVERYONE)
 
 
 class ShardPosition(msgspec.Struct):
     """Where a shard's fold starts again: records of `egress[shard]` from `restart` on are read; of those before
     `position` only the `unfinished` ones count (offset → clients that are finished already), of which `copies` are
-    further instructions for the same messages; `windows` are as of `position`."""
+    further instructions for the same messages. Some behind `position` may be applied too: they are in `windows`, and in
+    `unfinished` if they are. `expected`: see :class:`Shard`."""
 
     restart: int
     position: int
     windows: list[tuple[str, int, int, bytes]]
     unfinished: dict[int, list[str]]
     copies: list[int] = []
+    expected: dict[int, int] = {}
 
 
 class Shard:
     """Sessions, subscriptions, copies seen, and live messages: of `egress` by position, own copies by number.
 
-    `parked` are records that must wait until the instant reader has passed their messages; `replay_to` is where
-    `egress` ended when the home started, so that no earlier life of the home has seen more; `spooled` finds recent
-    messages in the spool by their place on `ingress`.
+    `position` is behind the last record of `egress` received. `parked` are those that must wait until the instant
+    reader has passed their messages, with these messages' offsets, by partition of `ingress`: a partition's are in
+    order, and do not wait for others, so that nobody can wait in a circle. `expected` is, by partition of `ingress`,
+    the last message that the reader has passed and an instruction is to bring. `replay_to` is where `egress` ended when
+    the home started, so that no earlier life of the home has seen more; `spooled` finds recent messages in the spool by
+    their place on `ingress`.
     """
 
     def __init__(self, number: int) -> None:
@@ -42,13 +50,16 @@ class Shard:
         self.own: dict[int, Held] = {}
         self.offered = 0
         self.spooled: dict[tuple[int, int], int] = {}
-        self.parked: deque[Record] = deque()
+        self.parked: dict[int, deque[tuple[int, Record]]] = {}
+        self.expected: dict[int, int] = {}
         self.position = 0
         self.recovered_to = 0
         self.replay_to = 0
         self.unfinished: dict[int, list[str]] = {}
         self.copies: set[int] = set()
         self._windows: dict[tuple[str, int], AntiReplayWindow] = {}
+        self._heard: dict[int, int] = {}
+        self._replayed_to = 0
 
     def window(self, scope: str, partition: int) -> AntiReplayWindow:
         """The window over the offsets of one ingress partition, for decisions of one scope."""
@@ -56,6 +67,38 @@ class Shard:
         if window is None:
             window = self._windows[scope, partition] = AntiReplayWindow()
         return window
+
+    def park(self, partition: int, offset: int, record: Record) -> None:
+        """Keeps an instruction for the message at this place on `ingress` for later."""
+        self.parked.setdefault(partition, deque()).append((offset, record))
+        self.hear(partition, offset)
+
+    def hear(self, partition: int, offset: int) -> None:
+        """An instruction for this message is there, though it is not in a window."""
+        self._heard[partition] = max(self._heard.get(partition, -1), offset)
+
+    def reached(self, partition: int) -> int:
+        """The last message of a partition of `ingress` that an instruction has come for, -1 if none has. As routers
+        emit a partition in order, none is to come for an earlier one but those that are here."""
+        tops = (w.top for scope in SCOPES if (w := self._windows.get((scope, partition))) is not None)
+        return max(self._heard.get(partition, -1), *tops, -1)
+
+    def expect(self, partition: int, offset: int) -> None:
+        """The reader passes a message that an instruction is to bring."""
+        if offset > self.reached(partition):
+            self.expected[partition] = offset
+
+    def is_ahead_of_routers(self, partition: int, offset: int) -> bool:
+        """Whether an instruction is still to be applied, or to come, or to come again, for a message that the reader
+        has passed before this one: it must not be overtaken (R8)."""
+        if self.position < self._replayed_to:
+            return True
+        parked_here = self.parked.get(partition)
+        if parked_here and parked_here[0][0] < offset:
+            return True
+        if any(parked[0][1].offset() < self._replayed_to for parked in self.parked.values()):
+            return True
+        return self.expected.get(partition, -1) > self.reached(partition)
 
     def hold(self, held: Held) -> None:
         """Takes up a message that waits for recipients."""
@@ -86,15 +129,21 @@ class Shard:
         return None
 
     @property
-    def folded_to(self) -> int:
-        """Up to where records of `egress` are applied; during a replay that is where the last life had come."""
+    def received_to(self) -> int:
+        """Up to where records of `egress` have come; during a replay that is where the last life was."""
         return max(self.position, self.recovered_to)
+
+    @property
+    def folded_to(self) -> int:
+        """Up to where all records of `egress` are applied; during a replay that is where the last life had come."""
+        waiting = (r.offset() for parked in self.parked.values() for _, r in parked if r.offset() >= self.recovered_to)
+        return min(waiting, default=self.received_to)
 
     @property
     def restart(self) -> int:
         """The lowest offset that a restart must read again."""
-        lowest = next(iter(self.live), self.folded_to)
-        return min(lowest, next(iter(self.unfinished), lowest))
+        lowest = min(self.live, default=self.folded_to)
+        return min(self.folded_to, lowest, next(iter(self.unfinished), lowest))
 
     def snapshot(self) -> bytes:
         windows = [
@@ -104,7 +153,8 @@ class Shard:
         unfinished = {offset: held.finished_clients() for offset, held in self.live.items()} | self.unfinished
         copies = self.copies.union(*(held.copies for held in self.live.values()))
         unfinished |= {offset: [] for offset in copies}
-        position = ShardPosition(self.restart, self.folded_to, windows, unfinished, sorted(copies))
+        expected = {p: offset for p, offset in self.expected.items() if offset > self.reached(p)}
+        position = ShardPosition(self.restart, self.folded_to, windows, unfinished, sorted(copies), expected)
         return msgspec.msgpack.encode(position)
 
     def restore(self, raw: bytes) -> int:
@@ -113,6 +163,8 @@ class Shard:
         self.position = saved.restart
         self.recovered_to = saved.position
         self.unfinished = dict(sorted(saved.unfinished.items()))
+        self._replayed_to = max(saved.position, max(saved.unfinished, default=-1) + 1)
+        self.expected = saved.expected
         self.copies = set(saved.copies)
         for scope, partition, top, bits in saved.windows:
             self._windows[scope, partition] = AntiReplayWindow(top, int.from_bytes(bits))

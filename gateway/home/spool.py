@@ -4,13 +4,15 @@ One commit holds the rows and the positions from which the logs are read again, 
 or a power failure (WAL, synchronous NORMAL) the last commits may be missing as a whole, and Kafka brings them again.
 
 Contract: `commit` is atomic; `load` gives rows in the order they were added; a message whose last row is deleted
-appears in `finished` in the same commit, and stays there until a later commit forgets it.
+appears in `finished` in the same commit, and stays there until a later commit forgets it. Every call raises SpoolError
+if SQLite fails.
 """
 
 import sqlite3
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -135,34 +137,39 @@ class Spool:
 
     def load(self, session: str, after_row: int, limit: int) -> list[SpooledEntry]:
         """Up to `limit` rows of a session behind `after_row`, oldest first."""
-        rows = self._db.execute(self._sql["load"], (session, after_row, limit)).fetchall()
+        rows = self._read("load", session, after_row, limit)
         return [_spooled_entry(*row) for row in rows]
 
     def expired(self, now_ms: int) -> list[SpooledEntry]:
         """Up to 1,000 rows whose message's time is over."""
-        rows = self._db.execute(self._sql["expired"], (now_ms,)).fetchall()
+        rows = self._read("expired", now_ms)
         return [_spooled_entry(*row) for row in rows]
 
     def finished(self) -> list[FinishedMessage]:
         """Messages to relinquish."""
-        rows = self._db.execute(self._sql["finished"]).fetchall()
         return [
             FinishedMessage(mid, shard, _message_decoder.decode(message), _instructions(instructions))
-            for mid, message, instructions, shard in rows
+            for mid, message, instructions, shard in self._read("finished")
         ]
 
     def positions(self) -> dict[str, bytes]:
         """What was last committed under each name."""
-        return dict(self._db.execute(self._sql["positions"]).fetchall())
+        return dict(self._read("positions"))
 
     def backlogs(self) -> dict[str, tuple[int, int]]:
         """Rows and bytes waiting, by session."""
-        return {session: (count, size) for session, count, size in self._db.execute(self._sql["backlogs"])}
+        return {session: (count, size) for session, count, size in self._read("backlogs")}
 
     def last_numbers(self) -> tuple[int, int]:
         """The highest message number and row number in use."""
-        mid, row = self._db.execute(self._sql["last_numbers"]).fetchone()
+        [(mid, row)] = self._read("last_numbers")
         return mid, row
+
+    def _read(self, block: str, *parameters: Any) -> list[Any]:
+        try:
+            return self._db.execute(self._sql[block], parameters).fetchall()
+        except sqlite3.Error as error:
+            raise SpoolError(f"the spool cannot be read: {error}") from error
 
     def close(self) -> None:
         self._db.close()

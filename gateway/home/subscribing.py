@@ -7,7 +7,7 @@ from functools import partial
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
-from gateway.home.log_writer import SessionLogWriter, resolve
+from gateway.home.log_writer import SessionLogWriter, durable
 from gateway.home.messages import Entry, Held
 from gateway.home.session import Session, SessionSubscription
 from gateway.mqtt.codes import ReasonCode
@@ -51,7 +51,7 @@ class Subscriber:
             *(self._add(session, wanted, identifier) for wanted in {w.filter: w for w in allowed}.values())
         )
         if session.logged and allowed:
-            await self._durable(session)
+            await durable(partial(self._writer.subscribed, session))
         if any(wanted.retain_handling < 2 for wanted in allowed):
             await self._context.retained.caught_up()
         answer(codes)
@@ -70,7 +70,7 @@ class Subscriber:
             if found is not None:
                 self._detach(session, topic_filter)
         if session.logged:
-            await self._durable(session)
+            await durable(partial(self._writer.subscribed, session))
         return codes
 
     def forget(self, session: Session) -> None:
@@ -116,6 +116,7 @@ class Subscriber:
                 self._context.routes.leave(session.shard, route_key(wanted.filter), self._context.clock())
             if session.ended:
                 return
+            start |= self._instant.unpassed(start)
         record = SubscriptionRecord(
             wanted.filter,
             wanted.qos,
@@ -131,13 +132,16 @@ class Subscriber:
         self._context.shards[session.shard].trie.add(wanted.filter, session.client, subscription)
 
     async def _route(self, session: Session, topic_filter: str) -> tuple[int, dict[int, int]]:
-        """Since when the filter's route is in effect, and from where `ingress` is read until then (nowhere: {})."""
+        """Since when the filter's route is in effect, and from where on messages on `ingress` are for it (anywhere:
+        {}): what the instant reader has got already is for the subscriptions that were there before."""
         key = route_key(topic_filter)
         begun = self._context.routes.effective_ms(session.shard, key)
         now_ms = int(self._context.clock() * 1000)
         start: dict[int, int] = {}
         if begun is None or self._instant.is_needed(begun, now_ms):
             self._instant.hold_until(now_ms + self._context.routes.lead_ms if begun is None else begun)
+            start = await self._instant.begin()
+        elif self._instant.positions is not None:  # it is needed by others
             start = await self._instant.begin()
         route = await self._context.routes.use(session.shard, key)
         if start:
@@ -160,8 +164,3 @@ class Subscriber:
     def _detach(self, session: Session, topic_filter: str) -> None:
         self._context.shards[session.shard].trie.remove(topic_filter, session.client)
         self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
-
-    async def _durable(self, session: Session) -> None:
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writer.subscribed(session, partial(resolve, stored))
-        await stored

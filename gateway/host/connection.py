@@ -109,7 +109,7 @@ class ClientConnection:
 
     # -- the home calls (Link) -----------------------------------------------------------------------------------------
 
-    def deliver(self, message: Message, entry: Entry) -> None:
+    def deliver(self, message: Message, entry: Entry) -> bool:
         properties = None
         if self._version == VERSION_5:
             properties = message.properties or NO_PROPERTIES
@@ -121,9 +121,12 @@ class ClientConnection:
         if self._core.fits(len(data)):
             self._core.send(data)
             self._server.dirty.add(self)
-        elif self._attached is not None:
+            return True
+        if self._attached is not None:
             self._server.counts["dropped_too_large_for_client"] += 1
-            self._server.soon(self._server.home.undeliverable, self._attached.session, entry)
+            if entry.qos:
+                self._server.soon(self._server.home.undeliverable, self._attached.session, entry)
+        return False
 
     def release(self, packet_id: int) -> None:
         self._core.send(encode_pubrel(packet_id))

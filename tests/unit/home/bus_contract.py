@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from gateway.bus import Bus, Record
+from confluent_kafka import KafkaError
+
+from gateway.bus import LARGEST_RECORD, Bus, Record
 from schemas.topics import Topics
 
 Check = Callable[[Bus, Topics, list[Record]], Awaitable[None]]
@@ -115,6 +117,19 @@ class BusContract:
             times = [record.timestamp() for record in received]
             assert times == sorted(times)
             assert {kind for kind, _at in times} == {2}
+
+        self.scenario(check)
+
+    def test_what_is_too_large_is_refused_and_the_rest_is_stored(self) -> None:
+        """Q1: `produce` does not raise; the refusal comes to `on_done`."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent = Producing(bus, topics.ingress)
+            sent.send(0, 0, b"x" * (LARGEST_RECORD + 1))
+            sent.send(0, 1)
+            await sent.all_done(2)
+            assert [error.code() for error in sent.errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
+            assert sent.done == [(0, 1, 0)]
 
         self.scenario(check)
 

@@ -35,10 +35,11 @@ class ClientLink:
         self._client = client
         self.writable = True
 
-    def deliver(self, message: Message, entry: Entry) -> None:
+    def deliver(self, message: Message, entry: Entry) -> bool:
         # Values now: the home may change the entry afterwards.
         got = Got(message.topic, message.payload, entry.qos, entry.retain, entry.dup, entry.subscription_ids)
         self._soon(self._client.take, got, entry.packet_id)
+        return True
 
     def release(self, packet_id: int) -> None:
         self._soon(self._client.take_release, packet_id)

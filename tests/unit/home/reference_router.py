@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from gateway.memory_bus import MemoryBroker, MemoryRecord
-from schemas.envelope import EVERYONE, ROUTED, Instruction
+from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Instruction
 from schemas.events import ProgressEvent, RouteEvent, decode, encode
 from schemas.identity import INBOX_MARK, candidate_keys, partition_of, shard_of
 from schemas.topics import Topics
@@ -62,6 +62,8 @@ class ReferenceRouter:
         )
 
     def _send(self, record: MemoryRecord) -> None:
+        if tuple(name for name, _ in record.headers() or []) != INGRESS_HEADERS:
+            return
         scope, shards = self.decide(record)
         headers, (place, offset) = record.headers() or [], (record.partition(), record.offset())
         appended = record.timestamp()[1]

@@ -49,11 +49,17 @@ subscriptions = st.builds(
     ingress_from=st.dictionaries(st.integers(0, 99), number, max_size=3),
 )
 outgoing = st.builds(session_log.OutgoingRecord, st.integers(0, 65_535), number, number, st.booleans())
+offsets = st.dictionaries(st.integers(0, 99), number, max_size=3)
 records: st.SearchStrategy[Any] = st.one_of(
     st.builds(session_log.SessionOpened, word, number, number, st.none() | number, st.none() | wills, number),
     st.builds(session_log.Subscribed, st.lists(subscriptions, max_size=3)),
     st.builds(
-        session_log.WindowRecord, st.lists(outgoing, max_size=3), st.lists(st.integers(1, 65_535)), st.integers(-1)
+        session_log.WindowRecord,
+        st.lists(outgoing, max_size=3),
+        st.lists(st.integers(1, 65_535)),
+        st.integers(-1),
+        st.builds(session_log.SettledRecord, offsets, offsets, number),
+        st.lists(st.tuples(number, number), max_size=3),
     ),
 )
 
@@ -141,6 +147,15 @@ def test_malformed_session_records(kind: str, raw: bytes) -> None:
 def test_records_of_before_a_field_was_added_can_be_read() -> None:
     raw = b'{"client":"c","expiry_s":1,"since":2,"disconnected_ms":null,"will":null,"version":1}'
     assert session_log.decode("o", raw) == session_log.SessionOpened("c", 1, 2, None, None)
+
+
+def test_windows_of_version_1_are_read_and_unknown_versions_refused() -> None:
+    """G8: what was settled by then stands in `outgoing`."""
+    raw = b'{"outgoing":[{"packet_id":0,"partition":1,"offset":2,"released":true}],"received":[3],"received_until":4'
+    record = session_log.decode("w", raw + b',"version":1}')
+    assert record == session_log.WindowRecord([session_log.OutgoingRecord(0, 1, 2, True)], [3], 4, version=1)
+    with pytest.raises(RecordError, match="version 3"):
+        session_log.decode("w", raw + b',"version":3}')
 
 
 def test_events_round_trip_and_refuse_what_is_malformed() -> None:

@@ -118,6 +118,15 @@ def test_expired_rows_are_found(path: str) -> None:
     spool.close()
 
 
+def test_a_spool_that_cannot_be_read_says_so(path: str) -> None:
+    spool = Spool(path)
+    spool.close()
+    reads = (spool.positions, spool.backlogs, spool.finished, spool.last_numbers, lambda: spool.load("s", 0, 1))
+    for read in (*reads, lambda: spool.expired(0)):
+        with pytest.raises(SpoolError, match="cannot be read"):
+            read()
+
+
 def test_a_file_that_is_no_spool_is_one_clear_sentence(tmp_path: Path) -> None:
     path = tmp_path / "spool.sqlite"
     path.write_bytes(b"this is not a database" * 100)

@@ -1,0 +1,177 @@
+"""Own copies: messages that sessions get from `ingress` itself, for their route is not in effect yet, and in which
+order they come with those that routers bring (R8).
+
+A sender's messages share a partition of `ingress`. Two things wait, each only for what is earlier in its partition, so
+that nobody waits in a circle:
+
+* an instruction waits until the reader has passed its message (:meth:`InstantReader.is_behind`);
+* an own copy waits until the shard has got the instructions for earlier messages. Which are to come is known exactly,
+  for routing is a pure function of the routes: :meth:`Shard.expect` notes it of every record that the reader passes.
+
+What waits is not passed, nor is what follows it in its partition: a restart reads it again. Routers may be away for
+long; so what waits in memory is bounded, and beyond that the reader pauses and later goes back.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from gateway.bus import Record
+from gateway.home.context import HomeContext
+from gateway.home.delivery import Deliverer
+from gateway.home.instant import InstantReader
+from gateway.home.messages import Entry, Held, Message, message_of
+from gateway.home.session import Session, SessionSubscription
+from gateway.home.shard import Shard
+from schemas.envelope import INGRESS_HEADERS
+from schemas.errors import RecordError
+from schemas.identity import INBOX_MARK, candidate_keys, shard_of
+
+Early = list[tuple[Shard, list[SessionSubscription]]]
+
+
+class _Waiting:
+    """Records of a partition that wait, in order."""
+
+    __slots__ = ("records", "size")
+
+    def __init__(self) -> None:
+        self.records: deque[Record] = deque()
+        self.size = 0
+
+    def append(self, record: Record) -> None:
+        self.records.append(record)
+        self.size += len(record.value() or b"")
+
+    def popleft(self) -> Record:
+        record = self.records.popleft()
+        self.size -= len(record.value() or b"")
+        return record
+
+
+class OwnCopies:
+    """Takes the records of `ingress` that the instant reader gets, and offers them to whom no instruction brings them.
+
+    Holds at most `limits.held_back_messages` of them and `limits.held_back_bytes`, shared by the partitions evenly; of
+    each partition one may be larger.
+    """
+
+    def __init__(self, context: HomeContext, deliverer: Deliverer, instant: InstantReader) -> None:
+        self._context = context
+        self._deliverer = deliverer
+        self._instant = instant
+        limits, partitions = context.settings.gateway.limits, context.settings.kafka.ingress_partitions
+        self._most = max(1, limits.held_back_messages // partitions)
+        self._most_bytes = limits.held_back_bytes // partitions
+        self._waiting: dict[int, _Waiting] = {}
+
+    @property
+    def held_back(self) -> int:
+        """How many records wait."""
+        return sum(len(waiting.records) for waiting in self._waiting.values())
+
+    def receive(self, record: Record) -> None:
+        """The next record of its partition."""
+        if not self._instant.takes(record):
+            return
+        waiting = self._waiting.get(record.partition())
+        if waiting is None:
+            if self._offer(record):
+                self._instant.passed(record)
+                return
+            waiting = self._waiting[record.partition()] = _Waiting()
+        elif len(waiting.records) >= self._most or waiting.size >= self._most_bytes:
+            self._context.counts["held_back_full"] += 1
+            self._instant.pause(record)
+            return
+        waiting.append(record)
+        self._instant.received(record)
+
+    def reconsider(self) -> bool:
+        """Offers what waits no more; whether there was any."""
+        offered = False
+        for partition, waiting in list(self._waiting.items()):
+            while waiting.records and self._offer(waiting.records[0]):
+                self._instant.passed(waiting.popleft())
+                offered = True
+            if not waiting.records:
+                del self._waiting[partition]
+                self._instant.go_on(partition)
+        return offered
+
+    def _offer(self, record: Record) -> bool:
+        """Offers a record to the subscriptions it is an own copy for; False if it must wait for instructions."""
+        try:
+            topic = (record.key() or b"").decode()
+        except UnicodeDecodeError:
+            return True  # no subscription can match it
+        early = [] if topic.startswith(INBOX_MARK) else self._early(topic, record)
+        if any(shard.is_ahead_of_routers(record.partition(), record.offset()) for shard, _ in early):
+            return False
+        self._expect(topic, record)
+        if early:
+            self._offer_early(topic, record, early)
+        return True
+
+    def _early(self, topic: str, record: Record) -> Early:
+        """By shard, the subscriptions whose route is not in effect for the record yet."""
+        place, found = (record.partition(), record.offset(), record.timestamp()[1]), []
+        for shard in self._context.shards:
+            subscriptions = shard.trie.match(topic)
+            if not all(s.is_routed(*place) for s in subscriptions):
+                routed = {s.client for s in subscriptions if s.is_routed(*place)}
+                early = [s for s in subscriptions if s.client not in routed and self._instant.wants(s, record)]
+                if early:
+                    found.append((shard, early))
+        return found
+
+    def _expect(self, topic: str, record: Record) -> None:
+        """Notes which shards get an instruction for the record; routers decide by the same rules."""
+        if record.key() is None or tuple(name for name, _ in record.headers() or ()) != INGRESS_HEADERS:
+            return  # routers leave it out
+        partition, offset, shards = record.partition(), record.offset(), self._context.shards
+        if topic.startswith(INBOX_MARK):
+            shards[shard_of(topic.removeprefix(INBOX_MARK), len(shards))].expect(partition, offset)
+            return
+        keys, appended = candidate_keys(topic), record.timestamp()[1]
+        for shard in shards:
+            if self._context.routes.is_in_effect(shard.number, keys, appended):
+                shard.expect(partition, offset)
+
+    def _offer_early(self, topic: str, record: Record, early: Early) -> None:
+        place = (record.partition(), record.offset(), record.timestamp()[1])
+        try:
+            message = message_of(topic, record.value() or b"", record.headers() or [], place)
+        except RecordError:
+            return  # the ledger quarantines what cannot be parsed on `ingress`
+        for shard, subscriptions in early:
+            held = Held(message, shard.number, -1, self._context.clock(), [])
+            for client, (qos, retain, identifiers) in wanted(message, subscriptions):
+                session = shard.sessions[client]
+                if message.id not in session.retained_sent:
+                    note_live(session, message)
+                    self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
+            self._deliverer.offered(held)
+
+
+def note_live(session: Session, message: Message) -> None:
+    """A retained message that came live while SUBSCRIBE is worked on does not come again as a retained one."""
+    if session.subscribing and message.retain:
+        session.live_meanwhile.add(message.id)
+
+
+def wanted(
+    message: Message, subscriptions: Iterable[SessionSubscription]
+) -> Iterable[tuple[str, tuple[int, bool, tuple[int, ...]]]]:
+    """By client, what one PUBLISH for all its overlapping subscriptions says: QoS, RETAIN, subscription identifiers
+    (MQTT 5.0, 3.3.4: the highest QoS, all identifiers)."""
+    shares: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
+    for subscription in subscriptions:
+        record = subscription.record
+        if record.no_local and subscription.client == message.source:
+            continue
+        qos, retain, identifiers = shares.get(subscription.client, (0, False, ()))
+        if record.identifier is not None:
+            identifiers = (*identifiers, record.identifier)
+        retain = retain or (record.retain_as_published and message.retain)
+        shares[subscription.client] = (max(qos, min(record.qos, message.qos)), retain, identifiers)
+    return shares.items()

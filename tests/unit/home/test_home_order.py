@@ -1,0 +1,326 @@
+"""R8: what one sender sends to one recipient comes in the order sent, whichever way: own copy, instruction, inbox.
+
+For `route_lead` after a subscription its messages do not come by routers, while those of older ones do: however late
+the routers are, and however often the home is killed meanwhile.
+"""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.home.messages import Held, Message
+from gateway.home.shard import Shard
+from gateway.memory_bus import MemoryRecord
+from gateway.mqtt.topics import matches
+from schemas.envelope import ROUTED
+from tests.unit.home.home_client import Client
+from tests.unit.home.home_world import LEAD_S, PARTITIONS, World, turn
+from tests.unit.home.virtual_time import run
+
+TOPICS = ("x/1", "x/2", "y/1", "z/1", "@r0", "@r1")
+FILTERS = ("x/1", "x/#", "y/+", "#", "z/1")
+
+Step = tuple[str, int, int]
+
+publishing = st.tuples(st.just("publish"), st.integers(0, 2 * len(TOPICS) - 1), st.integers(0, 2))
+subscribing = st.tuples(
+    st.sampled_from(["subscribe", "subscribe", "unsubscribe"]), st.integers(0, 1), st.integers(0, 4)
+)
+pausing = st.tuples(st.just("pause"), st.sampled_from([1, 5, 40, 500, 6_000, 20_000]), st.just(0))
+routing = st.tuples(
+    st.sampled_from(["slow", "slower", "quick", "stop", "go", "stale", "fresh"]), st.integers(0, 1), st.just(0)
+)
+dying = st.tuples(st.just("crash"), st.integers(0, 3), st.just(0))
+coming = st.tuples(st.sampled_from(["lose", "connect"]), st.integers(0, 1), st.just(0))
+step = st.one_of(publishing, publishing, publishing, publishing, subscribing, pausing, routing)
+
+
+class Story:
+    """What is done to two senders, two receivers and two routers, and what must have come at the end."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.senders: list[Client] = []
+        self.receivers: list[Client] = []
+        self.sent: list[tuple[int, str, bytes, int]] = []
+        self.granted: list[set[str]] = [set(), set()]
+        self.due: list[set[bytes]] = [set(), set()]
+        self.topics: dict[bytes, str] = {}
+
+    async def begin(self) -> None:
+        self.senders = [await self.world.client(f"s{n}") for n in range(2)]
+        self.receivers = [await self.world.client(f"r{n}", receive_maximum=[65_535, 3][n]) for n in range(2)]
+        for n, old in enumerate(("x/1", "y/+")):
+            await self.receivers[n].subscribe(old)
+            self.granted[n].add(old)
+        await turn(LEAD_S + 5)
+
+    async def perform(self, word: str, number: int, more: int) -> None:
+        world = self.world
+        match word:
+            case "publish":
+                self._publish(number % 2, TOPICS[number // 2], more)
+            case "subscribe":
+                if self.receivers[number].link is not None:
+                    await self.receivers[number].subscribe(FILTERS[more])
+                    self.granted[number].add(FILTERS[more])
+            case "unsubscribe":
+                if self.receivers[number].link is not None:
+                    await self.receivers[number].unsubscribe(FILTERS[more])
+                    self.granted[number].discard(FILTERS[more])
+                    left = self.granted[number]  # what was on its way for this one alone need not come
+                    self.due[number] = {p for p in self.due[number] if self._is_wanted(number, self.topics[p], left)}
+            case "pause":
+                await turn(number / 1_000)
+            case "slow" | "slower" | "quick":
+                delays = {"slow": 0.7, "slower": 9.0, "quick": 0.002}
+                [world.active, world.backup][number].delay_s = delays[word]
+            case "stale" | "fresh":
+                [world.active, world.backup][number].stale = word == "stale"
+            case "stop" | "go":
+                self._route(number, stopped=word == "stop")
+            case "crash":
+                world.crash(number)
+                await world.start()
+                for client in (*self.senders, *self.receivers):
+                    await client.connect()
+            case "lose":
+                self.receivers[number].lose()
+            case "connect":
+                await self.receivers[number].connect()
+
+    def _publish(self, sender: int, topic: str, qos: int) -> None:
+        payload = b"%d" % len(self.sent)
+        self.sent.append((sender, topic, payload, qos))
+        self.topics[payload] = topic
+        for n in range(2):
+            if qos and self._is_wanted(n, topic, self.granted[n]):
+                self.due[n].add(payload)
+        self.senders[sender].publish(topic, payload, qos)
+
+    def _is_wanted(self, receiver: int, topic: str, filters: set[str]) -> bool:
+        if topic.startswith("@"):
+            return topic == f"@r{receiver}"
+        return any(matches(f, topic) for f in filters)
+
+    def _route(self, number: int, *, stopped: bool) -> None:
+        router = [self.world.active, self.world.backup][number]
+        router.stopped = stopped
+        router.wake()
+
+    async def end(self) -> None:
+        for number in range(2):
+            self._route(number, stopped=False)
+        for receiver in self.receivers:
+            if receiver.link is None:
+                await receiver.connect()
+        await turn(LEAD_S + 60)
+
+    def check(self) -> None:
+        world = self.world
+        assert not world.fatal
+        places = [world.broker.partitions[world.topics.ingress, p] for p in range(PARTITIONS)]
+        offsets = {record.value(): record.offset() for records in places for record in reversed(records)}
+        for n, receiver in enumerate(self.receivers):
+            got = receiver.payloads
+            assert self.due[n] <= set(got), f"{receiver.name} lost {self.due[n] - set(got)}"
+            for sender, _topic, payload, qos in self.sent:
+                if qos == 2:
+                    assert got.count(payload) <= 1, f"{receiver.name} got {payload!r} {got.count(payload)} times"
+                assert payload in self.senders[sender].acknowledged or not qos
+            firsts = list(dict.fromkeys(got))
+            for number in range(2):
+                mine = {payload for sender, _topic, payload, _qos in self.sent if sender == number}
+                order = [offsets[payload] for payload in firsts if payload in mine]
+                assert order == sorted(order), f"{receiver.name} got {firsts}"
+        assert world.relinquished() == world.instructions()
+        assert not any(shard.parked for shard in world.context.shards)
+        assert world.home._instant.positions is None, "the reader has ended"
+
+
+async def play(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        story = Story(await World(Path(directory), held_back_messages=8).start())
+        await story.begin()
+        for word, number, more in steps:
+            await story.perform(word, number, more)
+        await story.end()
+        story.check()
+        story.world.crash()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(step, min_size=10, max_size=90))
+def test_order_is_kept_whoever_subscribes_and_however_late_routers_are(steps: list[Step]) -> None:
+    """R8, M14: nothing lost, doubled or overtaken, across subscriptions of any age and the inbox."""
+    run(play(steps))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(st.one_of(step, step, step, dying, coming), min_size=10, max_size=90))
+def test_order_is_kept_across_crashes(steps: list[Step]) -> None:
+    """R8, G8, Q1: the home is killed at any moment."""
+    run(play(steps))
+
+
+async def with_old_and_new(world: World) -> tuple[Client, Client]:
+    """A sender, and a receiver with an old subscription to x/1; the routers stop."""
+    sender, receiver = await world.client("sender"), await world.client("receiver")
+    await receiver.subscribe("x/1")
+    await turn(LEAD_S + 5)
+    set_routers(world, stopped=True)
+    return sender, receiver
+
+
+def set_routers(world: World, *, stopped: bool) -> None:
+    for router in (world.active, world.backup):
+        router.stopped = stopped
+        router.wake()
+
+
+@pytest.mark.parametrize("first", ["x/1", "@receiver"])
+def test_what_routers_have_not_brought_when_a_client_subscribes_comes_first(tmp_path: Path, first: str) -> None:
+    """R8: also what was sent before the reader began."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, receiver = await with_old_and_new(world)
+        sender.publish(first, b"one", 1)
+        await turn(1)
+        await receiver.subscribe("y/1")
+        sender.publish("y/1", b"two", 1)
+        await turn(5)
+        assert receiver.payloads == []
+        set_routers(world, stopped=False)
+        await turn()
+        assert receiver.payloads == [b"one", b"two"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("crashing", [False, True])
+def test_a_long_outage_of_the_routers_holds_back_little_and_loses_nothing(tmp_path: Path, crashing: bool) -> None:
+    """R8, Q1, Q2: memory is bounded while routers are away; the reader does not end before all is delivered."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path, held_back_messages=20).start()
+        sender, receiver = await with_old_and_new(world)
+        await receiver.subscribe("y/1")
+        sent = [b"%d" % n for n in range(400)]
+        for n, payload in enumerate(sent):
+            sender.publish("x/1" if n % 10 == 0 else "y/1", payload, n % 2 + 1)
+            await turn(0.05)
+            assert world.home._own.held_back <= 20
+        assert receiver.payloads == []
+        await turn(LEAD_S + 100)
+        if crashing:
+            await world.restart()
+            await turn(10)
+            assert world.home._own.held_back <= 20
+            await receiver.connect()
+        late = await world.client("late")
+        await late.subscribe("y/1")
+        if sender.link is None:
+            await sender.connect()
+        sender.publish("y/1", b"last", 1)
+        set_routers(world, stopped=False)
+        await turn(5)
+        assert receiver.payloads == [*sent, b"last"]
+        assert late.payloads == [b"last"], "what was held back when it came is not for it"
+        await turn(LEAD_S + 5)
+        assert world.home._instant.positions is None
+        assert world.relinquished() == world.instructions()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "end", "expire"])
+def test_what_is_held_back_for_somebody_who_leaves_holds_up_nobody(tmp_path: Path, end: str) -> None:
+    """R8: a subscription, or a session, that ends while own copies for it wait."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, receiver = await with_old_and_new(world)
+        await receiver.subscribe("y/1")
+        sender.publish("x/1", b"one", 1)
+        sender.publish("y/1", b"two", 1, properties={"message_expiry_interval": 10})
+        sender.publish("y/1", b"three", 0, properties={"message_expiry_interval": 10})
+        await turn(1)
+        if end == "unsubscribe":
+            await receiver.unsubscribe("y/1")
+        elif end == "end":
+            receiver.disconnect(expiry_s=0)
+        await turn(20)
+        assert (world.home._own.held_back == 0) == (end != "expire")
+        set_routers(world, stopped=False)
+        await turn(LEAD_S + 5)
+        assert receiver.payloads == ([] if end == "end" else [b"one"])
+        assert world.home._instant.positions is None
+        assert world.relinquished() == world.instructions()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("meta", [None, b"1;9;;;;"])
+def test_a_record_nobody_can_read_holds_up_nobody(tmp_path: Path, meta: bytes | None) -> None:
+    """R8: routers bring no instruction for a record without the envelope's headers, and one that is quarantined for a
+    record whose headers cannot be read."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, receiver = await with_old_and_new(world)
+        await receiver.subscribe("y/1")
+        partition = sender.attached.publisher._partition
+        headers = [("id", b"-")] if meta is None else [("id", b"-"), ("src", b"s"), ("meta", meta), ("props", b"\0")]
+        world.broker.append(MemoryRecord((world.topics.ingress, partition), b"x/1", b"bad", headers))
+        sender.publish("y/1", b"one", 1)
+        await turn(1)
+        assert receiver.payloads == ([b"one"] if meta is None else [])
+        set_routers(world, stopped=False)
+        await turn(1)
+        assert receiver.payloads == [b"one"]
+
+    run(scenario())
+
+
+def test_what_is_not_finished_comes_again_before_own_copies() -> None:
+    """R8: after a restart the windows say that it has come, but it is not in a queue again yet."""
+    before = Shard(0)
+    message = Message("id", "s", "x/1", b"", 1, False, None, b"\0", 1, 5, 0)
+    before.position = 4
+    before.window(ROUTED, 1).accept(5)
+    before.expect(1, 5)
+    assert not before.is_ahead_of_routers(1, 6)
+    before.hold(Held(message, 0, 3, 0.0, []))
+    before.park(0, 9, MemoryRecord(("egress", 0), b"", b"", None))
+    before.expect(1, 6)
+    after = Shard(0)
+    after.restore(before.snapshot())
+    assert after.is_ahead_of_routers(0, 1)
+    after.position = 4
+    assert not after.is_ahead_of_routers(0, 1)
+    assert after.is_ahead_of_routers(1, 7), "the one that was expected still is"
+    after.window(ROUTED, 1).accept(6)
+    assert not after.is_ahead_of_routers(1, 7)
+
+
+def test_an_instruction_of_either_scope_is_what_is_waited_for(tmp_path: Path) -> None:
+    """R8, M14: a router with stale routes sends to everyone."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, receiver = await with_old_and_new(world)
+        await receiver.subscribe("y/1")
+        for topic, payload in (("x/1", b"one"), ("y/1", b"two"), ("x/1", b"three"), ("y/1", b"four")):
+            sender.publish(topic, payload, 1)
+        await turn(1)
+        world.active.stale = True
+        world.active.stopped = False
+        world.active.wake()
+        await turn(1)
+        assert receiver.payloads == [b"one", b"two", b"three", b"four"]
+
+    run(scenario())
