@@ -51,7 +51,7 @@ def measure_router(figures: Figures, scale: float, only: str | None) -> None:
         if only != "router":
             say("throughput of routing against a bare pass-through, Real-Time Mode")
             for routes in ROUTES:
-                bench.throughput(routes, int(400_000 * scale))
+                bench.throughput(routes, int(1_500_000 * scale))
 
 
 def measure_path(figures: Figures, scale: float) -> None:

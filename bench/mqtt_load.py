@@ -82,12 +82,13 @@ class LoadClient(asyncio.Protocol):
             self._transport.write(b"".join(answers))
 
 
-async def measure_path(port: int, qos: int, rate: float, seconds: float, topic: str) -> list[float]:
-    """Latencies in ms from a publisher through the whole platform to a subscriber, at `rate` messages a second."""
+async def measure_path(port: int, qos: int, rate: float, warm_s: float, seconds: float, topic: str) -> list[float]:
+    """Latencies in ms from a publisher through the whole platform to a subscriber, at `rate` messages a second, for
+    `seconds` after the first `warm_s`."""
     subscriber = await LoadClient.connect(port, f"bench-sub-{qos}-{time.time_ns()}")
     publisher = await LoadClient.connect(port, f"bench-pub-{qos}-{time.time_ns()}")
     await subscriber.subscribe(topic, qos)
-    began, total = time.perf_counter(), int(rate * seconds)
+    began, total = time.perf_counter(), int(rate * (warm_s + seconds))
     for number in range(total):
         publisher.publish(topic.encode(), qos)
         pause = began + (number + 1) / rate - time.perf_counter()
@@ -100,4 +101,4 @@ async def measure_path(port: int, qos: int, rate: float, seconds: float, topic: 
     publisher.close()
     if len(subscriber.latencies_ms) < total:
         raise RuntimeError(f"QoS {qos}: {len(subscriber.latencies_ms)} of {total} messages arrived")
-    return subscriber.latencies_ms
+    return subscriber.latencies_ms[int(rate * warm_s) :]

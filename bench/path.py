@@ -44,10 +44,9 @@ class StackBench:
 
     def path(self, qos: int, seconds: float, warm_s: float) -> None:
         """Records `path_qos<n>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of
-        the topic is in effect."""
+        the topic is in effect (`warm_s` is longer than `route_lead_s`)."""
         port, topic = self._port(), f"bench/path/{qos}"
-        asyncio.run(measure_path(port, qos, RATE, warm_s, topic))
-        self._figures.latencies(f"path_qos{qos}", asyncio.run(measure_path(port, qos, RATE, seconds, topic)))
+        self._figures.latencies(f"path_qos{qos}", asyncio.run(measure_path(port, qos, RATE, warm_s, seconds, topic)))
 
     async def _first_message(self) -> None:
         port = self._port()

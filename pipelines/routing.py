@@ -9,6 +9,8 @@ Only what Real-Time Mode allows is used: projections, broadcast hash joins with 
 """
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -53,16 +55,14 @@ def route(messages: DataFrame, routes: DataFrame, plan: RoutingPlan) -> DataFram
 
 def addressed(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
     """Messages with a valid envelope, their destination, and the route keys to look up (`key_0` the catch-all)."""
-    names = F.transform("headers", lambda header: header["key"])
+    # Written out header by header: generated code, where a lambda would be interpreted for every message.
+    named = [F.col("headers")[place]["key"] == name for place, name in enumerate(INGRESS_HEADERS)]
+    is_envelope = reduce(and_, [F.col("key").isNotNull(), F.size("headers") == len(INGRESS_HEADERS), *named])
     destination = F.col("key").cast("string")
     keys = [F.substring_index("destination", "/", levels).alias(f"key_{levels}") for levels in range(1, depth + 1)]
     # The catch-all key is derived from a column: a join on a literal would become a nested-loop join.
     catch_all = F.concat(F.substring("destination", 1, 0), F.lit(CATCH_ALL)).alias("key_0")
-    return (
-        messages.where(F.col("key").isNotNull() & (names == F.array(*map(F.lit, INGRESS_HEADERS))))
-        .withColumn("destination", destination)
-        .select("*", catch_all, *keys)
-    )
+    return messages.where(is_envelope).withColumn("destination", destination).select("*", catch_all, *keys)
 
 
 def with_routes(messages: DataFrame, routes: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
@@ -92,8 +92,15 @@ def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
     lead = F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
     to_inbox = F.col("destination").startswith(INBOX_MARK)
     stale = F.col("as_of").isNull() | (appended >= F.col("as_of") + lead)
-    wanting = F.array_sort(
-        F.array_distinct(F.transform(F.filter("targets", _effective_at(appended)), lambda t: t["shard"]))
+    # Nearly every message has one candidate or none: those are decided in generated code, without the lambda and the
+    # hash set that many need, which cost as much as all else together.
+    only = F.col("targets")[0]
+    nobody = F.array().cast("array<int>")
+    wanting = (
+        F.when(F.size("targets") == 0, nobody)
+        .when(F.size("targets") > 1, F.sort_array(F.array_distinct(_effective("targets", appended)["shard"])))
+        .when((only["effective_from"] <= appended) & (appended < only["effective_until"]), F.array(only["shard"]))
+        .otherwise(nobody)
     )
     shards = F.when(to_inbox, inbox).when(stale, everyone).otherwise(wanting)
     scope = F.when(~to_inbox & stale, EVERYONE).otherwise(ROUTED)
@@ -124,11 +131,8 @@ def as_records(instructions: DataFrame, plan: RoutingPlan) -> DataFrame:
     )
 
 
-def _effective_at(moment: Column):  # type: ignore[no-untyped-def]
-    def effective(target: Column) -> Column:
-        return (target["effective_from"] <= moment) & (moment < target["effective_until"])
-
-    return effective
+def _effective(targets: str, moment: Column) -> Column:
+    return F.filter(targets, lambda t: (t["effective_from"] <= moment) & (moment < t["effective_until"]))
 
 
 def _instruction_headers(plan: RoutingPlan) -> Column:
