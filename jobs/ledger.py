@@ -38,6 +38,10 @@ PART = "ledger"
 LONGEST_PAUSE_S = 60.0
 THREADS = 4
 """Tasks at a time: ten queries share them, and the small jobs of one must not wait for the long ones of another."""
+LONGEST_FIRST_BATCH_S = 15.0
+"""A query that fails, or takes longer for its first batch, does not hold up the next any more. That of the routes does:
+without routes everything is sent to everyone."""
+
 WATCH_S = 1.0
 FIRST_WATCH_S = 0.1
 TICKS_A_BATCH = 12
@@ -169,9 +173,13 @@ def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None
 
 
 def run(settings: Settings, part: str, stopped: Event) -> None:
-    """All queries, until `stopped`. Ready once routes are folded, which routers need; the others lose nothing by
-    beginning after that, and would only make the first fold wait. Raises JobError if another process has the
-    checkpoints: a data directory has one ledger."""
+    """All queries, until `stopped`. Ready once routes are folded, which routers need.
+
+    The others follow one by one, each when the one before it has done its first batch: all at once they would keep a
+    small machine busy for a minute, routes would not be folded in time, and routers would send everything to everyone.
+    They lose nothing by beginning later. Raises JobError if another process has the checkpoints: a data directory has
+    one ledger.
+    """
     lock = lock_checkpoints(settings.data, PART, "choose another data directory")
     os.nice(settings.ledger.niceness)
     spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
@@ -186,16 +194,20 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
         Supervised(spark, name, start, settings.ledger.restart_backoff_s, listener.failed)
         for name, start in queries(spark, settings).items()
     ]
-    announced = False
+    started, at = 1, time.monotonic()
     while not stopped.is_set():
-        running = [query.watch(time.monotonic()) for query in supervised[: len(supervised) if announced else 1]]
-        if all(running) and not announced and supervised[0].has_done_a_batch():
-            announced = True
-            if part:
-                announce_ready(settings.data, part, {})
-            log.info("ready", then=[query.name for query in supervised[1:]])
+        now = time.monotonic()
+        for query in supervised[:started]:
+            query.watch(now)
+        has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
+        if started < len(supervised) and (has_waited or supervised[started - 1].has_done_a_batch()):
+            if started == 1:
+                if part:
+                    announce_ready(settings.data, part, {})
+                log.info("ready", then=[query.name for query in supervised[1:]])
+            started, at = started + 1, now
             continue
-        stopped.wait(WATCH_S if announced else FIRST_WATCH_S)
+        stopped.wait(WATCH_S if started == len(supervised) else FIRST_WATCH_S)
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()

@@ -1,5 +1,7 @@
 """`kill -9` of every part under load: nothing acknowledged lost, nothing at QoS 2 doubled, the ledger exact."""
 
+import os
+import signal
 import uuid
 
 import pytest
@@ -67,19 +69,40 @@ def check_ledger(stack: Stack, publisher: Client, *, repeated_qos1: bool) -> Non
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "names",
-    [("router-active",), ("router-active", "router-backup"), ("ledger",), ("gateway",)],
-    ids=["active router", "both routers", "ledger", "gateway"],
+    [("router-active",), ("router-active", "router-backup"), ("ledger",), ("gateway",), ("broker",)],
+    ids=["active router", "both routers", "ledger", "gateway", "broker"],
 )
 def test_kill_under_load(stack: Stack, names: tuple[str, ...]) -> None:
     """Q1, R4, R5, G8, M14: whichever part is killed under load."""
     publisher, subscriber = run_under_kill(stack, *names)
     check_clients(publisher, subscriber)
-    if "gateway" not in names:
+    if not {"gateway", "broker"} & set(names):
         assert max(subscriber.received.values()) == 1
         numbers = subscriber.order[publisher.paho._client_id.decode()]
         for qos in (1, 2):  # a client hands on a QoS 2 message at PUBREL: order holds within a QoS (MQTT 5.0, 4.6)
             of_qos = [number for number in numbers if 1 + number % 2 == qos]
             assert of_qos == sorted(of_qos)
-    check_ledger(stack, publisher, repeated_qos1="gateway" in names)
+    check_ledger(stack, publisher, repeated_qos1=bool({"gateway", "broker"} & set(names)))
     publisher.disconnect()
+    subscriber.disconnect()
+
+
+@pytest.mark.timeout(400)
+def test_kill_up_itself(stack: Stack) -> None:
+    """Q1, G8, G9: the next `up` stops what was left behind, takes over, and an offline session gets what it missed."""
+    run = uuid.uuid4().hex[:8]
+    subscriber = Client(stack, f"sub-{run}").connect()
+    subscriber.subscribe(f"up/{run}/#", 2)
+    subscriber.disconnect()
+    publisher = Client(stack, f"pub-{run}").connect()
+    for number in range(FOLLOWED_BY):
+        publisher.publish(f"up/{run}/{number % 3}", 1 + number % 2)
+    wait_for(lambda: publisher.is_acknowledged, "every PUBLISH acknowledged", 30)
+    publisher.disconnect()
+    os.kill(stack.state.supervisor.pid, signal.SIGKILL)
+    stack.up()
+    subscriber = Client(stack, f"sub-{run}").connect()
+    wait_for(lambda: len(subscriber.received) == FOLLOWED_BY, "every message received", 60)
+    check_clients(publisher, subscriber)
+    check_ledger(stack, publisher, repeated_qos1=False)
     subscriber.disconnect()
