@@ -1,4 +1,4 @@
-"""`python -m bench [--only router|throughput|path] [--quick]`: all measurements in one run, about ten minutes."""
+"""`python -m bench [--only router|throughput|path] [--quick]`: all measurements in one run, about fifteen minutes."""
 
 import argparse
 import os

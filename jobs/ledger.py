@@ -131,8 +131,8 @@ class Supervised:
     pause_s: float = 0.0
     began: float = 0.0
 
-    def watch(self, now: float) -> bool:
-        """Start or restart the query if it is time to; whether it runs."""
+    def watch(self, now: float) -> None:
+        """Start or restart the query if it is time to."""
         if self.query is not None and not self.query.isActive:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
@@ -141,7 +141,6 @@ class Supervised:
                 self.query, self.began = self.start(), now
             except (PySparkException, Py4JJavaError) as error:
                 self._failed(now, str(getattr(error, "java_exception", error)))
-        return self.query is not None
 
     def has_done_a_batch(self) -> bool:
         return self.query is not None and self.query.lastProgress is not None
@@ -207,7 +206,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
                 log.info("ready", then=[query.name for query in supervised[1:]])
             started, at = started + 1, now
             continue
-        stopped.wait(WATCH_S if started == len(supervised) else FIRST_WATCH_S)
+        stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()

@@ -114,7 +114,7 @@ class Router:
         progress = query.lastProgress
         if progress is not None:
             began = datetime.fromisoformat(progress.timestamp).timestamp()
-            self.phase.ended(progress.batchId, began, progress.durationMs["triggerExecution"] / 1000)
+            self.phase.ended(progress.batchId, began, progress.batchDuration / 1000)
         target = self._target()
         if target is None or not self.phase.is_off(*target):
             return

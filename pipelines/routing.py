@@ -9,7 +9,7 @@ Only what Real-Time Mode allows is used: projections, broadcast hash joins with 
 """
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 
 from pyspark.sql import Column, DataFrame
@@ -94,12 +94,13 @@ def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
     stale = F.col("as_of").isNull() | (appended >= F.col("as_of") + lead)
     # Nearly every message has one candidate or none: those are decided in generated code, without the lambda and the
     # hash set that many need, which cost as much as all else together.
+    effective = partial(_is_effective, appended)
     only = F.col("targets")[0]
     nobody = F.array().cast("array<int>")
     wanting = (
         F.when(F.size("targets") == 0, nobody)
-        .when(F.size("targets") > 1, F.sort_array(F.array_distinct(_effective("targets", appended)["shard"])))
-        .when((only["effective_from"] <= appended) & (appended < only["effective_until"]), F.array(only["shard"]))
+        .when(F.size("targets") > 1, F.sort_array(F.array_distinct(F.filter("targets", effective)["shard"])))
+        .when(effective(only), F.array(only["shard"]))
         .otherwise(nobody)
     )
     shards = F.when(to_inbox, inbox).when(stale, everyone).otherwise(wanting)
@@ -131,8 +132,8 @@ def as_records(instructions: DataFrame, plan: RoutingPlan) -> DataFrame:
     )
 
 
-def _effective(targets: str, moment: Column) -> Column:
-    return F.filter(targets, lambda t: (t["effective_from"] <= moment) & (moment < t["effective_until"]))
+def _is_effective(moment: Column, target: Column) -> Column:
+    return (target["effective_from"] <= moment) & (moment < target["effective_until"])
 
 
 def _instruction_headers(plan: RoutingPlan) -> Column:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -136,12 +137,14 @@ class Leftover:
     """A part of a stack whose supervisor was killed: its process, and what that had started in the same group.
 
     Where only the latter is left, a member counts as ours if its environment has all of `marks`, which no program has
-    by chance: the kernel may have given the group's number to somebody else.
+    by chance: the kernel may have given the group's number to somebody else. A member once known stays known: while it
+    exits it has no environment any more, and yet its ports and locks.
     """
 
     def __init__(self, identity: Identity, marks: Mapping[str, str]) -> None:
         self.identity = identity
         self._marks = marks
+        self._known: set[Identity] = set()
 
     def ended(self) -> bool:
         return not self.identity.alive() and not self._members()
@@ -152,15 +155,20 @@ class Leftover:
     def kill(self) -> None:
         self._each(signal.SIGKILL)
         for member in self._members():
-            _signal(member, signal.SIGKILL)
+            _signal(member.pid, signal.SIGKILL)
 
     def _each(self, number: int) -> None:
-        for pid in [self.identity.pid] if self.identity.alive() else self._members():
-            _signal(pid, number)
+        for member in {self.identity} if self.identity.alive() else self._members():
+            _signal(member.pid, number)
 
-    def _members(self) -> list[int]:
-        """Living members of the group, other than its leader, that carry our marks."""
-        return [process.pid for process in _group(self.identity.pid) if _has_environment(process, self._marks)]
+    def _members(self) -> set[Identity]:
+        """Living members of the group, other than its leader, that carry our marks or did."""
+        for process in _group(self.identity.pid):
+            with suppress(psutil.Error):  # it ended, or is somebody else's
+                if self._marks.items() <= process.environ().items():
+                    self._known.add(Identity(process.pid, process.create_time()))
+        self._known = {member for member in self._known if member.alive()}
+        return self._known
 
 
 def _group(leader: int) -> Iterator[psutil.Process]:
@@ -173,13 +181,6 @@ def _group(leader: int) -> Iterator[psutil.Process]:
                     yield process
         except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
             continue
-
-
-def _has_environment(process: psutil.Process, marks: Mapping[str, str]) -> bool:
-    try:
-        return bool(marks.items() <= process.environ().items())
-    except psutil.Error:
-        return False
 
 
 def _signal(pid: int, number: int) -> None:

@@ -5,6 +5,7 @@ A subclass gives `scenario(check)`: it runs `check(bus, received)` on a loop, wi
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,11 +51,12 @@ class Producing:
         await until(lambda: len(self.done) + len(self.errors) >= count)
 
 
-class BusContract:
+class BusContract(ABC):
     """What holds for every bus."""
 
+    @abstractmethod
     def scenario(self, check: Check) -> None:
-        raise NotImplementedError
+        """Runs `check` as the module says."""
 
     def test_records_are_stored_and_acknowledged_in_order(self) -> None:
         """Q1, R8: offsets by partition in the order of `produce`; acknowledged in that order too."""

@@ -40,53 +40,6 @@ def test_a_message_arrives_once_and_is_relinquished_once_done(tmp_path: Path, qo
     run(scenario())
 
 
-def test_nothing_is_acknowledged_before_kafka_has_it(tmp_path: Path) -> None:
-    """Q1: PUBACK and PUBREC wait for the broker; for `retained` too."""
-
-    async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        world.bus.held_acks = {world.topics.ingress, world.topics.retained}
-        sender.publish("a", b"1", 1)
-        sender.publish("a", b"2", 2)
-        sender.publish("a", b"3", 1, retain=True)
-        await turn()
-        assert not sender.acknowledged
-        world.bus.held_acks = {world.topics.retained}
-        world.bus.release()
-        await turn()
-        assert sender.acknowledged == {b"1", b"2"}
-        world.bus.held_acks = set()
-        world.bus.release()
-        await turn()
-        assert sender.acknowledged == {b"1", b"2", b"3"}
-
-    run(scenario())
-
-
-def test_a_refused_publish_is_not_acknowledged_and_its_packet_id_is_free(tmp_path: Path) -> None:
-    """Q1, G8."""
-
-    async def scenario() -> None:
-        from confluent_kafka import KafkaError
-
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        world.bus.refused[world.topics.ingress] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        sender.publish("a", b"1", 1)
-        sender.publish("a", b"2", 2)
-        await turn()
-        assert sender.refused == [ReasonCode.UNSPECIFIED_ERROR] * 2
-        world.bus.refused.clear()
-        sender.publish("a", b"3", 2)
-        sender.publish("a", b"4", 2)
-        await turn()
-        assert sender.acknowledged == {b"3", b"4"}
-        assert len(world.published()) == 2
-
-    run(scenario())
-
-
 @each_qos
 def test_what_is_too_large_for_a_client_is_dropped(tmp_path: Path, qos: int) -> None:
     """[MQTT-3.1.2-25]: and the ledger says so."""
@@ -111,74 +64,6 @@ def test_what_is_too_large_for_a_client_is_dropped(tmp_path: Path, qos: int) -> 
         assert world.relinquished() == world.instructions()
 
     run(scenario())
-
-
-def test_a_publish_for_which_there_is_no_room_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
-    """Q1, Q2, G8: nothing is acknowledged that is not stored, and packet ids are free again."""
-
-    async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        await turn()
-        world.bus.held_stores, world.bus.room = {world.topics.ingress}, 2
-        for n in range(5):
-            sender.publish("a", b"%d" % n, n % 3)
-        await turn()
-        assert sender.refused == [ReasonCode.QUOTA_EXCEEDED] * 2, "QoS 0 is only counted"
-        assert world.context.counts["refused_by_kafka"] == 3
-        assert sender.attached.publisher.in_flight == 2
-        assert not sender.acknowledged
-        world.bus.held_stores, world.bus.room = set(), None
-        world.bus.release()
-        await turn()
-        sender.publish("a", b"5", 2)
-        sender.publish("a", b"x" * 20_000_001, 1)
-        await turn()
-        assert sender.acknowledged == {b"1", b"5"}
-        assert sender.refused == [ReasonCode.QUOTA_EXCEEDED] * 3
-        assert sender.attached.publisher.in_flight == 0
-        assert not sender.attached.session.publishing
-        assert not world.fatal
-
-    run(scenario())
-
-
-async def order_seen(tmp_path: Path, first: str, second: str) -> tuple[list[bytes], list[bytes]]:
-    """What was sent to x/1 and y/1 in turn, and what came, while the subscription `second` takes effect."""
-    world = await World(tmp_path).start()
-    sender, receiver = await world.client("sender"), await world.client("receiver")
-    await receiver.subscribe(first)
-    await turn(LEAD_S + 5)
-    await receiver.subscribe(second)
-    sent = []
-    for n in range(3_000):
-        payload = b"%d" % n
-        sender.publish(["x/1", "y/1"][n % 2], payload, n // 2 % 2 + 1)
-        sent.append(payload)
-        if n % 50 == 0:
-            await turn(0.6)  # the route takes effect on the way
-    await turn(1)
-    assert world.relinquished() == world.instructions()
-    return sent, receiver.payloads
-
-
-def test_order_is_kept_when_a_route_takes_effect_in_mid_stream(tmp_path: Path) -> None:
-    """R8: each message once and in order, across topics, while own copies give way to instructions."""
-    sent, got = run(order_seen(tmp_path, "other/#", "#"))
-    assert got == sent
-
-
-def test_order_is_kept_when_both_routes_are_in_effect(tmp_path: Path) -> None:
-    """R8."""
-    sent, got = run(order_seen(tmp_path, "#", "#"))
-    assert got == sent
-
-
-def test_order_is_kept_across_an_old_and_a_new_subscription(tmp_path: Path) -> None:
-    """R8: for route_lead after a subscription its messages come by another way than those of older ones."""
-    sent, got = run(order_seen(tmp_path, "x/1", "y/1"))
-    assert sorted(got) == sorted(sent)
-    assert got == sent
 
 
 @pytest.mark.parametrize("first", ["routed", "everyone"])

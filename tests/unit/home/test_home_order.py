@@ -324,3 +324,41 @@ def test_an_instruction_of_either_scope_is_what_is_waited_for(tmp_path: Path) ->
         assert receiver.payloads == [b"one", b"two", b"three", b"four"]
 
     run(scenario())
+
+
+async def order_seen(tmp_path: Path, first: str, second: str) -> tuple[list[bytes], list[bytes]]:
+    """What was sent to x/1 and y/1 in turn, and what came, while the subscription `second` takes effect."""
+    world = await World(tmp_path).start()
+    sender, receiver = await world.client("sender"), await world.client("receiver")
+    await receiver.subscribe(first)
+    await turn(LEAD_S + 5)
+    await receiver.subscribe(second)
+    sent = []
+    for n in range(3_000):
+        payload = b"%d" % n
+        sender.publish(["x/1", "y/1"][n % 2], payload, n // 2 % 2 + 1)
+        sent.append(payload)
+        if n % 50 == 0:
+            await turn(0.6)  # the route takes effect on the way
+    await turn(1)
+    assert world.relinquished() == world.instructions()
+    return sent, receiver.payloads
+
+
+def test_order_is_kept_when_a_route_takes_effect_in_mid_stream(tmp_path: Path) -> None:
+    """R8: each message once and in order, across topics, while own copies give way to instructions."""
+    sent, got = run(order_seen(tmp_path, "other/#", "#"))
+    assert got == sent
+
+
+def test_order_is_kept_when_both_routes_are_in_effect(tmp_path: Path) -> None:
+    """R8."""
+    sent, got = run(order_seen(tmp_path, "#", "#"))
+    assert got == sent
+
+
+def test_order_is_kept_across_an_old_and_a_new_subscription(tmp_path: Path) -> None:
+    """R8: for route_lead after a subscription its messages come by another way than those of older ones."""
+    sent, got = run(order_seen(tmp_path, "x/1", "y/1"))
+    assert sorted(got) == sorted(sent)
+    assert got == sent

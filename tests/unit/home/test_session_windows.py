@@ -28,6 +28,12 @@ steps = st.lists(
 )
 
 
+def pop_in_flight(session: Session, number: int) -> Entry:
+    """Ends the exchange of one of the entries in flight."""
+    ids = list(session.in_flight)
+    return session.in_flight.pop(ids[number % len(ids)])
+
+
 @given(steps)
 def test_packet_ids_are_unique_and_the_window_and_the_order_are_kept(steps: list[tuple[str, int]]) -> None:
     session, offered = Session("c", 0, 0), 0
@@ -43,8 +49,7 @@ def test_packet_ids_are_unique_and_the_window_and_the_order_are_kept(steps: list
                 if not taken.dup:
                     first_sent.append(taken.held.message.offset)
         elif word == "finish" and session.in_flight:
-            ids = list(session.in_flight)
-            del session.in_flight[ids[number % len(ids)]]
+            pop_in_flight(session, number)
         elif word == "reconnect":
             session.receive_maximum = number
             again = session.resend()
@@ -137,8 +142,7 @@ def test_the_log_tells_what_is_finished_from_what_is_not(steps: list[tuple[str, 
                 if not taken.qos:
                     settled.add(taken.held.message.offset)
         elif word == "finish" and session.in_flight:
-            ids = list(session.in_flight)
-            done = session.in_flight.pop(ids[number % len(ids)])
+            done = pop_in_flight(session, number)
             settled.add(done.held.message.offset)
             if done.qos == 2:
                 session.settle(done)
