@@ -11,6 +11,7 @@ from bench.broker import running_broker
 from bench.figures import Figures
 from bench.path import StackBench
 from bench.router import RouterBench
+from bench.throughput import ThroughputBench
 
 OUT = Path("build")
 ROUTES = (100, 10_000, 200_000)
@@ -26,8 +27,10 @@ def main() -> int:
     try:
         if options.only in (None, "path"):
             measure_path(figures, scale)
-        if options.only in (None, "router", "throughput"):
-            measure_router(figures, scale, options.only)
+        if options.only in (None, "router"):
+            measure_router(figures, scale)
+        if options.only in (None, "throughput"):
+            measure_throughput(figures, scale)
     finally:
         if figures.values:
             figures.write(OUT)
@@ -35,23 +38,24 @@ def main() -> int:
     return 0
 
 
-def measure_router(figures: Figures, scale: float, only: str | None) -> None:
+def measure_router(figures: Figures, scale: float) -> None:
+    say("router, Kafka to Kafka, first copies, two routes a message")
     with running_broker(os.environ) as bootstrap:
         bench = RouterBench(bootstrap, figures)
-        if only != "throughput":
-            say("router, Kafka to Kafka, first copies, two routes a message")
-            pair, single = ("jobs.router", "--role", "both"), ("jobs.router", "--role", "active")
-            bench.latency("router_pair", pair, 200, 90 * scale)
-            bench.latency("router_pair_1000", pair, 1000, 60 * scale)
-            bench.latency("router_single", single, 200, 60 * scale)
-            bench.latency("microbatch", ("bench.queries", "microbatch"), 200, 30 * scale)
-            figures.add("router_pair_p99_ms_1000", figures.values["router_pair_1000_p99_ms"])
-            ratio = figures.values["microbatch_p99_ms"] / figures.values["router_pair_p99_ms"]
-            figures.add("microbatch_vs_pair_p99", round(ratio, 1))
-        if only != "router":
-            say("throughput of routing against a bare pass-through, Real-Time Mode")
-            for routes in ROUTES:
-                bench.throughput(routes, int(1_500_000 * scale))
+        pair, single = ("jobs.router", "--role", "both"), ("jobs.router", "--role", "active")
+        bench.latency("router_pair", pair, 200, 90 * scale)
+        bench.latency("router_pair_1000", pair, 1000, 60 * scale)
+        bench.latency("router_single", single, 200, 60 * scale)
+        bench.latency("microbatch", ("bench.microbatch",), 200, 30 * scale)
+    figures.add("router_pair_p99_ms_1000", figures.values["router_pair_1000_p99_ms"])
+    ratio = figures.values["microbatch_p99_ms"] / figures.values["router_pair_p99_ms"]
+    figures.add("microbatch_vs_pair_p99", round(ratio, 1))
+
+
+def measure_throughput(figures: Figures, scale: float) -> None:
+    say("throughput of routing against a bare pass-through, Real-Time Mode")
+    with running_broker(os.environ) as bootstrap:
+        ThroughputBench(bootstrap, figures, int(1_500_000 * scale)).run(ROUTES)
 
 
 def measure_path(figures: Figures, scale: float) -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+RATIO, RATIO_AIM = "routing_vs_passthrough", 0.85
 
 
 class Figures:
@@ -42,13 +43,22 @@ class Figures:
         mpl.use("Agg")
         import matplotlib.pyplot as plt
 
-        figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+        figure, (paths, ratios) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained", width_ratios=(2, 1))
         for name, ordered in self.series.items():
             shares = [1 - (index + 0.5) / len(ordered) for index in range(len(ordered))]
-            axes.plot(ordered, shares, label=name)
-        axes.set(xscale="log", yscale="log", xlabel="latency, ms", ylabel="share of messages slower than that")
-        axes.grid(True, which="both", alpha=0.3)
-        axes.legend(fontsize=8)
-        axes.set_title("Waystation: latency of first copies and of whole paths")
+            paths.plot(ordered, shares, label=name)
+        if self.series:
+            paths.set(xscale="log", yscale="log")
+            paths.legend(fontsize=8)
+        paths.set(xlabel="latency, ms", ylabel="share of messages slower than that")
+        paths.grid(True, which="both", alpha=0.3)
+        paths.set_title("Latency of first copies and of whole paths")
+        compared = {name.rpartition("_")[2]: value for name, value in self.values.items() if RATIO in name}
+        ratios.bar(list(compared), list(compared.values()))
+        ratios.axhline(RATIO_AIM, color="black", linewidth=1, linestyle="--", label=f"aim {RATIO_AIM}")
+        ratios.set(xlabel="routes", ylabel="routing / pass-through, records a second", ylim=(0, 1.1))
+        ratios.legend(fontsize=8)
+        ratios.set_title("Throughput")
+        figure.suptitle("Waystation")
         figure.savefig(path, dpi=110)
         plt.close(figure)

@@ -1,4 +1,4 @@
-"""Load on `ingress` and what comes out on `egress`: latencies of first copies, rates by the broker's clock."""
+"""Load on `ingress` and what comes out on `egress`: latencies of first copies."""
 
 import os
 import threading
@@ -77,22 +77,6 @@ def fill(bootstrap: str, ingress: str, topics: list[str], count: int) -> None:
         if number % 10_000 == 0:
             producer.poll(0)
     producer.flush(120)
-
-
-def output_rate(bootstrap: str, topic: str, count: int, timeout_s: float) -> float:
-    """Records a second over the second half of `count` records, by their append times: the JVM is warm by then."""
-    consumer = _consumer(bootstrap)
-    consumer.assign([TopicPartition(topic, p, 0) for p in _partitions(bootstrap, topic)])
-    stamps: list[int] = []
-    deadline = time.monotonic() + timeout_s
-    while len(stamps) < count and time.monotonic() < deadline:
-        stamps += [record.timestamp()[1] for record in consumer.consume(10_000, 0.5) if record.error() is None]
-    consumer.close()
-    if len(stamps) < count:
-        raise TimeoutError(f"{topic}: {len(stamps)} of {count} records in {timeout_s:g} s")
-    stamps.sort()
-    warm = count // 2
-    return (count - warm) / max(1e-3, (stamps[-1] - stamps[warm]) / 1000)
 
 
 def _read(

@@ -9,12 +9,13 @@ Only what Real-Time Mode allows is used: projections, broadcast hash joins with 
 """
 
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.routes import FAR_FUTURE
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 
@@ -46,7 +47,7 @@ def route(messages: DataFrame, routes: DataFrame, plan: RoutingPlan) -> DataFram
     """
     return (
         messages.transform(addressed, plan.depth)
-        .transform(with_routes, routes, plan.depth)
+        .transform(with_routes, routes, plan)
         .transform(with_shards, plan)
         .transform(numbered)
         .transform(as_records, plan)
@@ -65,45 +66,46 @@ def addressed(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
     return messages.where(is_envelope).withColumn("destination", destination).select("*", catch_all, *keys)
 
 
-def with_routes(messages: DataFrame, routes: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
-    """Adds `targets` (all candidate routes, whatever their time) and `as_of`: depth+1 broadcast hash joins."""
+def with_routes(messages: DataFrame, routes: DataFrame, plan: RoutingPlan) -> DataFrame:
+    """Adds `targets` (all candidate routes, whatever their time) and `known_until` (the time until which the routes are
+    known to be complete, `as_of + route_lead`): depth+1 broadcast hash joins."""
+    # For every row of the routes and not for every message: Spark adds an interval by way of the calendar.
+    known_until = F.col("as_of") + F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
+    known = routes.select("route_key", "targets", known_until.alias("known_until"))
     joined = messages
-    for level in range(depth + 1):
-        names = {"route_key": f"route_key_{level}", "targets": f"targets_{level}", "as_of": f"as_of_{level}"}
-        side = F.broadcast(routes.select(*(F.col(name).alias(alias) for name, alias in names.items())))
+    for level in range(plan.depth + 1):
+        side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
         joined = joined.join(side, F.col(f"key_{level}") == F.col(f"route_key_{level}"), how="left")
-    known = [F.coalesce(f"targets_{level}", F.array()) for level in range(depth + 1)]
-    # Every side is asked for the same columns, though only the catch-all row has `as_of`: so the joins share one scan
-    # and one broadcast. A second scan would add a third to the pause between batches.
-    as_of = F.coalesce(*(f"as_of_{level}" for level in range(depth + 1)))
-    return joined.select("*", F.concat(*known).alias("targets"), as_of.alias("as_of"))
+    found = [F.coalesce(f"targets_{level}", F.array()) for level in range(plan.depth + 1)]
+    # Every side is asked for the same columns, though only the catch-all row has `known_until`: so the joins share one
+    # scan and one broadcast. A second scan would add a third to the pause between batches.
+    until = F.coalesce(*(f"known_until_{level}" for level in range(plan.depth + 1)))
+    return joined.select("*", F.concat(*found).alias("targets"), until.alias("known_until"))
 
 
 def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
     """Adds `shards`: the distinct shards to instruct, ascending, and `scope`: how they were decided.
 
     An inbox goes to its client's shard without any route; a message appended when the routes are no longer known to be
-    complete (`as_of + route_lead` or later) goes to every shard.
+    complete (`known_until` or later) goes to every shard.
     """
     appended = F.col("timestamp")
     client = F.expr(f"substring(destination, {len(INBOX_MARK) + 1})")
     inbox = F.array((F.crc32(client) % plan.shards).cast("int"))
     everyone = F.array(*(F.lit(shard).cast("int") for shard in range(plan.shards)))
-    lead = F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
     to_inbox = F.col("destination").startswith(INBOX_MARK)
-    stale = F.col("as_of").isNull() | (appended >= F.col("as_of") + lead)
-    # Nearly every message has one candidate or none: those are decided in generated code, without the lambda and the
-    # hash set that many need, which cost as much as all else together.
-    effective = partial(_is_effective, appended)
-    only = F.col("targets")[0]
-    nobody = F.array().cast("array<int>")
-    wanting = (
-        F.when(F.size("targets") == 0, nobody)
-        .when(F.size("targets") > 1, F.sort_array(F.array_distinct(F.filter("targets", effective)["shard"])))
-        .when(effective(only), F.array(only["shard"]))
-        .otherwise(nobody)
+    stale = F.col("known_until").isNull() | (appended >= F.col("known_until"))
+    wanting = F.sort_array(F.array_distinct(_shards_at(appended, F.col("targets"))))
+    # Nearly every message has one candidate or none.
+    only, none = F.col("targets")[0], F.array().cast("array<int>")
+    is_wanted = (only["effective_from"] <= appended) & (appended < only["effective_until"])
+    routed = (
+        F.when(F.size("targets") == 0, none)
+        .when(F.size("targets") > 1, wanting)
+        .when(is_wanted, F.array(only["shard"]))
+        .otherwise(none)
     )
-    shards = F.when(to_inbox, inbox).when(stale, everyone).otherwise(wanting)
+    shards = F.when(to_inbox, inbox).when(stale, everyone).otherwise(routed)
     scope = F.when(~to_inbox & stale, EVERYONE).otherwise(ROUTED)
     return messages.select("*", shards.alias("shards"), scope.alias("scope"))
 
@@ -132,8 +134,29 @@ def as_records(instructions: DataFrame, plan: RoutingPlan) -> DataFrame:
     )
 
 
-def _is_effective(moment: Column, target: Column) -> Column:
-    return (target["effective_from"] <= moment) & (moment < target["effective_until"])
+def _shards_at(moment: Column, targets: Column) -> Column:
+    """The shards of those `targets` for which `effective_from <= moment < effective_until`.
+
+    Without a lambda, which Spark would not compile, and with it none of the stage: the targets are sorted by their
+    beginning with the moment among them, after its equals, and what stands before it has begun; and so for their ends.
+    """
+    latest, last_shard = F.lit(FAR_FUTURE), F.lit(2**31 - 1)
+    by_start = F.arrays_zip(
+        targets["effective_from"].alias("at"),
+        targets["effective_until"].alias("until"),
+        targets["shard"].alias("shard"),
+    )
+    mark = F.struct(moment.alias("at"), latest.alias("until"), last_shard.alias("shard"))
+    in_order = F.sort_array(F.concat(by_start, F.array(mark)))
+    begun = F.slice(in_order, F.lit(1), _place(in_order, mark) - 1)
+    by_end = F.arrays_zip(begun["until"].alias("at"), begun["shard"].alias("shard"))
+    mark = F.struct(moment.alias("at"), last_shard.alias("shard"))
+    in_order = F.sort_array(F.concat(by_end, F.array(mark)))
+    return F.slice(in_order, _place(in_order, mark) + 1, F.size(in_order))["shard"]
+
+
+def _place(elements: Column, element: Column) -> Column:
+    return F.array_position(elements, element).cast("int")
 
 
 def _instruction_headers(plan: RoutingPlan) -> Column:

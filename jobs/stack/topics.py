@@ -16,6 +16,17 @@ TIMEOUT_S = 20.0
 ELECTION_S = 10.0
 
 
+BETWEEN_LEADERS = frozenset(
+    (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError._NOENT,
+    )
+)
+
+
 class _NoLeader(TopicsError):
     """A partition is between leaders, as after its creation or the broker's restart: ask again."""
 
@@ -69,8 +80,12 @@ def _ends(admin: AdminClient, counts: Mapping[str, int]) -> list[TopicEnd]:
     if not asked:
         return []
     ends: dict[tuple[str, int], int] = {}
-    for partition, future in admin.list_offsets(asked, request_timeout=TIMEOUT_S).items():
-        ends[partition.topic, partition.partition] = _result(future).offset
+    try:
+        for partition, future in admin.list_offsets(asked, request_timeout=TIMEOUT_S).items():
+            ends[partition.topic, partition.partition] = _result(future).offset
+    except _NoLeader:
+        _partition_counts(admin)  # or the client may go on asking what it remembers of the topic, and not the broker
+        raise
     return [TopicEnd(name, [ends[name, n] for n in range(count)]) for name, count in sorted(counts.items())]
 
 
@@ -96,6 +111,6 @@ def _result(future: "Future[Any]", but: int | None = None) -> Any:
         code = error.args[0].code()
         if code == but:
             return None
-        if code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT):
+        if code in BETWEEN_LEADERS:
             raise _NoLeader(f"the broker is not ready: {error.args[0].str()}") from error
         raise TopicsError(f"the broker refuses: {error.args[0].str()}") from error

@@ -1,0 +1,43 @@
+"""The routing transform as a plain micro-batch query, a process of its own (`python -m bench.microbatch`), to compare
+the routers with."""
+
+import os
+import signal
+from threading import Event
+
+from jobs.router import session_settings
+from jobs.spark import build_session
+from pipelines.routing import RoutingPlan, route
+from pipelines.sources import Kafka, read_table, realtime_stream
+from schemas.readiness import announce_ready
+from schemas.settings import Settings, process_settings
+from schemas.tables import ROUTES
+from schemas.topics import Topics
+
+
+def run(settings: Settings, stopped: Event) -> None:
+    topics, kafka = Topics(settings.kafka.prefix), Kafka(settings.kafka.bootstrap)
+    spark = build_session("bench", "local[8]", session_settings(settings))
+    plan = RoutingPlan(topics.egress, topics.progress, 2, settings.kafka.shards, settings.router.route_lead_s, "bench")
+    messages = realtime_stream(spark, kafka, topics.ingress)
+    query = (
+        route(messages, read_table(spark, settings.tables, ROUTES), plan)
+        .writeStream.format("kafka")
+        .outputMode("append")
+        .options(**kafka.options())
+        .option("kafka.linger.ms", "0")
+        .option("checkpointLocation", f"{settings.data}/bench-microbatch")
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    announce_ready(settings.data, "bench", {})
+    while not stopped.wait(0.5) and query.isActive:
+        pass
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    ended = Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    run(process_settings(os.environ), ended)

@@ -1,0 +1,133 @@
+"""Throughput of the routing query against a bare pass-through, both in Real-Time Mode, from Kafka to Kafka.
+
+The two take turns, in one JVM, at the same records; each record gives one, in the partition of the same number. What is
+compared is what either does once it is warm: a JVM's first million records say more of its compiler.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import harmonic_mean
+from tempfile import mkdtemp
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.figures import Figures
+from bench.kafka_load import fill
+from bench.routes import write_routes
+from jobs.router import session_settings
+from jobs.spark import build_session
+from jobs.stack.topics import admin_client, create_topics
+from pipelines.routing import RoutingPlan, route
+from pipelines.sinks import produce_in_real_time
+from pipelines.sources import Kafka, read_table, realtime_stream
+from pipelines.streams import StreamId
+from schemas.settings import process_settings
+from schemas.tables import ROUTES
+from schemas.topics import DAY_MS, Topic, Topics
+
+PARTITIONS = 2
+WARM_TURNS, TURNS = 2, 3
+BATCH_S = 10.0
+SAMPLE_S = 0.1
+TIMEOUT_S = 300.0
+STARTED = 0.1
+"""Share of the records that are not counted: the query is only starting."""
+
+
+def passed_through(messages: DataFrame, egress: str) -> DataFrame:
+    """The least a query can do between two topics: the same record, into the partition of the same number."""
+    return messages.select(F.lit(egress).alias("topic"), "key", "value", "headers", "partition")
+
+
+class ThroughputBench:
+    """`records` are put on `ingress` once, and drained by every query anew."""
+
+    def __init__(self, bootstrap: str, figures: Figures, records: int) -> None:
+        self._kafka = Kafka(bootstrap)
+        self._admin = admin_client(bootstrap, {})
+        self._figures = figures
+        self._records = records
+        self._turn = 0
+        self._data = Path(mkdtemp(prefix="waystation-bench-"))
+        self._topics = Topics("throughput.")
+
+    def run(self, routes: tuple[int, ...]) -> None:
+        """Records `routing_vs_passthrough_<n>` for each number of routes."""
+        create_topics(self._admin, self._topics.declared(PARTITIONS, PARTITIONS, DAY_MS))
+        spark = self._session()
+        try:
+            destinations = [write_routes(self._data / str(n), n, lambda number: [number % PARTITIONS]) for n in routes]
+            fill(self._kafka.bootstrap, self._topics.ingress, destinations[0], self._records)
+            for _ in range(WARM_TURNS):
+                self._both(spark, routes[0])
+            for n in routes:
+                self._measure(spark, n)
+        finally:
+            spark.stop()
+            shutil.rmtree(self._data, ignore_errors=True)
+
+    def _session(self) -> SparkSession:
+        settings = process_settings(os.environ | {"WAYSTATION_DATA": str(self._data)})
+        spark = build_session("bench", f"local[{PARTITIONS + 4}]", session_settings(settings))
+        spark.sparkContext.setLogLevel("OFF")  # of queries stopped in mid-batch, which these all are
+        return spark
+
+    def _measure(self, spark: SparkSession, routes: int) -> None:
+        turns = [self._both(spark, routes) for _ in range(TURNS)]
+        passing, routing = (harmonic_mean(rates) for rates in zip(*turns, strict=True))
+        self._figures.add(f"passthrough_records_per_s_{routes}", round(passing))
+        self._figures.add(f"routing_records_per_s_{routes}", round(routing))
+        self._figures.add(f"routing_vs_passthrough_{routes}", round(routing / passing, 3))
+
+    def _both(self, spark: SparkSession, routes: int) -> tuple[float, float]:
+        """Records a second of the pass-through and of routing."""
+        table = read_table(spark, str(self._data / str(routes)), ROUTES)
+        messages = realtime_stream(spark, self._kafka, self._topics.ingress)
+
+        def routed(egress: str) -> DataFrame:
+            return route(messages, table, RoutingPlan(egress, "unused", PARTITIONS, PARTITIONS, 1.0, "bench"))
+
+        return self._drain(lambda egress: passed_through(messages, egress)), self._drain(routed)
+
+    def _drain(self, query_to: Callable[[str], DataFrame]) -> float:
+        self._turn += 1
+        name = f"out-{self._turn}"
+        create_topics(self._admin, [Topic(name, PARTITIONS, {})])
+        query = produce_in_real_time(
+            query_to(name), StreamId(name), str(self._data / "checkpoints" / name), self._kafka, BATCH_S
+        )
+        try:
+            return _output_rate(self._kafka.bootstrap, name, self._records)
+        finally:
+            query.stop()
+            _delete(self._admin, name)
+
+
+def _output_rate(bootstrap: str, topic: str, count: int) -> float:
+    """Records a second from the end of the start to the last of `count`, by the ends of the topic's partitions."""
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    first: tuple[float, int] | None = None
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        while (now := time.monotonic()) < deadline:
+            there = sum(reader.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions)
+            if first is None and there >= STARTED * count:
+                first = now, there
+            elif first is not None and there >= count:
+                return (there - first[1]) / (now - first[0])
+            time.sleep(SAMPLE_S)
+    finally:
+        reader.close()
+    raise TimeoutError(f"{topic}: fewer than {count} records in {TIMEOUT_S:g} s")
+
+
+def _delete(admin: AdminClient, topic: str) -> None:
+    for future in admin.delete_topics([topic]).values():
+        future.result()
