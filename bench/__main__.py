@@ -64,7 +64,7 @@ def measure_path(figures: Figures, scale: float) -> None:
     say("the whole stack")
     try:
         stack.up()
-        stack.idle(settle_s=45 * scale, seconds=45 * scale)
+        stack.idle(settle_s=90, seconds=45 * scale)
         for qos in (1, 0, 2):
             stack.path(qos, seconds=60 * scale, warm_s=35)
     finally:

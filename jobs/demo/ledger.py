@@ -17,6 +17,10 @@ FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ?
 JOURNEY = 'SELECT "at", step, who, detail FROM message_journey WHERE message_id = ? ORDER BY "at"'
 
 
+HISTORIES = ("routes_history", "presence_history")
+"""Every client's subscriptions and comings leave rows there, too many to count with the clients."""
+
+
 class Standing(NamedTuple):
     """`messages` rows, `copies` of them more than once, `incomplete` without completion; `deliveries`: pairs of message
     and recipient; `rows` of every table."""
@@ -31,6 +35,11 @@ class Standing(NamedTuple):
     def quarantined(self) -> int:
         """Records that could not be parsed: the demo writes none such."""
         return self.rows.get("quarantine", 0)
+
+    @property
+    def unbegun(self) -> list[str]:
+        """Histories that have no row yet: their queries are the last to begin."""
+        return [name for name in HISTORIES if not self.rows.get(name)]
 
     def missing(self, published: int) -> int:
         """Messages that are not in the ledger or not complete."""

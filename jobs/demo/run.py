@@ -138,9 +138,10 @@ def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console:
                 fleet.poll(left)
             found, verdict = ledger.standing(tables), account.verdict()
             incomplete, unrecorded = found.missing(verdict.published), found.unrecorded(verdict.delivered)
-            if not (incomplete or unrecorded) or found.quarantined or clock() > deadline:
+            if not (incomplete or unrecorded or found.unbegun) or found.quarantined or clock() > deadline:
                 return found
-            status.update(f"the ledger still has to take {incomplete} completions, {unrecorded} deliveries")
+            left_over = [f"{incomplete} completions", f"{unrecorded} deliveries", *found.unbegun]
+            status.update(f"the ledger still has to take {', '.join(left_over)}")
 
 
 def _say_goodbye(fleet: Fleet) -> None:
