@@ -1,4 +1,4 @@
-"""`python -m bench [--only router|throughput|path] [--quick]`: all measurements in one run, about fifteen minutes."""
+"""`python -m bench [--only router|throughput|path] [--quick]`: all measurements in one run, about twenty minutes."""
 
 import argparse
 import os

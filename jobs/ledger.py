@@ -6,7 +6,6 @@ on. A `tick` on `routes` says, while nobody subscribes, how far the routes table
 cleanly: a batch under way is repeated at the next start, to the same rows.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -180,7 +179,6 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     one ledger.
     """
     lock = lock_checkpoints(settings.data, PART, "choose another data directory")
-    os.nice(settings.ledger.niceness)
     spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
     sinks.ensure_tables(settings.tables)
     listener = StatusListener(settings.data, PART, time.time)

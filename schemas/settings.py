@@ -56,7 +56,6 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     routes_trigger_s: Seconds
     message_window_days: Positive
     max_offsets_per_trigger: Positive
-    niceness: Annotated[int, Meta(ge=0, le=19)]
     restart_backoff_s: Seconds
 
 
@@ -102,6 +101,7 @@ class StackSettings(Section, frozen=True, kw_only=True):
     ledger_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
     router_java_options: str
     ledger_java_options: str
+    ledger_niceness: Annotated[int, Meta(ge=0, le=19)]
     router_processes: Annotated[int, Meta(ge=1, le=2)]
     start_timeout_s: Seconds
     stop_timeout_s: Seconds

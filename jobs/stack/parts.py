@@ -90,13 +90,14 @@ def local_parts(
 ) -> list[Part]:
     """The local stack. `python` is the interpreter that runs the platform's own parts."""
 
-    def platform_part(name: str, *module_and_arguments: str) -> Part:
+    def platform_part(name: str, *module_and_arguments: str, niceness: int = 0) -> Part:
         return Part(
             name=name,
             argv=(python, "-m", *module_and_arguments),
             env={**env, PART_VARIABLE: name},
             ready=partial(announced, data, name),
             after=("topics",),
+            niceness=niceness,
         )
 
     if settings.stack.router_processes == 1:
@@ -108,7 +109,7 @@ def local_parts(
         Part("broker", tuple(broker_argv), {**env, PART_VARIABLE: "broker"}, broker_ready(spec)),
         Part("topics", (), {}, topics_ready(settings, spec), after=("broker",)),
         *routers,
-        platform_part("ledger", "jobs.ledger"),
+        platform_part("ledger", "jobs.ledger", niceness=settings.stack.ledger_niceness),
         platform_part("gateway", "gateway"),
     ]
 

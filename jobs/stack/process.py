@@ -124,6 +124,11 @@ class ManagedProcess:
         if not self.ended():
             _signal_group(self._child.pid, signal.SIGKILL)
 
+    def give_way(self, niceness: int) -> None:
+        """Set the niceness of its whole group, with all threads; what these start inherits it."""
+        if not self.ended():
+            os.setpriority(os.PRIO_PGRP, self._child.pid, niceness)
+
     def _group_may_finish(self) -> bool:
         """Whether what the process had started is still there and may yet stop by itself."""
         if not self._asked:

@@ -29,6 +29,7 @@ class Part(NamedTuple):
 
     `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's.
     `ready` gives the part's listeners by name, or None while it is not ready; it may block for about a second.
+    `niceness` is how far it gives way to the others once all have been ready: until then all wait for it too.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Part(NamedTuple):
     env: Mapping[str, str]
     ready: Callable[[], Mapping[str, str] | None]
     after: tuple[str, ...] = ()
+    niceness: int = 0
 
 
 class Ready(NamedTuple):
@@ -153,6 +155,8 @@ class Supervisor:
     def announce(self) -> None:
         """Say in `stack.json` that all parts have been ready."""
         self._announced = True
+        for running in self._running.values():
+            self._have_give_way(running)
         write_state(self._data, self.state())
 
     def state(self) -> StackState:
@@ -217,9 +221,14 @@ class Supervisor:
         if part.argv:
             environ = {**self._environ, **part.env}
             running.process = ManagedProcess(part.argv, environ, self._log(part.name))
+            self._have_give_way(running)
         running.starts += 1
         running.started_at = time.time()
         self._enter(running, Phase.STARTING, now)
+
+    def _have_give_way(self, running: _Running) -> None:
+        if self._announced and running.process and running.part.niceness:
+            running.process.give_way(running.part.niceness)
 
     def _await_ready(self, running: _Running, now: float) -> None:
         if running.process and running.process.ended():

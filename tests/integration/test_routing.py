@@ -1,6 +1,7 @@
 """Routing as a pure function: the DataFrame transform against ten lines of plain Python (R2, R3, R7)."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
-from pipelines.routing import RoutingPlan, route
+from pipelines.routing import RoutingPlan, route, with_shards
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
 from schemas.spark import table_schema
@@ -107,6 +108,38 @@ def test_the_transform_equals_the_reference(
     ]
     assert sorted(active, key=repr) == sorted(wanted, key=repr)
     assert active == backup
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cases=st.lists(
+        st.tuples(moments, st.lists(st.tuples(st.integers(0, SHARDS - 1), moments, st.one_of(moments, st.just(FAR))))),
+        min_size=50,
+    )
+)
+def test_targets_are_decided_by_their_times(spark: SparkSession, cases: list[tuple[datetime, list[Target]]]) -> None:
+    """R3: however many there are of a message, and however they overlap."""
+    targets_type = table_schema(ROUTES)["targets"].dataType.simpleString()
+    schema = f"destination string, timestamp timestamp, known_until timestamp, targets {targets_type}, number int"
+    rows = [("a/b", at, FAR, targets, number) for number, (at, targets) in enumerate(cases)]
+    decided = spark.createDataFrame(rows, schema).transform(with_shards, plan()).select("number", "shards").collect()
+    wanted = [sorted({s for s, begin, end in targets if begin <= at < end}) for at, targets in cases]
+    assert {row.number: row.shards for row in decided} == dict(enumerate(wanted))
+
+
+def test_routing_is_one_compiled_stage(spark: SparkSession) -> None:
+    """What Spark would interpret takes the whole query's throughput with it."""
+    stream = spark.createDataFrame([message_row(0, "a/b", EPOCH)], MESSAGE_SCHEMA)
+    table = spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES))
+    adaptive = spark.conf.get("spark.sql.adaptive.enabled")
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        physical = route(stream, table, plan())._jdf.queryExecution().executedPlan().toString()
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    operators = re.findall(r"^[ :+-]*(?:\*\((\d+)\) )?(Generate|BroadcastHashJoin|Filter|Project)\b", physical, re.M)
+    assert all(stage for stage, _ in operators), physical
+    assert len({stage for stage, name in operators if name in ("Generate", "BroadcastHashJoin")}) == 1, physical
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,18 @@ def test_nothing_of_a_killed_childs_group_is_left(start, tmp_path):
     assert wait_until(lambda: gone(grandchild), DEADLINE_S)
 
 
+def test_giving_way_reaches_all_threads_of_the_group(start, tmp_path):
+    process = start(f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()\n{PARENT}")
+    everybody = [process.identity.pid, int(log_line(tmp_path))]
+    process.give_way(7)
+    threads = [thread.id for pid in everybody for thread in psutil.Process(pid).threads()]
+    assert len(threads) > len(everybody)
+    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {7}
+    process.kill()
+    assert wait_until(process.ended, DEADLINE_S)
+    process.give_way(7)  # nobody is left
+
+
 def test_output_goes_to_the_log(start, tmp_path):
     process = start("print('out'); import sys; print('err', file=sys.stderr)")
     assert wait_until(process.ended, DEADLINE_S)

@@ -142,6 +142,19 @@ def test_a_killed_part_is_started_again_visibly(make, tmp_path, events):
     assert state.processes[0].pid != first
 
 
+def test_a_part_gives_way_once_all_are_ready_and_from_then_on(make, tmp_path, events):
+    running = make(worker(tmp_path, "one")._replace(niceness=7), worker(tmp_path, "two", after=("one",)))
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    tick_until(running, lambda: running.ready)
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path, "one")) == ours
+    running.announce()
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path, "one")) == 7
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path, "two")) == ours
+    os.kill(pid_of(tmp_path, "one"), signal.SIGKILL)
+    tick_until(running, lambda: len([event for event in events if isinstance(event, Ready)]) == 3)
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path, "one")) == 7
+
+
 def test_stopping_stops_the_last_first_and_forgets(make, tmp_path, events):
     running = make(worker(tmp_path, "one"), worker(tmp_path, "two", after=("one",)))
     tick_until(running, lambda: running.ready)
