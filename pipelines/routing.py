@@ -95,19 +95,24 @@ def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
     everyone = F.array(*(F.lit(shard).cast("int") for shard in range(plan.shards)))
     to_inbox = F.col("destination").startswith(INBOX_MARK)
     stale = F.col("known_until").isNull() | (appended >= F.col("known_until"))
-    wanting = F.sort_array(F.array_distinct(_shards_at(appended, F.col("targets"))))
+    targets = F.col("targets")
+    latest_start, earliest_end = F.array_max(targets["effective_from"]), F.array_min(targets["effective_until"])
+    all_wanted = (latest_start <= appended) & (appended < earliest_end)
+    some = F.when(all_wanted, targets["shard"]).otherwise(F.col("shards_at"))
     # Nearly every message has one candidate or none.
     only, none = F.col("targets")[0], F.array().cast("array<int>")
     is_wanted = (only["effective_from"] <= appended) & (appended < only["effective_until"])
     routed = (
         F.when(F.size("targets") == 0, none)
-        .when(F.size("targets") > 1, wanting)
+        .when(F.size("targets") > 1, F.sort_array(F.array_distinct(some)))
         .when(is_wanted, F.array(only["shard"]))
         .otherwise(none)
     )
     shards = F.when(to_inbox, inbox).when(stale, everyone).otherwise(routed)
     scope = F.when(~to_inbox & stale, EVERYONE).otherwise(ROUTED)
-    return messages.select("*", shards.alias("shards"), scope.alias("scope"))
+    needed = (F.size("targets") > 1) & ~all_wanted
+    decided = messages.transform(_with_shards_at, needed).select("*", shards.alias("shards"), scope.alias("scope"))
+    return decided.drop("shards_at")
 
 
 def numbered(messages: DataFrame) -> DataFrame:
@@ -134,25 +139,31 @@ def as_records(instructions: DataFrame, plan: RoutingPlan) -> DataFrame:
     )
 
 
-def _shards_at(moment: Column, targets: Column) -> Column:
-    """The shards of those `targets` for which `effective_from <= moment < effective_until`.
+def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
+    """Adds `shards_at`, where it is `needed`: the shards of those `targets` that are in effect at `timestamp`,
+    `effective_from <= timestamp < effective_until`.
 
     Without a lambda, which Spark would not compile, and with it none of the stage: the targets are sorted by their
     beginning with the moment among them, after its equals, and what stands before it has begun; and so for their ends.
+    Each step is a column: as one expression it would be evaluated again wherever it is used.
     """
+    moment, targets = F.col("timestamp"), F.col("targets")
     latest, last_shard = F.lit(FAR_FUTURE), F.lit(2**31 - 1)
-    by_start = F.arrays_zip(
-        targets["effective_from"].alias("at"),
-        targets["effective_until"].alias("until"),
-        targets["shard"].alias("shard"),
+    starts, ends = targets["effective_from"].alias("at"), targets["effective_until"].alias("until")
+    start = F.struct(moment.alias("at"), latest.alias("until"), last_shard.alias("shard"))
+    end = F.struct(moment.alias("at"), last_shard.alias("shard"))
+    by_start = F.concat(F.arrays_zip(starts, ends, targets["shard"].alias("shard")), F.array(start))
+    begun = F.slice("by_start", F.lit(1), _place(F.col("by_start"), start) - 1)
+    remaining = F.arrays_zip(F.col("begun")["until"].alias("at"), F.col("begun")["shard"].alias("shard"))
+    by_end = F.when(F.col("begun").isNotNull(), F.sort_array(F.concat(remaining, F.array(end))))
+    at = F.slice("by_end", _place(F.col("by_end"), end) + 1, F.size("by_end"))["shard"]
+    return (
+        messages.withColumn("by_start", F.when(needed, F.sort_array(by_start)))
+        .withColumn("begun", begun)
+        .withColumn("by_end", by_end)
+        .withColumn("shards_at", at)
+        .drop("by_start", "begun", "by_end")
     )
-    mark = F.struct(moment.alias("at"), latest.alias("until"), last_shard.alias("shard"))
-    in_order = F.sort_array(F.concat(by_start, F.array(mark)))
-    begun = F.slice(in_order, F.lit(1), _place(in_order, mark) - 1)
-    by_end = F.arrays_zip(begun["until"].alias("at"), begun["shard"].alias("shard"))
-    mark = F.struct(moment.alias("at"), last_shard.alias("shard"))
-    in_order = F.sort_array(F.concat(by_end, F.array(mark)))
-    return F.slice(in_order, _place(in_order, mark) + 1, F.size(in_order))["shard"]
 
 
 def _place(elements: Column, element: Column) -> Column:
