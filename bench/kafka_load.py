@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from jobs.stack.topics import admin_client, topic_ends
 from schemas.envelope import Headers, Meta, ingress_headers
 from schemas.identity import new_message_id
 
@@ -40,7 +41,7 @@ def measure_latency(
     # Late copies of an earlier measurement on these topics may still come: each has a mark of its own.
     mark = os.urandom(8)
     total = int(rate * seconds)
-    ends = _ends(bootstrap, egress)
+    ((_, ends),) = topic_ends(admin_client(bootstrap, {}), egress)
     done = threading.Event()
     reader = threading.Thread(target=_read, args=(bootstrap, egress, ends, mark, total * copies_expected, found, done))
     reader.start()
@@ -82,14 +83,16 @@ def fill(bootstrap: str, ingress: str, topics: list[str], count: int) -> None:
 def _read(
     bootstrap: str,
     topic: str,
-    ends: dict[int, int],
+    ends: list[int],
     mark: bytes,
     wanted: int,
     found: Latencies,
     done: threading.Event,
 ) -> None:
-    consumer = _consumer(bootstrap)
-    consumer.assign([TopicPartition(topic, p, offset) for p, offset in ends.items()])
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 5}
+    )
+    consumer.assign([TopicPartition(topic, p, offset) for p, offset in enumerate(ends)])
     seen: set[Any] = set()
     while not done.is_set() and len(found.first_ms) < wanted:
         record = consumer.poll(0.05)
@@ -107,26 +110,3 @@ def _read(
         found.first_ms.append((now - int(value[_STAMP])) / 1e6)
     done.set()
     consumer.close()
-
-
-def _consumer(bootstrap: str) -> Consumer:
-    return Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 5}
-    )
-
-
-def _partitions(bootstrap: str, topic: str) -> list[int]:
-    consumer = _consumer(bootstrap)
-    partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-    consumer.close()
-    return partitions
-
-
-def _ends(bootstrap: str, topic: str) -> dict[int, int]:
-    consumer = _consumer(bootstrap)
-    found = {
-        p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
-        for p in _partitions(bootstrap, topic)
-    }
-    consumer.close()
-    return found

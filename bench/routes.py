@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from pipelines.routes import BUCKETS, CATCH_ALL_BUCKET, FAR_FUTURE
 from schemas.identity import CATCH_ALL, hash_of
 
-EPOCH, FAR = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 DESTINATIONS = 100
 
 
@@ -22,9 +23,9 @@ def write_routes(tables: Path, routes: int, shards_of: Callable[[int], list[int]
     rows = pa.table(
         {
             "route_key": [CATCH_ALL, *keys],
-            "bucket": pa.array([-1, *(hash_of(key) % 16 for key in keys)], pa.int32()),
+            "bucket": pa.array([CATCH_ALL_BUCKET, *(hash_of(key) % BUCKETS for key in keys)], pa.int32()),
             "targets": pa.array([[], *(_targets(shards_of(number)) for number in range(routes))], pa.list_(struct)),
-            "as_of": pa.array([FAR, *([None] * routes)], stamp),
+            "as_of": pa.array([FAR_FUTURE, *([None] * routes)], stamp),
         }
     )
     write_deltalake(str(tables / "routes"), rows, mode="overwrite", partition_by=["bucket"])
@@ -32,4 +33,4 @@ def write_routes(tables: Path, routes: int, shards_of: Callable[[int], list[int]
 
 
 def _targets(shards: list[int]) -> list[dict[str, object]]:
-    return [{"shard": shard, "effective_from": EPOCH, "effective_until": FAR} for shard in shards]
+    return [{"shard": shard, "effective_from": EPOCH, "effective_until": FAR_FUTURE} for shard in shards]

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import harmonic_mean
 from tempfile import mkdtemp
 
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +21,7 @@ from bench.kafka_load import fill
 from bench.routes import write_routes
 from jobs.router import session_settings
 from jobs.spark import build_session
-from jobs.stack.topics import admin_client, create_topics
+from jobs.stack.topics import admin_client, create_topics, topic_ends
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, read_table, realtime_stream
@@ -97,34 +96,30 @@ class ThroughputBench:
 
     def _drain(self, query_to: Callable[[str], DataFrame]) -> float:
         self._turn += 1
-        name = f"out-{self._turn}"
+        name = f"out-{self._turn:03}"
         create_topics(self._admin, [Topic(name, PARTITIONS, {})])
         query = produce_in_real_time(
             query_to(name), StreamId(name), str(self._data / "checkpoints" / name), self._kafka, BATCH_S
         )
         try:
-            return _output_rate(self._kafka.bootstrap, name, self._records)
+            return _output_rate(self._admin, name, self._records)
         finally:
             query.stop()
             _delete(self._admin, name)
 
 
-def _output_rate(bootstrap: str, topic: str, count: int) -> float:
+def _output_rate(admin: AdminClient, topic: str, count: int) -> float:
     """Records a second from the end of the start to the last of `count`, by the ends of the topic's partitions."""
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
-    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     first: tuple[float, int] | None = None
     deadline = time.monotonic() + TIMEOUT_S
-    try:
-        while (now := time.monotonic()) < deadline:
-            there = sum(reader.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions)
-            if first is None and there >= STARTED * count:
-                first = now, there
-            elif first is not None and there >= count:
-                return (there - first[1]) / (now - first[0])
-            time.sleep(SAMPLE_S)
-    finally:
-        reader.close()
+    while (now := time.monotonic()) < deadline:
+        (end,) = topic_ends(admin, topic)
+        there = sum(end.end_offsets)
+        if first is None and there >= STARTED * count:
+            first = now, there
+        elif first is not None and there >= count:
+            return (there - first[1]) / (now - first[0])
+        time.sleep(SAMPLE_S)
     raise TimeoutError(f"{topic}: fewer than {count} records in {TIMEOUT_S:g} s")
 
 

@@ -230,11 +230,15 @@ class KafkaBus:
         """The consumer's thread: commands first, then whatever has arrived, as one batch for the loop."""
         consumer = Consumer(
             self._common
-            | {"group.id": "unused", "enable.auto.commit": False, "fetch.error.backoff.ms": 50}
-            # Records come at once in any case; this is what partitions wait that join while a fetch is under way, and
-            # how often a broker without news is asked.
-            | {"fetch.wait.max.ms": 20}
-            | {"auto.offset.reset": "earliest"}  # a position that is deleted already: nothing that is left is skipped
+            | {
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "fetch.error.backoff.ms": 50,
+                # Records come at once in any case; this is what partitions wait that join while a fetch is under way,
+                # and how often a broker without news is asked.
+                "fetch.wait.max.ms": 20,
+                "auto.offset.reset": "earliest",  # a position that is deleted already: nothing that is left is skipped
+            }
         )
         try:
             while True:

@@ -98,21 +98,24 @@ def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
     targets = F.col("targets")
     latest_start, earliest_end = F.array_max(targets["effective_from"]), F.array_min(targets["effective_until"])
     all_wanted = (latest_start <= appended) & (appended < earliest_end)
-    some = F.when(all_wanted, targets["shard"]).otherwise(F.col("shards_at"))
+    several = F.size("targets") > 1
+    wanting = F.sort_array(F.array_distinct(F.coalesce("shards_at", targets["shard"])))
     # Nearly every message has one candidate or none.
     only, none = F.col("targets")[0], F.array().cast("array<int>")
     is_wanted = (only["effective_from"] <= appended) & (appended < only["effective_until"])
     routed = (
         F.when(F.size("targets") == 0, none)
-        .when(F.size("targets") > 1, F.sort_array(F.array_distinct(some)))
+        .when(several, wanting)
         .when(is_wanted, F.array(only["shard"]))
         .otherwise(none)
     )
     shards = F.when(to_inbox, inbox).when(stale, everyone).otherwise(routed)
     scope = F.when(~to_inbox & stale, EVERYONE).otherwise(ROUTED)
-    needed = (F.size("targets") > 1) & ~all_wanted
-    decided = messages.transform(_with_shards_at, needed).select("*", shards.alias("shards"), scope.alias("scope"))
-    return decided.drop("shards_at")
+    return (
+        messages.transform(_with_shards_at, several & ~all_wanted)
+        .select("*", shards.alias("shards"), scope.alias("scope"))
+        .drop("shards_at")
+    )
 
 
 def numbered(messages: DataFrame) -> DataFrame:
@@ -140,7 +143,7 @@ def as_records(instructions: DataFrame, plan: RoutingPlan) -> DataFrame:
 
 
 def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
-    """Adds `shards_at`, where it is `needed`: the shards of those `targets` that are in effect at `timestamp`,
+    """Adds `shards_at`, null where it is not `needed`: the shards of those `targets` that are in effect at `timestamp`,
     `effective_from <= timestamp < effective_until`.
 
     Without a lambda, which Spark would not compile, and with it none of the stage: the targets are sorted by their

@@ -15,8 +15,6 @@ FROM messages
 """
 FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
 JOURNEY = 'SELECT "at", step, who, detail FROM message_journey WHERE message_id = ? ORDER BY "at"'
-
-
 HISTORIES = ("routes_history", "presence_history")
 """Every client's subscriptions and comings leave rows there, too many to count with the clients."""
 

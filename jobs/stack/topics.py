@@ -14,16 +14,12 @@ from schemas.topics import DAY_MS, Topic, Topics
 
 TIMEOUT_S = 20.0
 ELECTION_S = 10.0
-
-
-BETWEEN_LEADERS = frozenset(
-    (
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError._NOENT,
-    )
+BETWEEN_LEADERS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError._NOENT,
 )
 
 

@@ -81,9 +81,9 @@ def test_subscribe_then_publish_at_once(stack: Stack) -> None:
 def test_a_route_takes_effect_in_the_middle_of_a_stream(stack: Stack) -> None:
     """R6, R8: nothing is lost, doubled or overtaken when instructions take over from the home itself."""
     run = uuid.uuid4().hex[:8]
-    publisher = Client(stack, f"mid-pub-{run}").connect()
-    subscriber = Client(stack, f"mid-sub-{run}").connect()
     source = f"mid-pub-{run}"
+    publisher = Client(stack, source).connect()
+    subscriber = Client(stack, f"mid-sub-{run}").connect()
     routed = (
         "SELECT count(*) FROM instructions i JOIN messages m ON m.id = i.message_id "
         f"WHERE m.source = '{source}' AND i.scope = 'routed'"
@@ -96,7 +96,7 @@ def test_a_route_takes_effect_in_the_middle_of_a_stream(stack: Stack) -> None:
     after = publisher.sent[first:]
     wait_for(lambda: all(payload in subscriber.received for payload in after), "every message since SUBACK")
     assert max(subscriber.received.values()) == 1
-    numbers = subscriber.order[f"mid-pub-{run}"]
+    numbers = subscriber.order[source]
     assert numbers == sorted(numbers)
     publisher.disconnect()
     subscriber.disconnect()
