@@ -94,6 +94,8 @@ class Router:
             except (PySparkException, Py4JError) as error:
                 self._failed(now, str(error))
         if self.query is not None:
+            if self.anchor is None and self.phase.began is None and self.is_flowing():
+                self.phase.flows(now)
             self._keep_phase(self.query, now)
 
     def is_flowing(self) -> bool:
@@ -126,7 +128,7 @@ class Router:
         off_s = round(self.phase.off_s(anchor, period_s), 2)
         log.info("realigning", router=self.role, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
         query.stop()
-        self.query = self._start()
+        self.query = self._start(realigned=True)
 
     def _target(self) -> tuple[float, float] | None:
         """A moment at which a batch should begin, and the period; None if there is nothing to keep to."""
@@ -135,7 +137,7 @@ class Router:
             return None if phase.began is None else (phase.began + phase.period_s / 2, phase.period_s)
         return None if self.anchor is None else (self.anchor, self.phase.batch_s)
 
-    def _start(self) -> StreamingQuery:
+    def _start(self, realigned: bool = False) -> StreamingQuery:
         settings, topics = self.settings, Topics(self.settings.kafka.prefix)
         kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
         plan = RoutingPlan(
@@ -150,7 +152,7 @@ class Router:
         records = route(realtime_stream(self.spark, kafka, topics.ingress), routes, plan)
         checkpoint = self.stream.checkpoint(settings.tables)
         target = self._target()
-        trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1])
+        trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)
         return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
 
     def _failed(self, now: float, error: str) -> None:
@@ -182,7 +184,7 @@ def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str]) -
 
 
 def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
-    """The routers of `roles`, until `stopped`; ready when records flow, the second half a batch later."""
+    """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later."""
     locks = [lock_checkpoints(settings.data, f"router-{role}", "run the other role") for role in roles]
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     spark.streams.addListener(StatusListener(settings.data, part or "router", time.time))
@@ -195,8 +197,10 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
             router.watch(now)
         if not announced and any(router.is_flowing() for router in routers):
             announced = True
+            # The second one needs about as long to start as the first, and is to flow half a batch after it.
+            wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))
             for router in routers[1:]:
-                router.due = min(router.due, now + settings.router.batch_s / 2)
+                router.due = min(router.due, now + wait_s)
             if part:
                 announce_ready(settings.data, part, {})
             log.info("ready", roles=list(roles))

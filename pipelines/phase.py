@@ -6,7 +6,7 @@ OFF_FRACTION = 1 / 4
 """How much of a period a router may drift before it is realigned: the twin's pause is half a period away."""
 
 SETTLED_BATCHES = 2
-"""A router is not realigned before it has run so many batches: busy machines jitter, and realigning pauses."""
+"""A router is not realigned again before it has run so many batches: busy machines jitter, and realigning pauses."""
 
 _SMOOTHING = 0.3
 
@@ -20,7 +20,8 @@ def next_start(now: float, period_s: float, anchor: float) -> float:
 class Phase:
     """When a query's batches begin, and how long one takes with the pause behind it (`period_s`); all in seconds.
 
-    `batch_s` is how long a batch should last; `began` when the present batch began, None before the first has ended.
+    `batch_s` is how long a batch should last; `began` when the present batch began, as if its pause were the usual one
+    if it is a query's first; None before records flow.
     """
 
     batch_s: float
@@ -30,15 +31,22 @@ class Phase:
     _trigger_s: float = 0.0
     _batch_id: int | None = None
     _batches: int = 0
+    _settled: int = 0
 
     def __post_init__(self) -> None:
         self.period_s = self.batch_s
 
-    def begin(self, period_s: float) -> float:
+    def begin(self, period_s: float, realigned: bool = False) -> float:
         """The query is started (anew): how long its batches should last, so that batch and pause fill `period_s`."""
         self._trigger_s = period_s - min(self.pause_s, self.batch_s / 10)
         self._batch_id, self._batches, self.began = None, 0, None
+        self._settled = SETTLED_BATCHES if realigned else 0
         return self._trigger_s
+
+    def flows(self, now: float) -> None:
+        """The records of the first batch have begun to flow: from now on it lasts as long as any."""
+        if self.began is None:
+            self.began = now - self.pause_s
 
     def ended(self, batch_id: int, began: float, lasted_s: float) -> None:
         """A batch that began at `began` has ended, and the next has begun; the same batch may be shown again."""
@@ -60,4 +68,4 @@ class Phase:
 
     def is_off(self, anchor: float, period_s: float) -> bool:
         """Whether it is time to realign."""
-        return self._batches >= SETTLED_BATCHES and abs(self.off_s(anchor, period_s)) > period_s * OFF_FRACTION
+        return self._batches >= self._settled and abs(self.off_s(anchor, period_s)) > period_s * OFF_FRACTION

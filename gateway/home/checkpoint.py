@@ -14,7 +14,7 @@ from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
 from gateway.home.log_writer import SessionLogWriter
-from gateway.home.messages import Entry, Held
+from gateway.home.messages import Held
 from gateway.home.session import Session
 from gateway.home.shard import Shard
 from gateway.home.spool import Spool, SpoolBatch
@@ -126,6 +126,8 @@ class Checkpointer:
         for shard in self._context.shards:
             own = [held for held in shard.own.values() if held.held_at <= oldest or self._is_wanted_for_good(held)]
             for held in heapq.merge(own, _aged(shard, oldest, own), key=lambda held: held.number):
+                if held.held_at <= oldest:
+                    self._abandon_qos0(held)
                 self._spool(shard, held, touched)
         return touched
 
@@ -145,10 +147,9 @@ class Checkpointer:
                     self._context.reporter.outcome(held.message, held.shard, held.instructions, deliveries)
 
     def _spool(self, shard: Shard, held: Held, touched: set[Session]) -> None:
+        """What waits at QoS 0 is sent from memory or not at all: it goes on waiting there."""
         context = self._context
-        for entry in [e for e in held.entries if not e.finished and not e.qos]:
-            self._abandon_qos0(entry)
-        waiting = [entry for entry in held.entries if not entry.finished]
+        waiting = [entry for entry in held.entries if entry.qos and not entry.finished]
         if not waiting:
             return
         mid = context.new_mid()
@@ -166,14 +167,16 @@ class Checkpointer:
         if held.deliveries:
             context.reporter.outcome(held.message, held.shard, held.instructions, held.deliveries)
         shard.release(held)
+        held.spooled, held.deliveries = True, []
         held.entries.clear()
 
-    def _abandon_qos0(self, entry: Entry) -> None:
-        session = self._context.session(entry.client)
-        if session is not None:
-            session.remove(entry)
-        self._context.counts["dropped_slow_qos0"] += 1
-        self._deliverer.finish(entry, "dropped")
+    def _abandon_qos0(self, held: Held) -> None:
+        for entry in [e for e in held.entries if not e.finished and not e.qos]:
+            session = self._context.session(entry.client)
+            if session is not None:
+                session.remove(entry)
+            self._context.counts["dropped_slow_qos0"] += 1
+            self._deliverer.finish(entry, "dropped")
 
     async def _sweep_expired(self, now: float) -> None:
         if now < self._next_sweep:

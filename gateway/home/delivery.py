@@ -163,9 +163,10 @@ class Deliverer:
         held = entry.held
         entry.finished = True
         delivery = self._delivery(entry, outcome)
-        if entry.row is not None:
-            self._context.batch.deleted_rows.append(entry.row)
-            self._context.gone_rows.add(entry.row)
+        if held.spooled:
+            if entry.row is not None:
+                self._context.batch.deleted_rows.append(entry.row)
+                self._context.gone_rows.add(entry.row)
             self._context.reporter.outcome(held.message, held.shard, held.instructions, [delivery])
             return
         held.deliveries.append(delivery)
@@ -323,6 +324,6 @@ class Deliverer:
 
 def entry_of(spooled: SpooledEntry, now: float) -> Entry:
     """The entry in a row of the spool; it holds its message by itself."""
-    held = Held(spooled.message, spooled.shard, -1, now, spooled.instructions)
+    held = Held(spooled.message, spooled.shard, -1, now, spooled.instructions, spooled=True)
     client = spooled.session.partition("\0")[0]
     return Entry(client, held, spooled.qos, spooled.retain, spooled.subscription_ids, dup=spooled.dup, row=spooled.row)

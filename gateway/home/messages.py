@@ -32,8 +32,8 @@ class Held(msgspec.Struct, eq=False):
     `position` is the offset of the instruction on `egress[shard]`, -1 where there is none to read again. `entries` are
     its recipients, `deliveries` what became of them and is not reported yet. `number` is its place in the order in
     which the shard's messages were offered; `copies` are the positions of further instructions for it; `done` are
-    clients that were finished before a restart. Once the message is in the spool, its entries have rows there and
-    `pending` no longer counts.
+    clients that were finished before a restart. Once the message is `spooled`, its entries have rows there, except those
+    at QoS 0, which nothing waits for any more; `pending` no longer counts.
     """
 
     message: Message
@@ -47,6 +47,7 @@ class Held(msgspec.Struct, eq=False):
     number: int = 0
     copies: list[int] = []
     done: list[str] = []
+    spooled: bool = False
 
     def finished_clients(self) -> list[str]:
         return [*self.done, *(entry.client for entry in self.entries if entry.finished)]

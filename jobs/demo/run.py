@@ -81,9 +81,9 @@ def run(request: Request, console: Console) -> Result:
             phases = _fly(fleet, plan, account, request, console)
             standing = _ledger_caught_up(fleet, account, request, console, time.monotonic)
             phases["settle_s"] = time.monotonic() - phases.pop("_settling_since")
+            # Before they leave: afterwards nothing is due to them at QoS 0.
+            figures = _figures(day, plan, account, standing, fleet.counts, {"up_s": up_s, **phases})
             _say_goodbye(fleet)
-            counts = dict(fleet.counts)
-        figures = _figures(day, plan, account, standing, counts, {"up_s": up_s, **phases})
         shown = _show_result(console, figures, account, request)
         finished = True
     figures["seconds"] = round(time.monotonic() - began, 1)

@@ -190,6 +190,10 @@ class World:
     def outcomes(self, client: str) -> list[str]:
         return [d.outcome for e in self.events() for d in e.deliveries if d.client == client]
 
+    def spool_rows(self) -> int:
+        """Deliveries that wait in the spool's file."""
+        return sum(rows for rows, _ in Spool(self._path).backlogs().values())
+
     def completed(self) -> set[str]:
         """Message ids that are complete: all instructions of one scope relinquished, or nobody wanted them (R4, R7)."""
         numbers: dict[tuple[str, str], set[int]] = {}

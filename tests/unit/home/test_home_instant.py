@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from gateway.mqtt.packets import Subscription
 from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.virtual_time import run
 
@@ -66,5 +67,36 @@ def test_racing_subscribers_of_one_key_and_one_that_fails(tmp_path: Path) -> Non
         clients[0].publish("a/b/1", b"one", 1)
         await turn()
         assert [client.payloads for client in clients[1:]] == [[b"one"]] * 7
+
+    run(scenario())
+
+
+def test_a_checkpoint_does_not_take_qos_0_from_a_client_that_is_about_to_get_it(tmp_path: Path) -> None:
+    """Own copies for others go to the spool at once; what waits a moment for this client at QoS 0 stays, in order."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, archive = await world.client("sender"), await world.client("archive", mute=True)
+        receiver = await world.client("receiver")
+        await archive.subscribe("a")
+        await receiver.subscribe(Subscription("a", 0))
+        link = receiver.link
+        assert link is not None
+        link.writable = False
+        for n in range(3):
+            sender.publish("a", b"%d" % n, 1)
+        await turn(1)
+        assert world.spool_rows() == 3, "the archive's copies are durable"
+        assert receiver.payloads == []
+        link.writable = True
+        world.home.writable(receiver.attached.session, link)
+        await turn()
+        assert receiver.payloads == [b"0", b"1", b"2"]
+        archive.answer_all()
+        await turn(1)
+        assert archive.payloads == [b"0", b"1", b"2"]
+        assert world.outcomes("receiver") == ["sent"] * 3
+        assert world.outcomes("archive") == ["delivered"] * 3
+        assert world.spool_rows() == 0
 
     run(scenario())

@@ -49,10 +49,23 @@ def test_a_constant_pause_is_learned_and_made_up_for(batch_s: float, pause_part:
 @given(batches, st.floats(-0.49, 0.49), st.integers(0, 1_000))
 def test_it_is_off_when_it_has_drifted_too_far(batch_s: float, off_part: float, periods: int) -> None:
     phase = Phase(batch_s)
-    phase.begin(batch_s)
+    phase.begin(batch_s, realigned=True)
     for batch_id in range(SETTLED_BATCHES):
-        assert not phase.is_off(1_000.0, batch_s), "not before it has settled"
+        assert not phase.is_off(1_000.0, batch_s), "not again before it has settled"
         phase.ended(batch_id, 1_000.0 + (periods + off_part) * batch_s, batch_s)
+    assert phase.off_s(1_000.0, batch_s) == pytest.approx(off_part * batch_s, abs=1e-6)
+    if abs(abs(off_part) - OFF_FRACTION) > 1e-6:
+        assert phase.is_off(1_000.0, batch_s) == (abs(off_part) > OFF_FRACTION)
+
+
+@given(batches, st.floats(-0.49, 0.49), st.floats(0, 0.09))
+def test_where_a_router_begins_is_known_as_soon_as_it_flows(batch_s: float, off_part: float, pause_part: float) -> None:
+    """Its twin's next pause is less than a batch away: no time to wait for an end of its own."""
+    phase = Phase(batch_s, pause_s=pause_part * batch_s)
+    phase.begin(batch_s)
+    assert not phase.is_off(1_000.0, batch_s), "nothing is known yet"
+    phase.flows(1_000.0 + off_part * batch_s + phase.pause_s)
+    phase.flows(2_000.0)  # told again: nothing new
     assert phase.off_s(1_000.0, batch_s) == pytest.approx(off_part * batch_s, abs=1e-6)
     if abs(abs(off_part) - OFF_FRACTION) > 1e-6:
         assert phase.is_off(1_000.0, batch_s) == (abs(off_part) > OFF_FRACTION)
@@ -79,9 +92,10 @@ class Simulated:
         self.batch_id = -1
         self.start(began, 10.0)
 
-    def start(self, began: float, period_s: float) -> None:
-        self.trigger_s = self.phase.begin(period_s)
+    def start(self, began: float, period_s: float, realigned: bool = False) -> None:
+        self.trigger_s = self.phase.begin(period_s, realigned)
         self._next(began)
+        self.phase.flows(began + self.pause_s)
 
     def end(self) -> None:
         self.paused.append((self.ends - self.pause_s, self.ends))
@@ -97,17 +111,16 @@ class Simulated:
 def test_the_pauses_of_a_pair_do_not_meet(pauses: list[float], lead_s: float) -> None:
     """R5: wherever the backup begins, once it has been realigned its pauses stay clear of the active's."""
     active, backup = Simulated(pauses[::2], 0.0), Simulated(pauses[1::2], lead_s)
-    settled_at = 5 * 10.0
+    settled_at = 2 * 10.0
     while active.batch_id < 60:
         first = min(active, backup, key=lambda query: query.ends)
         now = first.ends
         first.end()
-        if active.phase.began is None:
-            continue
+        assert active.phase.began is not None
         period_s = active.phase.period_s
         anchor = active.phase.began + period_s / 2
         at = next_start(now, period_s, anchor)
         if backup.phase.is_off(anchor, period_s) and at < min(active.ends, backup.ends):
-            backup.start(at, period_s)
+            backup.start(at, period_s, realigned=True)
     met = [(a, b) for a in active.paused for b in backup.paused if a[0] > settled_at and a[0] < b[1] and b[0] < a[1]]
     assert not met
