@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-OFF_FRACTION = 1 / 4
-"""How much of a period a router may drift before it is realigned: the twin's pause is half a period away."""
+OFF_FRACTION = 1 / 6
+"""How much of a period a router may drift before it is realigned: the twin's pause is half a period away, on a busy
+machine a fifth of one long, and the next batch may bring as much again."""
 
-SETTLED_BATCHES = 2
-"""A router is not realigned again before it has run so many batches: busy machines jitter, and realigning pauses."""
+SETTLED_BATCHES = 1
+"""A router is not realigned again before it has run so many batches: realigning is a pause too."""
 
 _SMOOTHING = 0.3
 

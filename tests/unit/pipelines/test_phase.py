@@ -107,7 +107,7 @@ class Simulated:
         self.batch_id, self.began, self.ends = self.batch_id + 1, began, began + self.trigger_s + self.pause_s
 
 
-@given(st.lists(st.floats(0.2, 1.2), min_size=200, max_size=200), st.floats(0, 10))
+@given(st.lists(st.floats(0.2, 2.0), min_size=200, max_size=200), st.floats(0, 10))
 def test_the_pauses_of_a_pair_do_not_meet(pauses: list[float], lead_s: float) -> None:
     """R5: wherever the backup begins, once it has been realigned its pauses stay clear of the active's."""
     active, backup = Simulated(pauses[::2], 0.0), Simulated(pauses[1::2], lead_s)
