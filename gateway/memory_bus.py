@@ -117,6 +117,11 @@ class MemoryBus:
         """Records not acknowledged yet."""
         return sum(map(len, (*self._unstored.values(), *self._unacknowledged.values())))
 
+    @property
+    def reading(self) -> dict[Place, int]:
+        """The next offset of each partition that is consumed."""
+        return dict(self._positions)
+
     def start(self, on_records: OnRecords) -> None:
         self._on_records = on_records
 

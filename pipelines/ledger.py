@@ -193,8 +193,12 @@ def instructions(records: DataFrame, window_days: int) -> DataFrame:
 
 def outcomes(records: DataFrame, window_days: int) -> DataFrame:
     """Rows of `outcomes`, from `progress`: one a delivery; `nobody` for an instruction that ended without any;
-    `untouched` for a message without instructions. A `replayed` relinquish adds none."""
+    `untouched` for a message without instructions. A `replayed` relinquish adds none. What an instruction brought is
+    looked for among copies as long as its message is in the window; an own copy, which may be of a retained message of
+    any age, for a window from its report."""
     event = F.col("record")
+    is_own_copy = (event["kind"] == "outcome") & event["number"].isNull()
+    message_appended = moment_ms(event["appended_ms"])
     none_given = F.coalesce(F.size("record.deliveries"), F.lit(0)) == 0
     without = F.when(event["kind"] == "untouched", "untouched").when(event["kind"] == "relinquish", "nobody")
     # explode_outer keeps an event without deliveries as one row with a null delivery, which `without` then names.
@@ -211,14 +215,15 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
             F.coalesce("delivery.outcome", without).alias("outcome"),
             F.col("delivery.qos").try_cast("int").alias("qos"),
             F.coalesce(moment_us(F.col("delivery.at_us")), F.col("timestamp")).alias("at"),
-            moment_ms(event["appended_ms"]).alias("message_appended"),
+            message_appended.alias("message_appended"),
             *_appended(),
             F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
+            F.when(is_own_copy, F.col("timestamp")).otherwise(message_appended).alias("window_begin"),
         )
     )
     # Two decisions on a message number their instructions alike; scope keeps them apart, and is no column of the table.
     key = ("message_id", "scope", "number", "client", "outcome")
-    return _once(rows, "message_appended", window_days, *key).drop("scope")
+    return _once(rows, "window_begin", window_days, *key).drop("scope", "window_begin")
 
 
 def completions(records: DataFrame, window_days: int) -> DataFrame:

@@ -5,6 +5,7 @@ import structlog
 from gateway.bus import Record
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
+from gateway.home.egress_flow import EgressFlow
 from gateway.home.instant import InstantReader, place_of
 from gateway.home.messages import Entry, Held, Message, message_of, other_scope
 from gateway.home.own_copies import OwnCopies, note_live, wanted
@@ -22,11 +23,14 @@ class Fold:
     """Applies records of `egress`, `ingress` (while the instant reader wants them) and `retained`: those that concern
     one partition of `ingress` in its order, whichever way they come."""
 
-    def __init__(self, context: HomeContext, deliverer: Deliverer, instant: InstantReader, own: OwnCopies) -> None:
+    def __init__(
+        self, context: HomeContext, deliverer: Deliverer, instant: InstantReader, own: OwnCopies, flow: EgressFlow
+    ) -> None:
         self._context = context
         self._deliverer = deliverer
         self._instant = instant
         self._own = own
+        self._flow = flow
         self._egress = context.topics.egress
         self._ingress = context.topics.ingress
 
@@ -42,6 +46,7 @@ class Fold:
                 self._context.retained.fold(record)
         while self._unpark() | self._own.reconsider():  # what one lets go may be what the other waits for
             pass
+        self._flow.adjust(own_copies_wait=self._own.held_back > 0)
         self._deliverer.flush()
 
     def _receive(self, record: Record) -> None:
@@ -61,10 +66,8 @@ class Fold:
         for shard in self._context.shards:
             for partition, parked in list(shard.parked.items()):
                 while parked and not self._instant.is_behind(partition, parked[0][0]):
-                    self._instruct(shard, parked.popleft()[1])
+                    self._instruct(shard, shard.unpark(partition))
                     applied = True
-                if not parked:
-                    del shard.parked[partition]
         return applied
 
     def _instruct(self, shard: Shard, record: Record) -> None:

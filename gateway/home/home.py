@@ -14,6 +14,7 @@ from gateway.errors import BusError
 from gateway.home.checkpoint import Checkpointer
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
+from gateway.home.egress_flow import EgressFlow
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
 from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
@@ -78,7 +79,8 @@ class Home:
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
         self._own = OwnCopies(context, self._deliverer, self._instant)
-        self.records = Fold(context, self._deliverer, self._instant, self._own).records
+        flow = EgressFlow(context, self._spawn)
+        self.records = Fold(context, self._deliverer, self._instant, self._own, flow).records
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""

@@ -51,6 +51,8 @@ class Shard:
         self.offered = 0
         self.spooled: dict[tuple[int, int], int] = {}
         self.parked: dict[int, deque[tuple[int, Record]]] = {}
+        self.parked_records = 0
+        self.parked_bytes = 0
         self.expected: dict[int, int] = {}
         self.position = 0
         self.recovered_to = 0
@@ -71,7 +73,19 @@ class Shard:
     def park(self, partition: int, offset: int, record: Record) -> None:
         """Keeps an instruction for the message at this place on `ingress` for later."""
         self.parked.setdefault(partition, deque()).append((offset, record))
+        self.parked_records += 1
+        self.parked_bytes += len(record.value() or b"")
         self.hear(partition, offset)
+
+    def unpark(self, partition: int) -> Record:
+        """The first instruction parked for a partition of `ingress`; it waits no more."""
+        parked = self.parked[partition]
+        _, record = parked.popleft()
+        if not parked:
+            del self.parked[partition]
+        self.parked_records -= 1
+        self.parked_bytes -= len(record.value() or b"")
+        return record
 
     def hear(self, partition: int, offset: int) -> None:
         """An instruction for this message is there, though it is not in a window."""

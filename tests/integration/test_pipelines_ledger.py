@@ -59,7 +59,7 @@ def event(kind: Event, topic: str, offset: int = 0) -> tuple[Any, ...]:
     return (b"key", encode(kind), topic, 0, offset, AT_MS, None)
 
 
-def relinquish(number: int, *deliveries: Delivery, **more: Any) -> ProgressEvent:
+def relinquish(number: int | None, *deliveries: Delivery, **more: Any) -> ProgressEvent:
     fields = {"kind": "relinquish", "id": ID, "partition": 1, "offset": 7, "appended_ms": AT_MS, "shard": 3}
     return ProgressEvent(**{**fields, "number": number, "deliveries": list(deliveries), **more})
 
@@ -137,6 +137,22 @@ def test_outcomes_one_row_a_delivery(spark: SparkSession, tmp_path: Path) -> Non
     ]
     rest = sorted((r.outcome, r.number or -1, r.shard or -1, r.at) for r in found if not r.client)
     assert rest == [("nobody", 1, 3, AT), ("nobody", 1, 3, AT), ("untouched", -1, -1, AT)]
+
+
+def test_outcomes_of_retained_messages_of_any_age(spark: SparkSession, tmp_path: Path) -> None:
+    """A retained message may be far older than the window; what a home reports twice still adds one row."""
+
+    def kept(client: str) -> ProgressEvent:
+        delivery = Delivery(client=client, outcome="delivered", qos=1, at_us=AT_MS * 1000)
+        return relinquish(None, delivery, kind="outcome", appended_ms=AT_MS - 30 * 86_400_000)
+
+    fresh = relinquish(0, Delivery(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000))
+    batches = [[event(e, "progress", n) for n, e in enumerate(events)] for events in (
+        [fresh], [kept("c2"), kept("c3")], [kept("c2"), kept("c4")],
+    )]  # fmt: skip
+    found = streamed(spark, tmp_path, batches, lambda records: ledger.outcomes(records, 7))
+    assert [sorted(row.client for row in batch) for batch in found] == [["c1"], ["c2", "c3"], ["c4"]]
+    assert found[1][0].message_appended == AT - timedelta(days=30)
 
 
 def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path) -> None:

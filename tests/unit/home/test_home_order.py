@@ -4,6 +4,7 @@ For `route_lead` after a subscription its messages do not come by routers, while
 the routers are, and however often the home is killed meanwhile.
 """
 
+import asyncio
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.home.egress_flow import EgressFlow
 from gateway.home.messages import Held, Message
 from gateway.home.shard import Shard
 from gateway.memory_bus import MemoryRecord
@@ -233,6 +235,48 @@ def test_a_long_outage_of_the_routers_holds_back_little_and_loses_nothing(tmp_pa
         await turn(LEAD_S + 5)
         assert world.home._instant.positions is None
         assert world.relinquished() == world.instructions()
+
+    run(scenario())
+
+
+def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> None:
+    """R8: what is parked in memory is bounded; unless own copies wait, which may wait for what is still to come."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path, held_back_messages=20).start()
+        world.bus.is_consuming = False
+        shard, place = world.context.shards[1], (world.topics.egress, 1)
+        flow = EgressFlow(world.context, asyncio.create_task)
+
+        def is_read() -> bool:
+            return place in world.bus.reading
+
+        for offset in range(9):
+            shard.park(0, offset, MemoryRecord(place, b"a", b"x", []))
+            flow.adjust(own_copies_wait=False)
+        await turn()
+        assert is_read()
+        shard.park(0, 9, MemoryRecord(place, b"a", b"x", []))
+        flow.adjust(own_copies_wait=False)
+        await turn()
+        assert not is_read()
+        assert world.context.counts["parked_full"] == 1
+        flow.adjust(own_copies_wait=True)
+        await turn()
+        assert is_read()
+        flow.adjust(own_copies_wait=False)
+        await turn()
+        assert not is_read(), "it is as full as before"
+        for _ in range(4):
+            shard.unpark(0)
+            flow.adjust(own_copies_wait=False)
+        await turn()
+        assert not is_read(), "not with every single one"
+        shard.unpark(0)
+        shard.position = 3
+        flow.adjust(own_copies_wait=False)
+        await turn()
+        assert world.bus.reading[place] == 3
 
     run(scenario())
 
