@@ -141,8 +141,15 @@ class Supervised:
             except (PySparkException, Py4JJavaError) as error:
                 self._failed(now, str(getattr(error, "java_exception", error)))
 
-    def has_done_a_batch(self) -> bool:
-        return self.query is not None and self.query.lastProgress is not None
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that has ended; -1 if none has since the query was started."""
+        progress = None if self.query is None else self.query.lastProgress
+        return -1 if progress is None else progress.batchId
+
+    def rests(self) -> bool:
+        """Whether no batch is under way."""
+        return self.query is not None and not self.query.status["isTriggerActive"]
 
     def stop(self) -> None:
         if self.query is not None:
@@ -173,10 +180,10 @@ def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None
 def run(settings: Settings, part: str, stopped: Event) -> None:
     """All queries, until `stopped`. Ready once routes are folded, which routers need.
 
-    The others follow one by one, each when the one before it has done its first batch: all at once they would keep a
-    small machine busy for a minute, routes would not be folded in time, and routers would send everything to everyone.
-    They lose nothing by beginning later. Raises JobError if another process has the checkpoints: a data directory has
-    one ledger.
+    The others follow one by one, each when the one before it has done its first batch and routes are folded again:
+    all at once they would keep a small machine busy for a minute, routes would not be folded in time, and routers would
+    send everything to everyone. They lose nothing by beginning later. Raises JobError if another process has the
+    checkpoints: a data directory has one ledger.
     """
     lock = lock_checkpoints(settings.data, PART, "choose another data directory")
     spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
@@ -191,18 +198,20 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
         Supervised(spark, name, start, settings.ledger.restart_backoff_s, listener.failed)
         for name, start in queries(spark, settings).items()
     ]
-    started, at = 1, time.monotonic()
+    folding = supervised[0]
+    started, at, folded = 1, time.monotonic(), -1
     while not stopped.is_set():
         now = time.monotonic()
         for query in supervised[:started]:
             query.watch(now)
         has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
-        if started < len(supervised) and (has_waited or supervised[started - 1].has_done_a_batch()):
+        has_folded = folding.last_batch > folded and (started == 1 or folding.rests())
+        if started < len(supervised) and (has_waited or (has_folded and supervised[started - 1].last_batch >= 0)):
             if started == 1:
                 if part:
                     announce_ready(settings.data, part, {})
                 log.info("ready", then=[query.name for query in supervised[1:]])
-            started, at = started + 1, now
+            started, at, folded = started + 1, now, folding.last_batch
             continue
         stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
     with ThreadPoolExecutor(len(supervised)) as pool:
