@@ -141,7 +141,13 @@ class Fold:
     def _offer_matches(self, shard: Shard, held: Held, subscriptions: list[SessionSubscription]) -> None:
         message = held.message
         appended, partition, offset = message.appended, message.partition, message.offset
-        routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]
+        if shard.left:
+            held.left = shard.left.pop((partition, offset), [])
+        routed = [
+            s
+            for s in subscriptions
+            if s.is_routed(partition, offset, appended) or (s.client in held.left and s.is_older(partition, offset))
+        ]
         for client, (qos, retain, identifiers) in wanted(message, routed):
             session = shard.sessions[client]
             if client in held.done or held.position < session.since or held.message.id in session.retained_sent:

@@ -32,8 +32,8 @@ class Held(msgspec.Struct, eq=False):
     `position` is the offset of the instruction on `egress[shard]`, -1 where there is none to read again. `entries` are
     its recipients, `deliveries` what became of them and is not reported yet. `number` is its place in the order in
     which the shard's messages were offered; `copies` are the positions of further instructions for it; `done` are
-    clients that were finished before a restart. Once the message is `spooled`, its entries have rows in the spool, but
-    for those at QoS 0, and neither they nor `pending` count any more.
+    clients that were finished before a restart; `left` see :class:`gateway.home.shard.Shard`. Once the message is
+    `spooled`, its entries have rows in the spool, but for those at QoS 0; neither they nor `pending` count any more.
     """
 
     message: Message
@@ -47,6 +47,7 @@ class Held(msgspec.Struct, eq=False):
     number: int = 0
     copies: list[int] = []
     done: list[str] = []
+    left: list[str] = []
     spooled: bool = False
 
     def finished_clients(self) -> list[str]:

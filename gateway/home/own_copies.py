@@ -104,24 +104,29 @@ class OwnCopies:
             topic = (record.key() or b"").decode()
         except UnicodeDecodeError:
             return True  # no subscription can match it
-        early = [] if topic.startswith(INBOX_MARK) else self._early(topic, record)
-        if any(shard.is_ahead_of_routers(record.partition(), record.offset()) for shard, _ in early):
+        newer = [] if topic.startswith(INBOX_MARK) else self._newer(topic, record)
+        if any(early and shard.is_ahead_of_routers(record.partition(), record.offset()) for shard, early, _ in newer):
             return False
         self._expect(topic, record)
-        if early:
-            self._offer_early(topic, record, early)
+        for shard, _, left in newer:
+            if left:
+                shard.left[record.partition(), record.offset()] = left
+        early_ones = [(shard, early) for shard, early, _ in newer if early]
+        if early_ones:
+            self._offer_early(topic, record, early_ones)
         return True
 
-    def _early(self, topic: str, record: Record) -> Early:
-        """By shard, the subscriptions whose route is not in effect for the record yet."""
+    def _newer(self, topic: str, record: Record) -> list[tuple[Shard, list[SessionSubscription], list[str]]]:
+        """By shard, the subscriptions whose route is not in effect for the record yet, and the clients whose such
+        subscriptions leave it to an older one; shards without either are left out."""
         place, found = (record.partition(), record.offset(), record.timestamp()[1]), []
         for shard in self._context.shards:
             subscriptions = shard.trie.match(topic)
-            if not all(s.is_routed(*place) for s in subscriptions):
-                routed = {s.client for s in subscriptions if s.is_routed(*place)}
-                early = [s for s in subscriptions if s.client not in routed and self._instant.wants(s, record)]
-                if early:
-                    found.append((shard, early))
+            routed = {s.client for s in subscriptions if s.is_routed(*place)}
+            newer = [s for s in subscriptions if not s.is_routed(*place) and self._instant.wants(s, record)]
+            if newer:
+                early = [s for s in newer if s.client not in routed]
+                found.append((shard, early, sorted({s.client for s in newer if s.client in routed})))
         return found
 
     def _expect(self, topic: str, record: Record) -> None:

@@ -61,6 +61,11 @@ class SessionSubscription(msgspec.Struct):
         """Whether the subscription gets what is at this place on `ingress` by an instruction."""
         return self.record.effective_ms <= appended and self.record.ingress_from.get(partition, 0) <= offset
 
+    def is_older(self, partition: int, offset: int) -> bool:
+        """Whether the subscription was there before what is at this place on `ingress`."""
+        start = self.record.ingress_from.get(partition)
+        return start is not None and start <= offset
+
 
 class Session:
     """One client's session. `queue` holds entries not sent yet, `in_flight` those sent and not finished, by packet id.

@@ -21,7 +21,7 @@ class ShardPosition(msgspec.Struct):
     """Where a shard's fold starts again: records of `egress[shard]` from `restart` on are read; of those before
     `position` only the `unfinished` ones count (offset → clients that are finished already), of which `copies` are
     further instructions for the same messages. Some behind `position` may be applied too: they are in `windows`, and in
-    `unfinished` if they are. `expected`: see :class:`Shard`."""
+    `unfinished` if they are. `expected` and `left` (partition, offset, clients): see :class:`Shard`."""
 
     restart: int
     position: int
@@ -29,6 +29,7 @@ class ShardPosition(msgspec.Struct):
     unfinished: dict[int, list[str]]
     copies: list[int] = []
     expected: dict[int, int] = {}
+    left: list[tuple[int, int, list[str]]] = []
 
 
 class Shard:
@@ -37,9 +38,11 @@ class Shard:
     `position` is behind the last record of `egress` received. `parked` are those that must wait until the instant
     reader has passed their messages, with these messages' offsets, by partition of `ingress`: a partition's are in
     order, and do not wait for others, so that nobody can wait in a circle. `expected` is, by partition of `ingress`,
-    the last message that the reader has passed and an instruction is to bring. `replay_to` is where `egress` ended when
-    the home started, so that no earlier life of the home has seen more; `spooled` finds recent messages in the spool by
-    their place on `ingress`.
+    the last message that the reader has passed and an instruction is to bring. `left` are, by place on `ingress` until
+    the instruction is there, clients whose newer subscription got no own copy because an older one was to bring the
+    message: it has to come though the older one ends meanwhile. `replay_to` is where `egress` ended when the home
+    started, so that no earlier life of the home has seen more; `spooled` finds recent messages in the spool by their
+    place on `ingress`.
     """
 
     def __init__(self, number: int) -> None:
@@ -54,6 +57,7 @@ class Shard:
         self.parked_records = 0
         self.parked_bytes = 0
         self.expected: dict[int, int] = {}
+        self.left: dict[tuple[int, int], list[str]] = {}
         self.position = 0
         self.recovered_to = 0
         self.replay_to = 0
@@ -168,7 +172,9 @@ class Shard:
         copies = self.copies.union(*(held.copies for held in self.live.values()))
         unfinished |= {offset: [] for offset in copies}
         expected = {p: offset for p, offset in self.expected.items() if offset > self.reached(p)}
-        position = ShardPosition(self.restart, self.folded_to, windows, unfinished, sorted(copies), expected)
+        left = [(*place, clients) for place, clients in self.left.items()]
+        left += [(h.message.partition, h.message.offset, h.left) for h in self.live.values() if h.left]
+        position = ShardPosition(self.restart, self.folded_to, windows, unfinished, sorted(copies), expected, left)
         return msgspec.msgpack.encode(position)
 
     def restore(self, raw: bytes) -> int:
@@ -179,6 +185,7 @@ class Shard:
         self.unfinished = dict(sorted(saved.unfinished.items()))
         self._replayed_to = max(saved.position, max(saved.unfinished, default=-1) + 1)
         self.expected = saved.expected
+        self.left = {(partition, offset): clients for partition, offset, clients in saved.left}
         self.copies = set(saved.copies)
         for scope, partition, top, bits in saved.windows:
             self._windows[scope, partition] = AntiReplayWindow(top, int.from_bytes(bits))

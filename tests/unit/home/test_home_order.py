@@ -239,6 +239,38 @@ def test_a_long_outage_of_the_routers_holds_back_little_and_loses_nothing(tmp_pa
     run(scenario())
 
 
+@pytest.mark.parametrize("crashing", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_what_an_older_subscription_was_to_bring_comes_though_it_ends(
+    tmp_path: Path, crashing: bool, again: bool
+) -> None:
+    """R8, Q1: a newer subscription leaves a message to an older one, which ends before routers bring it."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, receiver = await with_old_and_new(world)
+        await receiver.subscribe("#")
+        sender.publish("x/1", b"one", 1)
+        await turn(1)
+        assert receiver.payloads == [], "the older one's route is in effect"
+        await receiver.unsubscribe("x/1")
+        if again:
+            await receiver.subscribe("x/1")
+        sender.publish("x/1", b"two", 1)
+        await turn(1)
+        if crashing:
+            await world.restart()
+            await receiver.connect()
+            await turn(1)
+        set_routers(world, stopped=False)
+        await turn(LEAD_S + 5)
+        assert receiver.payloads == [b"one", b"two"]
+        assert world.relinquished() == world.instructions()
+        assert not any(shard.left for shard in world.context.shards)
+
+    run(scenario())
+
+
 def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> None:
     """R8: what is parked in memory is bounded; unless own copies wait, which may wait for what is still to come."""
 
