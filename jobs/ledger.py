@@ -8,7 +8,7 @@ cleanly: a batch under way is repeated at the next start, to the same rows.
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
@@ -163,6 +163,13 @@ class Supervised:
         log.error("query failed", query=self.name, error=first_line(error), again_in_s=self.pause_s)
 
 
+def may_begin_next(begun: Sequence[Supervised], folded: int) -> bool:
+    """Whether the last of those begun has done its first batch and the first, which folds routes, one behind `folded`;
+    and, as soon as there are others, whether it rests."""
+    routes = begun[0]
+    return begun[-1].last_batch >= 0 and routes.last_batch > folded and (len(begun) == 1 or routes.rests())
+
+
 def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None:
     """A tick on `routes` now and every `every_s` seconds, whatever the routes query does: its append time says only how
     far the events before it reach, and counts for nothing until they are folded in."""
@@ -198,20 +205,18 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
         Supervised(spark, name, start, settings.ledger.restart_backoff_s, listener.failed)
         for name, start in queries(spark, settings).items()
     ]
-    folding = supervised[0]
     started, at, folded = 1, time.monotonic(), -1
     while not stopped.is_set():
         now = time.monotonic()
         for query in supervised[:started]:
             query.watch(now)
         has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
-        has_folded = folding.last_batch > folded and (started == 1 or folding.rests())
-        if started < len(supervised) and (has_waited or (has_folded and supervised[started - 1].last_batch >= 0)):
+        if started < len(supervised) and (has_waited or may_begin_next(supervised[:started], folded)):
             if started == 1:
                 if part:
                     announce_ready(settings.data, part, {})
                 log.info("ready", then=[query.name for query in supervised[1:]])
-            started, at, folded = started + 1, now, folding.last_batch
+            started, at, folded = started + 1, now, supervised[0].last_batch
             continue
         stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
     with ThreadPoolExecutor(len(supervised)) as pool:

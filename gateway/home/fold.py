@@ -88,6 +88,7 @@ class Fold:
             shard.unfinished.pop(position, None)
             if (bad := place_of(record)) is not None:
                 shard.hear(*bad)
+                shard.left.pop(bad, None)
             quarantine(self._context, record, str(error))
             return
         finished: list[str] = []
@@ -99,7 +100,8 @@ class Fold:
                 return
         elif self._is_copy(shard, instruction, message, position):
             return
-        held = Held(message, shard.number, position, self._context.clock(), [instruction], done=finished)
+        left = shard.left.pop((message.partition, message.offset), [])
+        held = Held(message, shard.number, position, self._context.clock(), [instruction], done=finished, left=left)
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(shard, held)
         else:
@@ -141,8 +143,6 @@ class Fold:
     def _offer_matches(self, shard: Shard, held: Held, subscriptions: list[SessionSubscription]) -> None:
         message = held.message
         appended, partition, offset = message.appended, message.partition, message.offset
-        if shard.left:
-            held.left = shard.left.pop((partition, offset), [])
         routed = [
             s
             for s in subscriptions

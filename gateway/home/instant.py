@@ -136,11 +136,10 @@ class InstantReader:
 
     def wants(self, subscription: SessionSubscription, record: Record) -> bool:
         """Whether the record comes by this way for a subscription: after it, and before its route."""
-        wanting = subscription.record
-        start = wanting.ingress_from.get(record.partition())
-        if start is None or record.offset() < start:
+        effective_ms = subscription.record.effective_ms
+        if not subscription.is_older(record.partition(), record.offset()):
             return False
-        return record.timestamp()[1] < wanting.effective_ms and wanting.effective_ms > self.done_ms
+        return record.timestamp()[1] < effective_ms and effective_ms > self.done_ms
 
     def is_behind(self, partition: int, offset: int) -> bool:
         """Whether an own copy may still come that is before this message of `ingress`."""

@@ -14,6 +14,7 @@ long; so what waits in memory is bounded, and beyond that the reader pauses and 
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from gateway.bus import Record
 from gateway.home.context import HomeContext
@@ -26,7 +27,14 @@ from schemas.envelope import INGRESS_HEADERS
 from schemas.errors import RecordError
 from schemas.identity import INBOX_MARK, candidate_keys, shard_of
 
-Early = list[tuple[Shard, list[SessionSubscription]]]
+
+class Newer(NamedTuple):
+    """Of a shard, the subscriptions that match a record and whose route is not in effect for it yet: `early` get it as
+    an own copy; those of the clients `left` leave it to an older subscription, which an instruction brings it."""
+
+    shard: Shard
+    early: list[SessionSubscription]
+    left: list[str]
 
 
 class _Waiting:
@@ -105,52 +113,52 @@ class OwnCopies:
         except UnicodeDecodeError:
             return True  # no subscription can match it
         newer = [] if topic.startswith(INBOX_MARK) else self._newer(topic, record)
-        if any(early and shard.is_ahead_of_routers(record.partition(), record.offset()) for shard, early, _ in newer):
+        if any(of.early and of.shard.is_ahead_of_routers(record.partition(), record.offset()) for of in newer):
             return False
-        self._expect(topic, record)
-        for shard, _, left in newer:
-            if left:
-                shard.left[record.partition(), record.offset()] = left
-        early_ones = [(shard, early) for shard, early, _ in newer if early]
-        if early_ones:
-            self._offer_early(topic, record, early_ones)
+        self._expect(topic, record, newer)
+        if newer:
+            self._offer_early(topic, record, newer)
         return True
 
-    def _newer(self, topic: str, record: Record) -> list[tuple[Shard, list[SessionSubscription], list[str]]]:
-        """By shard, the subscriptions whose route is not in effect for the record yet, and the clients whose such
-        subscriptions leave it to an older one; shards without either are left out."""
+    def _newer(self, topic: str, record: Record) -> list[Newer]:
+        """The subscriptions whose route is not in effect for the record yet; shards without any are left out."""
         place, found = (record.partition(), record.offset(), record.timestamp()[1]), []
         for shard in self._context.shards:
             subscriptions = shard.trie.match(topic)
-            routed = {s.client for s in subscriptions if s.is_routed(*place)}
-            newer = [s for s in subscriptions if not s.is_routed(*place) and self._instant.wants(s, record)]
+            unrouted = [s for s in subscriptions if not s.is_routed(*place)]
+            newer = [s for s in unrouted if self._instant.wants(s, record)]
             if newer:
+                routed = {s.client for s in subscriptions if s.is_routed(*place)}
                 early = [s for s in newer if s.client not in routed]
-                found.append((shard, early, sorted({s.client for s in newer if s.client in routed})))
+                found.append(Newer(shard, early, sorted({s.client for s in newer if s.client in routed})))
         return found
 
-    def _expect(self, topic: str, record: Record) -> None:
-        """Notes which shards get an instruction for the record; routers decide by the same rules."""
+    def _expect(self, topic: str, record: Record, newer: list[Newer]) -> None:
+        """Notes which shards get an instruction for the record, and who of the newer leaves the record to it; routers
+        decide by the same rules."""
         if record.key() is None or tuple(name for name, _ in record.headers() or ()) != INGRESS_HEADERS:
             return  # routers leave it out
         partition, offset, shards = record.partition(), record.offset(), self._context.shards
         if topic.startswith(INBOX_MARK):
             shards[shard_of(topic.removeprefix(INBOX_MARK), len(shards))].expect(partition, offset)
             return
+        for shard, _, left in newer:
+            if left:
+                shard.left[partition, offset] = left
         keys, appended = candidate_keys(topic), record.timestamp()[1]
         for shard in shards:
             if self._context.routes.is_in_effect(shard.number, keys, appended):
                 shard.expect(partition, offset)
 
-    def _offer_early(self, topic: str, record: Record, early: Early) -> None:
+    def _offer_early(self, topic: str, record: Record, newer: list[Newer]) -> None:
         place = (record.partition(), record.offset(), record.timestamp()[1])
         try:
             message = message_of(topic, record.value() or b"", record.headers() or [], place)
         except RecordError:
             return  # the ledger quarantines what cannot be parsed on `ingress`
-        for shard, subscriptions in early:
+        for shard, early, _ in newer:
             held = Held(message, shard.number, -1, self._context.clock(), [])
-            for client, (qos, retain, identifiers) in wanted(message, subscriptions):
+            for client, (qos, retain, identifiers) in wanted(message, early):
                 session = shard.sessions[client]
                 if message.id not in session.retained_sent:
                     note_live(session, message)
