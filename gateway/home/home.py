@@ -23,6 +23,7 @@ from gateway.home.own_copies import OwnCopies
 from gateway.home.presence import PresenceReporter
 from gateway.home.publishing import Publisher
 from gateway.home.recovery import Recovery
+from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Link, Session
 from gateway.home.subscribing import Subscriber
 from gateway.mqtt.codes import ReasonCode
@@ -47,6 +48,7 @@ class Arrival(NamedTuple):
     receive_maximum: int
     peer: str
     protocol: str
+    rules: ClientRules = EVERYTHING
 
 
 class Attached(NamedTuple):
@@ -129,7 +131,7 @@ class Home:
             turn.users -= 1
             if not turn.users:
                 del self._turns[arrival.client]
-        publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound)
+        publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
         return Attached(session, present, publisher)
 
     def resume(self, session: Session, link: Link) -> None:
@@ -242,7 +244,7 @@ class Home:
             await durable(lambda then: self._writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
             await durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
-        session.link = link
+        session.link, session.rules = link, arrival.rules
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 
     def _recovered(self, session: Session, now: float) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from gateway.bus import Record
 from gateway.home.context import HomeContext
+from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Link, Session
 from gateway.mqtt.codes import PacketType, ReasonCode
 from gateway.mqtt.packets import Publish
@@ -39,13 +40,20 @@ class Publisher:
     """
 
     def __init__(
-        self, context: HomeContext, client: str, session: Session | None, link: Link | None, inbound: dict[int, int]
+        self,
+        context: HomeContext,
+        client: str,
+        session: Session | None,
+        link: Link | None,
+        inbound: dict[int, int],
+        rules: ClientRules = EVERYTHING,
     ) -> None:
         self._context = context
         self._client = client
         self._session = session
         self._inbound = inbound
         self._link = link
+        self._judge = None if rules.open else rules.publish
         self._partition = partition_of(client, context.settings.kafka.ingress_partitions)
         self._pending: deque[_Pending] = deque()
 
@@ -63,15 +71,18 @@ class Publisher:
             if packet.packet_id in session.publishing:
                 return
             session.publishing.add(packet.packet_id)
+        flags = ""
+        if self._judge is not None:
+            reason, flags = self._judge(packet)
+            if reason is not ReasonCode.SUCCESS:
+                self._refuse(packet, reason, "refused_by_rule")
+                return
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained and packet.payload and not self._context.retained.has_room(packet.topic):
-            self._context.counts["refused_retained_full"] += 1
-            if session is not None and packet.qos == 2:
-                session.publishing.discard(packet.packet_id)
-            self._answer(packet.qos, packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
+            self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
             return
         pending = _Pending(packet.packet_id, packet.qos, 1 + retained)
-        self._send(pending, packet.topic, packet.payload, self._headers(packet, retained))
+        self._send(pending, packet.topic, packet.payload, self._headers(packet, retained, flags))
 
     def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
         """A will, as the client asked for it when it connected, its properties encoded already; `then` runs once Kafka
@@ -105,7 +116,13 @@ class Publisher:
 
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
-    def _headers(self, packet: Publish, retained: bool) -> Headers:
+    def _refuse(self, packet: Publish, reason: ReasonCode, count: str) -> None:
+        self._context.counts[count] += 1
+        if packet.qos == 2 and self._session is not None:
+            self._session.publishing.discard(packet.packet_id)
+        self._answer(packet.qos, packet.packet_id, reason)
+
+    def _headers(self, packet: Publish, retained: bool, flags: str) -> Headers:
         now = self._context.clock()
         expires, properties = None, NO_PROPERTIES
         if packet.properties:
@@ -113,9 +130,9 @@ class Publisher:
             expires = None if lifetime is None else int((now + lifetime) * 1000)
             properties = forwarded_section(packet.properties, PacketType.PUBLISH)
         in_log = packet.qos == 2 and self._session is not None and self._session.persistent
-        meta = Meta(
-            packet.qos, RETAIN_FLAG if retained else "", expires, int(now * 1e6), packet.packet_id if in_log else None
-        )
+        if retained:
+            flags += RETAIN_FLAG
+        meta = Meta(packet.qos, flags, expires, int(now * 1e6), packet.packet_id if in_log else None)
         return self._envelope(meta, properties)
 
     def _envelope(self, meta: Meta, properties: bytes) -> Headers:

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.home.cursor import SettledCursor
 from gateway.home.messages import Entry, Message
+from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.mqtt.codes import ReasonCode
 from schemas.session_log import OutgoingRecord, SessionOpened, Subscribed, SubscriptionRecord, WillRecord, WindowRecord
 
@@ -90,6 +91,7 @@ class Session:
         self.disconnected_ms: int | None = None
         self.will: WillRecord | None = None
         self.link: Link | None = None
+        self.rules: ClientRules = EVERYTHING
         self.epoch = 0
         self.events = 0
         self.subscriptions: dict[str, SessionSubscription] = {}

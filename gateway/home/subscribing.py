@@ -102,7 +102,8 @@ class Subscriber:
             return ReasonCode.NOT_AUTHORIZED
         if wanted.filter not in known and len(known) >= limit:
             return ReasonCode.QUOTA_EXCEEDED
-        return _GRANTED[wanted.qos]
+        refused = session.rules.subscribe(wanted.filter)
+        return refused or _GRANTED[wanted.qos]
 
     async def _add(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
         old = session.subscriptions.get(wanted.filter)

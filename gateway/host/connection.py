@@ -3,14 +3,15 @@
 from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
-from uuid import uuid4
 
 import structlog
 
 from gateway.errors import BusError
-from gateway.home.home import LOST_CONNECTING, Arrival, Attached
+from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.host.ends import end_reason
+from gateway.host.gate import Credentials, NotAdmitted
+from gateway.host.handshake import arrival_of, client_id, granted_expiry
 from gateway.mqtt.codes import VERSION_5, PacketType, ReasonCode
 from gateway.mqtt.connection import Closed, Event, ServerConnection
 from gateway.mqtt.encode import encode_puback, encode_publish, encode_pubrec, encode_pubrel
@@ -27,13 +28,10 @@ from gateway.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from gateway.mqtt.properties import NO_PROPERTIES, WILL, encode_properties, forwarded_section
-from schemas.session_log import WillRecord
+from gateway.mqtt.properties import NO_PROPERTIES, encode_properties
 
 if TYPE_CHECKING:
     from gateway.host.server import HostServer
-
-_MAX_RECEIVE_MAXIMUM = 65_535
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +40,10 @@ class Transport(Protocol):
     """What carries the bytes of one connection."""
 
     peer: str
-    protocol_suffix: str
+    bearer: str
+    """`mqtt` or `ws`."""
+    certificate: str | None
+    """The subject's common name of the client's verified certificate."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -224,34 +225,44 @@ class ClientConnection:
             self.read_on()
 
     async def _connect(self, connect: Connect) -> None:
-        server = self._server
+        server, transport = self._server, self._transport
         self._version = connect.version
         if server.is_full():
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
-        asked = connect.properties or {}
-        client = connect.client_id or f"auto-{uuid4().hex}"
-        expiry_s = self._granted_expiry(asked.get("session_expiry_interval", 0))
-        if connect.version != VERSION_5 and not connect.clean_start:
-            expiry_s = server.limits.session_expiry_s
-        window = min(asked.get("receive_maximum", _MAX_RECEIVE_MAXIMUM), server.limits.client_receive_maximum)
-        protocol = ("mqtt5" if connect.version == VERSION_5 else "mqtt3.1.1") + self._transport.protocol_suffix
-        arrival = Arrival(
-            client, connect.clean_start, expiry_s or 0, _will_record(connect), window, self._transport.peer, protocol
-        )
         self._is_connecting = True
+        credentials = Credentials(
+            client_id(connect),
+            connect.username,
+            connect.password,
+            transport.certificate,
+            transport.peer,
+            transport.bearer,
+        )
+        expiry_s = granted_expiry(connect, server.limits)
+        try:
+            rules = await server.gate.admit(credentials)
+            arrival = arrival_of(connect, credentials, rules, expiry_s, server.limits)
+        except NotAdmitted as error:
+            server.counts["not_admitted"] += 1
+            log.info("client not admitted", client=credentials.client, peer=transport.peer, reason=str(error))
+            self._is_connecting = False
+            self.disconnect(error.reason)
+            return
+        if self._is_over():
+            return
         attached = await server.home.attach(arrival, self)
-        if self._core.closed is not None or self._gone:
+        if self._is_over():
             server.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
             return
         self._attached, self._is_connecting = attached, False
         properties: dict[str, Any] = {"shared_subscription_available": 0}
-        if expiry_s != asked.get("session_expiry_interval", 0):
+        if connect.version == VERSION_5 and expiry_s != (connect.properties or {}).get("session_expiry_interval", 0):
             properties["session_expiry_interval"] = expiry_s
         held = self._core.accept(
             server.now(),
             session_present=attached.present,
-            assigned_client_id=None if connect.client_id else client,
+            assigned_client_id=None if connect.client_id else credentials.client,
             properties=properties,
         )
         self.flush()
@@ -276,6 +287,9 @@ class ClientConnection:
             self.disconnect(reason)
         elif qos:
             self._core.send(Puback(packet_id, reason) if qos == 1 else Pubrec(packet_id, reason))
+
+    def _is_over(self) -> bool:
+        return self._gone or self._core.closed is not None
 
     def _granted_expiry(self, asked: int | None) -> int | None:
         return None if asked is None else min(asked, self._server.limits.session_expiry_s)
@@ -331,13 +345,3 @@ def _body(section: bytes) -> bytes:
     while section[start] & 128:
         start += 1
     return section[start + 1 :]
-
-
-def _will_record(connect: Connect) -> WillRecord | None:
-    will = connect.will
-    if will is None:
-        return None
-    asked = will.properties or {}
-    section = forwarded_section(asked, WILL)
-    delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
-    return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.home.home import Home
 from gateway.host.connection import ClientConnection
+from gateway.host.gate import Gate, OpenGate
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
@@ -24,7 +25,9 @@ class HostServer:
         clock: Callable[[], float],
         in_flight: Callable[[], int],
         on_fatal: Callable[[Exception], None],
+        gate: Gate | None = None,
     ) -> None:
+        self.gate = gate or OpenGate()
         self.limits = settings.limits
         self.home = home
         self.clock = clock

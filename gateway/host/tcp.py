@@ -12,7 +12,8 @@ _BUFFER_BYTES = 256 * 1024
 class MqttTcpProtocol(asyncio.BufferedProtocol):
     """The transport of one TCP connection."""
 
-    protocol_suffix = ""
+    bearer = "mqtt"
+    certificate: str | None = None
     _shared = memoryview(bytearray(_BUFFER_BYTES))
 
     def __init__(self, server: HostServer) -> None:

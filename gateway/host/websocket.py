@@ -16,7 +16,8 @@ _UNSUPPORTED_DATA = 1003
 class _WebSocketTransport:
     """The transport of one WebSocket connection: writes gather and go out as one frame."""
 
-    protocol_suffix = "+ws"
+    bearer = "ws"
+    certificate: str | None = None
 
     def __init__(self, socket: ServerConnection, high_mark: int) -> None:
         self._socket = socket

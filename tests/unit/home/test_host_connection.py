@@ -27,7 +27,8 @@ from tests.unit.home.virtual_time import run
 class Wire:
     """A transport in memory, and the client's end of it."""
 
-    protocol_suffix = ""
+    bearer = "mqtt"
+    certificate: str | None = None
     peer = "memory"
 
     def __init__(self, server: HostServer) -> None:

@@ -1,0 +1,51 @@
+"""What one client may do: asked for each PUBLISH and SUBSCRIBE, once, at the gateway that it speaks to (Q12, R11).
+
+Whoever lets a client in (:mod:`gateway.host.gate`) gives it its rules; the home asks them, and knows nothing of users.
+"""
+
+from typing import Final, NamedTuple, Protocol
+
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.packets import Publish
+
+
+class Verdict(NamedTuple):
+    """On a PUBLISH. `reason`: SUCCESS, or why it is refused; `flags` go into the envelope's `flags` (Q12)."""
+
+    reason: ReasonCode
+    flags: str = ""
+
+
+ALLOWED: Final = Verdict(ReasonCode.SUCCESS)
+
+
+class ClientRules(Protocol):
+    """The rules of one connected client. `user` is whom it was authenticated as, "" for nobody; `open` that everything
+    is allowed, so that the hot path need not ask."""
+
+    user: str
+    open: bool
+
+    def publish(self, packet: Publish) -> Verdict:
+        """Whether a message may be sent on, its topic in full (aliases are resolved)."""
+        ...
+
+    def subscribe(self, topic_filter: str) -> ReasonCode:
+        """SUCCESS, or why the filter (with `$share/…/` if it is shared) is refused."""
+        ...
+
+
+class Everything:
+    """Rules that allow all."""
+
+    user = ""
+    open = True
+
+    def publish(self, packet: Publish) -> Verdict:
+        return ALLOWED
+
+    def subscribe(self, topic_filter: str) -> ReasonCode:
+        return ReasonCode.SUCCESS
+
+
+EVERYTHING: Final = Everything()

@@ -1,0 +1,61 @@
+"""What a CONNECT asks for, in the words of the gate and of the home (MQTT 5.0, 3.1; R11)."""
+
+from uuid import uuid4
+
+from gateway.home.home import Arrival
+from gateway.home.rules import ClientRules
+from gateway.host.gate import Credentials, NotAdmitted
+from gateway.mqtt.codes import VERSION_5, ReasonCode
+from gateway.mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
+from gateway.mqtt.packets import Connect, Publish
+from gateway.mqtt.properties import WILL, forwarded_section
+from schemas.session_log import WillRecord
+from schemas.settings import GatewayLimits
+
+
+def client_id(connect: Connect) -> str:
+    """The client's own identifier, or a new one (3.1.3.1)."""
+    return connect.client_id or f"auto-{uuid4().hex}"
+
+
+def granted_expiry(connect: Connect, limits: GatewayLimits) -> int:
+    """Seconds that the session outlives its connection; 3.1.1 can only say whether it does."""
+    if connect.version == VERSION_5:
+        asked: int = (connect.properties or {}).get("session_expiry_interval", 0)
+        return min(asked, limits.session_expiry_s)
+    return 0 if connect.clean_start else limits.session_expiry_s
+
+
+def arrival_of(
+    connect: Connect, credentials: Credentials, rules: ClientRules, expiry_s: int, limits: GatewayLimits
+) -> Arrival:
+    """The client as the home takes it; raises NotAdmitted if `rules` refuse its will."""
+    asked = connect.properties or {}
+    window = min(asked.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT), limits.client_receive_maximum)
+    protocol = "mqtt5" if connect.version == VERSION_5 else "mqtt3.1.1"
+    if credentials.bearer != "mqtt":
+        protocol += f"+{credentials.bearer}"
+    return Arrival(
+        credentials.client,
+        connect.clean_start,
+        expiry_s,
+        _will_record(connect, rules),
+        window,
+        credentials.peer,
+        protocol,
+        rules,
+    )
+
+
+def _will_record(connect: Connect, rules: ClientRules) -> WillRecord | None:
+    will = connect.will
+    if will is None:
+        return None
+    if not rules.open:
+        verdict = rules.publish(Publish(will.topic, will.payload, will.qos, will.retain))
+        if verdict.reason is not ReasonCode.SUCCESS:
+            raise NotAdmitted(verdict.reason, f"its will is refused: {verdict.reason.name}")
+    asked = will.properties or {}
+    section = forwarded_section(asked, WILL)
+    delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
+    return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry)
