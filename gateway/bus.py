@@ -64,6 +64,12 @@ class Bus(Protocol):
         may come before those of earlier records. Only without error the message is one. Never raises."""
         ...
 
+    def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
+        """Sends records (key, value) without headers to one partition, in order, at less cost than one by one;
+        `on_done` is called once, as for the last of them: after all are stored, or with an error if one can never be.
+        None may be larger than the broker takes."""
+        ...
+
     async def assign(self, positions: dict[tuple[str, int], int]) -> None:
         """Begins to consume each (topic, partition) at the offset given (below 0: the beginning)."""
         ...
@@ -97,6 +103,9 @@ class KafkaBus:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 0,
+                # What comes while a request is on its way gathers for the next: fewer, fuller requests cost less than
+                # half, and nothing waits where nothing is on its way.
+                "max.in.flight.requests.per.connection": 1,
                 "message.timeout.ms": 0,
                 "message.max.bytes": LARGEST_RECORD,
                 "queue.buffering.max.messages": 1_000_000,
@@ -140,7 +149,23 @@ class KafkaBus:
         except KafkaException as error:
             self._refuse(on_done, error.args[0])
             return
-        self.in_flight += 1
+        self._sent(1)
+
+    def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
+        messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in records]
+        messages[-1]["callback"] = on_done
+        try:
+            queued = self._producer.produce_batch(topic, messages, partition)
+        except KafkaException as error:
+            self._refuse(on_done, error.args[0])
+            return
+        if queued < len(messages):
+            self._refuse(on_done, next(message["_error"] for message in messages if "_error" in message))
+        self._sent(queued)
+
+    def _sent(self, records: int) -> None:
+        """They are on their way: their reports are asked for soon."""
+        self.in_flight += records
         if self._idle and self._timer is not None:
             self._timer.cancel()
             self._idle = False

@@ -7,6 +7,7 @@ topics can be made to fail; and a bus can crash, which is what a killed gateway 
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
@@ -155,6 +156,18 @@ class MemoryBus:
             return
         self._unstored[place].append(_Sent(record, on_done))
         self._schedule()
+
+    def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
+        errors: list[KafkaError] = []
+
+        def done(is_last: bool, error: KafkaError | None, record: Record) -> None:
+            if error is not None:
+                errors.append(error)
+            if is_last:
+                on_done(errors[0] if errors else None, record)
+
+        for number, (key, value) in enumerate(records, 1):
+            self.produce(topic, partition, key, value, None, partial(done, number == len(records)))
 
     def _refuse(self, sent: _Sent) -> None:
         if not self._is_dead:

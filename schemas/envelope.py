@@ -24,12 +24,15 @@ from typing import NamedTuple
 from schemas.errors import RecordError
 
 VERSION = "1"
+_VERSION_BYTES = VERSION.encode()
+_QOS = {b"0": 0, b"1": 1, b"2": 2}
 INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
 RETAIN_FLAG = "r"
 """In `flags`: the message is to be kept as the retained message of its topic."""
 ROUTED = "routed"
 EVERYONE = "everyone"
+_SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
 
 Headers = list[tuple[str, bytes]]
 
@@ -60,19 +63,18 @@ class Meta(NamedTuple):
     @classmethod
     def decode(cls, raw: bytes) -> "Meta":
         """Raises RecordError for another version or a malformed field."""
-        version, _, rest = raw.partition(b";")
-        if version != VERSION.encode():
+        version, *fields = raw.split(b";")
+        if version != _VERSION_BYTES:
             raise RecordError(f"envelope version {version!r} is not {VERSION}")
         try:
-            qos, flags, expires, accepted, seq = rest.split(b";")
-            meta = cls(
-                int(qos), flags.decode(), int(expires) if expires else None, int(accepted), int(seq) if seq else None
-            )
+            qos, flags, expires, accepted, seq = fields
+            level = _QOS[qos]
+            end, number = int(expires) if expires else None, int(seq) if seq else None
+            return tuple.__new__(cls, (level, flags.decode(), end, int(accepted), number))  # the hot path
+        except KeyError as error:
+            raise RecordError(f"header meta {raw!r} is malformed: there is no QoS {qos!r}") from error
         except ValueError as error:
             raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
-        if meta.qos not in (0, 1, 2):
-            raise RecordError(f"header meta {raw!r} is malformed: there is no QoS {meta.qos}")
-        return meta
 
 
 class Instruction(NamedTuple):
@@ -101,8 +103,9 @@ class Instruction(NamedTuple):
     def decode(cls, raw: bytes) -> "Instruction":
         """Raises RecordError for a malformed field."""
         try:
-            partition, offset, number, limit, appended, scope = raw.decode().split(";")
-            return cls(int(partition), int(offset), int(number), int(limit) if limit else None, int(appended), scope)
+            partition, offset, number, limit, appended, scope = raw.split(b";")
+            of = (int(partition), int(offset), int(number), int(limit) if limit else None, int(appended))
+            return tuple.__new__(cls, (*of, _SCOPES.get(scope) or scope.decode()))  # the hot path
         except ValueError as error:
             raise RecordError(f"header instr {raw!r} is malformed: {error}") from error
 

@@ -1,5 +1,7 @@
 """The fold over `egress`: each instruction once, matched with the shard's subscriptions (R2, R4, R8, M14)."""
 
+from collections.abc import Sequence
+
 import structlog
 
 from gateway.bus import Record
@@ -91,7 +93,7 @@ class Fold:
                 shard.left.pop(bad, None)
             quarantine(self._context, record, str(error))
             return
-        finished: list[str] = []
+        finished: Sequence[str] = ()
         if replayed:
             finished = shard.unfinished.pop(position)
             if position in shard.copies:
@@ -100,7 +102,7 @@ class Fold:
                 return
         elif self._is_copy(shard, instruction, message, position):
             return
-        left = shard.left.pop((message.partition, message.offset), [])
+        left = shard.left.pop((message.partition, message.offset), ()) if shard.left else ()
         held = Held(message, shard.number, position, self._context.clock(), [instruction], done=finished, left=left)
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(shard, held)
@@ -127,7 +129,7 @@ class Fold:
         held, mid = shard.find_live(place), shard.spooled.get(place)
         if held is not None:
             held.instructions.append(instruction)
-            held.copies.append(position)
+            held.copies += (position,)
         elif mid is not None:
             new_mid = self._context.new_mid()
             self._context.batch.instructions.append((mid, new_mid, shard.number, message, instruction))
@@ -146,7 +148,8 @@ class Fold:
         routed = [
             s
             for s in subscriptions
-            if s.is_routed(partition, offset, appended) or (s.client in held.left and s.is_older(partition, offset))
+            if s.is_routed(partition, offset, appended)
+            or (held.left and s.client in held.left and s.is_older(partition, offset))
         ]
         for client, (qos, retain, identifiers) in wanted(message, routed):
             session = shard.sessions[client]

@@ -27,7 +27,7 @@ from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Link, Session
 from gateway.home.subscribing import Subscriber
 from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish, Subscribe, Unsubscribe
+from gateway.mqtt.packets import Subscribe, Unsubscribe
 from schemas.session_log import WillRecord
 
 LOST_CONNECTING = "connection_lost_while_connecting"
@@ -52,6 +52,9 @@ class Arrival(NamedTuple):
 
 
 class Attached(NamedTuple):
+    """A client's session, whether it was there before, and what takes its PUBLISH, answered through the link once Kafka
+    has them."""
+
     session: Session
     present: bool
     publisher: Publisher
@@ -80,6 +83,8 @@ class Home:
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
+        self.acknowledged = self._deliverer.acknowledged
+        """PUBACK of a session's packet id."""
         self._own = OwnCopies(context, self._deliverer, self._instant)
         flow = EgressFlow(context, self._spawn)
         self.records = Fold(context, self._deliverer, self._instant, self._own, flow).records
@@ -144,10 +149,6 @@ class Home:
         if session.link is link:
             self._deliverer.pump(session)
 
-    def publish(self, attached: Attached, packet: Publish) -> None:
-        """A PUBLISH; answered through the link once Kafka has it."""
-        attached.publisher.publish(packet)
-
     def release(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client may use the packet id again once that is durable (G8)."""
         if packet_id not in session.received:
@@ -167,10 +168,6 @@ class Home:
     async def unsubscribe(self, session: Session, packet: Unsubscribe) -> list[ReasonCode]:
         """UNSUBSCRIBE; returns once durable."""
         return await self._subscriber.unsubscribe(session, packet.filters)
-
-    def acknowledged(self, session: Session, packet_id: int) -> None:
-        """PUBACK."""
-        self._deliverer.acknowledged(session, packet_id)
 
     def received(self, session: Session, packet_id: int, reason: ReasonCode) -> None:
         """PUBREC."""

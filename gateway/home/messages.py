@@ -1,5 +1,7 @@
 """A message as a home holds it, and what one session still has to do with it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gateway.mqtt.properties import NO_PROPERTIES
@@ -45,9 +47,9 @@ class Held(msgspec.Struct, eq=False):
     entries: list["Entry"] = []
     deliveries: list[Delivery] = []
     number: int = 0
-    copies: list[int] = []
-    done: list[str] = []
-    left: list[str] = []
+    copies: tuple[int, ...] = ()
+    done: Sequence[str] = ()
+    left: Sequence[str] = ()
     spooled: bool = False
 
     def finished_clients(self) -> list[str]:

@@ -13,7 +13,7 @@ long; so what waits in memory is bounded, and beyond that the reader pauses and 
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gateway.bus import Record
@@ -173,10 +173,18 @@ def note_live(session: Session, message: Message) -> None:
 
 
 def wanted(
-    message: Message, subscriptions: Iterable[SessionSubscription]
+    message: Message, subscriptions: Sequence[SessionSubscription]
 ) -> Iterable[tuple[str, tuple[int, bool, tuple[int, ...]]]]:
     """By client, what one PUBLISH for all its overlapping subscriptions says: QoS, RETAIN, subscription identifiers
     (MQTT 5.0, 3.3.4: the highest QoS, all identifiers)."""
+    if len(subscriptions) == 1:  # as it mostly is
+        (only,) = subscriptions
+        record = only.record
+        if record.no_local and only.client == message.source:
+            return ()
+        identifiers: tuple[int, ...] = () if record.identifier is None else (record.identifier,)
+        retain = record.retain_as_published and message.retain
+        return ((only.client, (min(record.qos, message.qos), retain, identifiers)),)
     shares: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
     for subscription in subscriptions:
         record = subscription.record

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gateway.bus import Bus
@@ -9,6 +10,9 @@ from gateway.home.messages import Held, Message
 from schemas.envelope import Instruction
 from schemas.events import Delivery, ProgressEvent, encode
 from schemas.identity import partition_of
+
+DELIVERIES_AT_MOST = 1_000
+"""In one event: some 100 KB, so that no broker refuses it."""
 
 
 class _Epoch:
@@ -21,17 +25,17 @@ class _Epoch:
         self.flushed: asyncio.Event | None = None
         self._on_error = on_error
 
-    def done(self, error: Any, _record: Any) -> None:
+    def done(self, events: int, error: Any, _record: Any) -> None:
         if error is not None:
             self._on_error(error)
             return
-        self.outstanding -= 1
+        self.outstanding -= events
         if not self.outstanding and self.flushed is not None:
             self.flushed.set()
 
 
 class ProgressReporter:
-    """Writes progress events; `flush` waits until all written before are stored.
+    """Writes progress events, those of one turn of the loop together; `flush` waits until all are stored.
 
     Delivery semantics: an event may be written again after a crash, never lost once flushed.
     """
@@ -43,21 +47,26 @@ class ProgressReporter:
         self._on_error = on_error
         self._epoch = _Epoch(on_error)
         self._earlier: list[_Epoch] = []
+        self._gathered: list[list[tuple[bytes, bytes]]] = [[] for _ in range(partitions)]
+        self._is_scheduled = False
 
     def relinquish(self, held: Held, *, replayed: bool = False) -> None:
         """The home has finished all instructions it holds for the message."""
+        last = self._outcomes_but_last(held.message, held.shard, held.instructions, held.deliveries)
         for number, instruction in enumerate(held.instructions):
-            deliveries = [] if number else held.deliveries
+            deliveries = [] if number else last
             self._write("relinquish", held.message, held.shard, instruction, deliveries, replayed or number > 0)
 
     def outcome(
         self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
     ) -> None:
         """Some recipients are finished; others may follow."""
-        self._write("outcome", message, shard, instructions[0] if instructions else None, deliveries, False)
+        last = self._outcomes_but_last(message, shard, instructions, deliveries)
+        self._write("outcome", message, shard, instructions[0] if instructions else None, last, False)
 
     async def flush(self) -> None:
         """Returns once every event written so far is stored."""
+        self._send()
         if self._epoch.outstanding:
             self._epoch.flushed = asyncio.Event()
             self._earlier.append(self._epoch)
@@ -66,6 +75,26 @@ class ProgressReporter:
             if epoch.flushed is not None and epoch.outstanding:
                 await epoch.flushed.wait()
         self._earlier = [epoch for epoch in self._earlier if epoch.outstanding]
+
+    def _outcomes_but_last(
+        self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
+    ) -> list[Delivery]:
+        """Writes more deliveries than one event takes, and returns those that are left for the last event."""
+        if len(deliveries) <= DELIVERIES_AT_MOST:
+            return deliveries
+        instruction = instructions[0] if instructions else None
+        last = max(0, len(deliveries) - 1) // DELIVERIES_AT_MOST * DELIVERIES_AT_MOST
+        for start in range(0, last, DELIVERIES_AT_MOST):
+            self._write("outcome", message, shard, instruction, deliveries[start : start + DELIVERIES_AT_MOST], False)
+        return deliveries[last:]
+
+    def _send(self) -> None:
+        """Sends what was gathered."""
+        self._is_scheduled = False
+        for partition, records in enumerate(self._gathered):
+            if records:
+                self._gathered[partition] = []
+                self._bus.produce_all(self._topic, partition, records, partial(self._epoch.done, len(records)))
 
     def _write(
         self,
@@ -91,4 +120,7 @@ class ProgressReporter:
         )
         self._epoch.outstanding += 1
         partition = partition_of(message.id, self._partitions)
-        self._bus.produce(self._topic, partition, message.id.encode(), encode(event), None, self._epoch.done)
+        self._gathered[partition].append((message.id.encode(), encode(event)))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send)

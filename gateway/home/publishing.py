@@ -24,17 +24,17 @@ _LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """A publish on its way: `stores` counts the records still to be stored (`ingress`, and `retained`)."""
+    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`)."""
 
     packet_id: int
     qos: int
     stores: int
-    error: Any = None
+    reason: ReasonCode = ReasonCode.SUCCESS
     then: Callable[[], None] | None = None
 
 
 class Publisher:
-    """One connection's publishes. Its answers come in the order of its publishes, for they share one partition.
+    """One connection's publishes, answered in their order [MQTT-4.6.0-2, 4.6.0-3], whatever becomes of each.
 
     `inbound` is where acknowledged offsets are noted. A will has neither session nor link.
     """
@@ -59,48 +59,47 @@ class Publisher:
 
     @property
     def in_flight(self) -> int:
+        """Publishes not answered yet."""
         return len(self._pending)
 
     def publish(self, packet: Publish) -> None:
-        """Sends the message on; refuses what a limit forbids. What is held already at QoS 2 is not sent again."""
-        session = self._session
-        if packet.qos == 2 and session is not None:
-            if packet.packet_id in session.received:
-                self._answer(2, packet.packet_id, ReasonCode.SUCCESS)
+        """Sends the message on; refuses what a rule or a limit forbids. What is held already at QoS 2 is not sent
+        again."""
+        qos, flags = packet.qos, ""
+        if qos == 2 and self._session is not None:
+            if packet.packet_id in self._session.received:
+                self._answer_in_turn(_Pending(packet.packet_id, 2, 0))
                 return
-            if packet.packet_id in session.publishing:
+            if packet.packet_id in self._session.publishing:
                 return
-            session.publishing.add(packet.packet_id)
-        flags = ""
+            self._session.publishing.add(packet.packet_id)
         if self._judge is not None:
             reason, flags = self._judge(packet)
             if reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
-        if retained and packet.payload and not self._context.retained.has_room(packet.topic):
-            self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
-            return
-        pending = _Pending(packet.packet_id, packet.qos, 1 + retained)
-        self._send(pending, packet.topic, packet.payload, self._headers(packet, retained, flags))
+        if retained:
+            flags += RETAIN_FLAG
+            if packet.payload and not self._context.retained.has_room(packet.topic):
+                self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
+                return
+        self._send(
+            _Pending(packet.packet_id, qos, 2 if retained else 1),
+            packet.topic,
+            packet.payload,
+            self._headers(packet, flags),
+        )
 
     def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
         """A will, as the client asked for it when it connected, its properties encoded already; `then` runs once Kafka
         has it."""
         now = self._context.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
-        meta = Meta(will.qos, RETAIN_FLAG if will.retain else "", expires, int(now * 1e6), None)
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
-        pending = _Pending(0, 0, 1 + retained, then=then)
-        self._send(pending, will.topic, will.payload, self._envelope(meta, will.properties))
-
-    def _answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """Answers on the connection that asked; a QoS 2 exchange goes on with the session's present one."""
-        link = self._link
-        if qos == 2 and self._session is not None and self._session.link is not None:
-            link = self._session.link
-        if link is not None:
-            link.answer(qos, packet_id, reason)
+        meta = Meta(will.qos, RETAIN_FLAG if retained else "", expires, int(now * 1e6), None)
+        headers = ingress_headers(new_message_id(), self._client, meta, will.properties)
+        self._send(_Pending(0, 0, 1 + retained, then=then), will.topic, will.payload, headers)
 
     def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         """To `ingress`, and to `retained` if the publish waits for two."""
@@ -116,31 +115,19 @@ class Publisher:
 
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
-    def _refuse(self, packet: Publish, reason: ReasonCode, count: str) -> None:
-        self._context.counts[count] += 1
-        if packet.qos == 2 and self._session is not None:
-            self._session.publishing.discard(packet.packet_id)
-        self._answer(packet.qos, packet.packet_id, reason)
-
-    def _headers(self, packet: Publish, retained: bool, flags: str) -> Headers:
+    def _headers(self, packet: Publish, flags: str) -> Headers:
         now = self._context.clock()
-        expires, properties = None, NO_PROPERTIES
+        expires, properties, session = None, NO_PROPERTIES, self._session
         if packet.properties:
             lifetime = packet.properties.get("message_expiry_interval")
             expires = None if lifetime is None else int((now + lifetime) * 1000)
             properties = forwarded_section(packet.properties, PacketType.PUBLISH)
-        in_log = packet.qos == 2 and self._session is not None and self._session.persistent
-        if retained:
-            flags += RETAIN_FLAG
+        in_log = packet.qos == 2 and session is not None and session.persistent
         meta = Meta(packet.qos, flags, expires, int(now * 1e6), packet.packet_id if in_log else None)
-        return self._envelope(meta, properties)
-
-    def _envelope(self, meta: Meta, properties: bytes) -> Headers:
         return ingress_headers(new_message_id(), self._client, meta, properties)
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
-        """The delivery report of a publish: of the oldest, or it was refused before it was sent."""
-        self._pending.remove(pending)  # the first of them, but for a refusal
+        """The delivery report of a record on `ingress`."""
         if error is None:
             offset = record.offset()
             self._inbound[self._partition] = offset + 1
@@ -154,19 +141,39 @@ class Publisher:
 
     def _one_stored(self, pending: _Pending, error: Any) -> None:
         pending.stores -= 1
-        pending.error = pending.error or error
+        if error is not None:
+            exceeded = error.code() in _LIMITS
+            pending.reason = ReasonCode.QUOTA_EXCEEDED if exceeded else ReasonCode.UNSPECIFIED_ERROR
         if pending.stores:
             return
-        reason = ReasonCode.SUCCESS
-        if pending.error is not None:
-            exceeded = pending.error.code() in _LIMITS
-            reason = ReasonCode.QUOTA_EXCEEDED if exceeded else ReasonCode.UNSPECIFIED_ERROR
+        if pending.reason is ReasonCode.SUCCESS:
+            self._context.counts["published"] += 1
+        else:
             self._context.counts["refused_by_kafka"] += 1
             if self._session is not None and pending.qos == 2:
                 self._session.publishing.discard(pending.packet_id)
                 self._session.received.discard(pending.packet_id)
-        else:
-            self._context.counts["published"] += 1
         if pending.then is not None:
             pending.then()
-        self._answer(pending.qos, pending.packet_id, reason)
+        self._answer_done()
+
+    def _refuse(self, packet: Publish, reason: ReasonCode, count: str) -> None:
+        self._context.counts[count] += 1
+        if packet.qos == 2 and self._session is not None:
+            self._session.publishing.discard(packet.packet_id)
+        self._answer_in_turn(_Pending(packet.packet_id, packet.qos, 0, reason))
+
+    def _answer_in_turn(self, pending: _Pending) -> None:
+        self._pending.append(pending)
+        self._answer_done()
+
+    def _answer_done(self) -> None:
+        """Answers the oldest publishes, up to the first that waits for Kafka, on the connection that asked; a QoS 2
+        exchange goes on with the session's present one."""
+        waiting = self._pending
+        while waiting and not waiting[0].stores:
+            done, link = waiting.popleft(), self._link
+            if done.qos == 2 and self._session is not None and self._session.link is not None:
+                link = self._session.link
+            if link is not None:
+                link.answer(done.qos, done.packet_id, done.reason)

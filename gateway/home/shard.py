@@ -1,6 +1,7 @@
 """One shard's state: the fold over `egress[shard]`, and what of it must be kept for a restart."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -29,7 +30,7 @@ class ShardPosition(msgspec.Struct):
     unfinished: dict[int, list[str]]
     copies: list[int] = []
     expected: dict[int, int] = {}
-    left: list[tuple[int, int, list[str]]] = []
+    left: list[tuple[int, int, Sequence[str]]] = []
 
 
 class Shard:
@@ -57,7 +58,7 @@ class Shard:
         self.parked_records = 0
         self.parked_bytes = 0
         self.expected: dict[int, int] = {}
-        self.left: dict[tuple[int, int], list[str]] = {}
+        self.left: dict[tuple[int, int], Sequence[str]] = {}
         self.position = 0
         self.recovered_to = 0
         self.replay_to = 0
@@ -172,7 +173,7 @@ class Shard:
         copies = self.copies.union(*(held.copies for held in self.live.values()))
         unfinished |= {offset: [] for offset in copies}
         expected = {p: offset for p, offset in self.expected.items() if offset > self.reached(p)}
-        left = [(*place, clients) for place, clients in self.left.items()]
+        left: list[tuple[int, int, Sequence[str]]] = [(*place, clients) for place, clients in self.left.items()]
         left += [(h.message.partition, h.message.offset, h.left) for h in self.live.values() if h.left]
         position = ShardPosition(self.restart, self.folded_to, windows, unfinished, sorted(copies), expected, left)
         return msgspec.msgpack.encode(position)

@@ -163,14 +163,34 @@ class ClientConnection:
             self._leave(self._core.closed)
 
     def _take(self, events: list[Event]) -> None:
-        self._waiting.extend(events)
-        while self._waiting and not self._busy:
-            self._handle(self._waiting.popleft())
+        if self._waiting or self._busy:
+            self._waiting.extend(events)
+            while self._waiting and not self._busy:
+                self._handle(self._waiting.popleft())
+        else:
+            self._take_at_once(events)
         self._server.home.flush()
         self._server.dirty.add(self)
         if not self._reading_paused and (self._busy or self._is_flooded()) and not self._gone:
             self._reading_paused = True
             self._transport.pause_reading()
+
+    def _take_at_once(self, events: list[Event]) -> None:
+        """The hot path: nothing waits."""
+        home = self._server.home
+        for number, event in enumerate(events, 1):
+            attached = self._attached
+            if attached is None or self._gone:
+                self._handle(event)
+            elif type(event) is Publish:
+                attached.publisher.publish(event)
+            elif type(event) is Puback:
+                home.acknowledged(attached.session, event.packet_id)
+            else:
+                self._handle(event)
+            if self._busy:
+                self._waiting.extend(events[number:])
+                return
 
     def _is_flooded(self) -> bool:
         limits, attached = self._server.limits, self._attached
@@ -192,7 +212,7 @@ class ClientConnection:
         session = attached.session
         match event:
             case Publish():
-                home.publish(attached, event)
+                attached.publisher.publish(event)
             case Puback():
                 home.acknowledged(session, event.packet_id)
             case Pubrec():

@@ -124,7 +124,7 @@ class Client:
             if packet_id in self._released:
                 home.release(attached.session, link, packet_id)
             else:
-                home.publish(attached, msgspec.structs.replace(packet, dup=True))
+                attached.publisher.publish(msgspec.structs.replace(packet, dup=True))
         home.flush()
         return self
 
@@ -168,7 +168,7 @@ class Client:
         if qos:
             self._outgoing[packet_id] = packet
         if self.link is not None:
-            self._world.home.publish(self.attached, packet)
+            self.attached.publisher.publish(packet)
         return packet_id
 
     def answer_all(self) -> None:

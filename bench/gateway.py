@@ -1,0 +1,108 @@
+"""One gateway process on a broker of its own: what a message costs it, in and out (no router, no ledger)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import NamedTuple
+
+from bench.figures import Figures
+from jobs.stack.process import ManagedProcess, stop_all, wait_until
+from jobs.stack.topics import admin_client, create_topics, declared_topics
+from schemas.readiness import PART_VARIABLE, read_ready
+from schemas.settings import Settings, process_settings
+
+START_S = 60.0
+STOP_S = 20.0
+LEAD_S = 5.5
+
+
+class RunningGateway(NamedTuple):
+    pid: int
+    settings: Settings
+    listeners: dict[str, str]
+
+    def port(self, bearer: str) -> int:
+        return int(self.listeners[bearer].rpartition(":")[2])
+
+
+@contextmanager
+def running_gateway(bootstrap: str, changes: Mapping[str, str], log: Path | None = None) -> Iterator[RunningGateway]:
+    """A gateway over fresh topics, routes in effect after LEAD_S; `changes` are further environment variables."""
+    data = Path(mkdtemp(prefix="waystation-bench-gateway-"))
+    environment = {
+        **os.environ,
+        "WAYSTATION_DATA": str(data),
+        "WAYSTATION_KAFKA__BOOTSTRAP": bootstrap,
+        "WAYSTATION_KAFKA__PREFIX": f"bench-{data.name[-6:].lower()}.",
+        "WAYSTATION_ROUTER__BATCH_S": "5.0",
+        "WAYSTATION_LEDGER__ROUTES_TRIGGER_S": "0.5",
+        "WAYSTATION_ROUTER__ROUTE_LEAD_S": str(LEAD_S),
+        "WAYSTATION_GATEWAY__MQTT_PORT": "0",
+        "WAYSTATION_GATEWAY__WEBSOCKET_PORT": "0",
+        "WAYSTATION_GATEWAY__METRICS_PORT": "0",
+        PART_VARIABLE: "gateway",
+        **changes,
+    }
+    settings = process_settings(environment)
+    create_topics(admin_client(bootstrap, {}), declared_topics(settings.kafka))
+    argv = [sys.executable, "-m", "gateway"]
+    profiler = os.environ.get("WAYSTATION_BENCH_PROFILE")
+    if profiler:
+        argv = [sys.executable, "-m", "cProfile", "-o", profiler, "-m", "gateway"]
+    process = ManagedProcess(argv, environment, data / "gateway.log")
+    try:
+        if not wait_until(lambda: process.ended() or read_ready(data, "gateway") is not None, START_S):
+            raise RuntimeError((data / "gateway.log").read_text()[-2000:])
+        ready = read_ready(data, "gateway")
+        if ready is None:
+            raise RuntimeError((data / "gateway.log").read_text()[-2000:])
+        yield RunningGateway(process.identity.pid, settings, ready["listeners"])
+    finally:
+        stop_all([process], STOP_S)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+class GatewayBench:
+    """Measures over one broker."""
+
+    def __init__(self, bootstrap: str, figures: Figures, seconds: float) -> None:
+        self._bootstrap = bootstrap
+        self._figures = figures
+        self._seconds = seconds
+
+    def throughput(self, direction: str, connections: int, window: int, name: str) -> None:
+        """Records `gateway_<name>_per_cpu_s`, `…_per_s` and `…_cores`."""
+        with running_gateway(self._bootstrap, {}) as gateway:
+            settings = gateway.settings
+            arguments = {
+                "port": gateway.port("mqtt"),
+                "pid": gateway.pid,
+                "connections": connections,
+                "window": window,
+                "shards": settings.kafka.shards,
+                "seconds": self._seconds,
+                "lead-s": LEAD_S,
+                "bootstrap": self._bootstrap,
+                "prefix": settings.kafka.prefix,
+            }
+            found = run_load("bench.gateway_load", direction, arguments)
+        self._figures.add(f"gateway_{name}_per_cpu_s", round(found["per_cpu_s"]))
+        self._figures.add(f"gateway_{name}_per_s", round(found["per_s"]))
+        self._figures.add(f"gateway_{name}_cores", round(found["cores"], 2))
+
+
+def run_load(module: str, what: str, arguments: Mapping[str, object]) -> dict[str, float]:
+    """Runs a load process; its answer."""
+    argv = [sys.executable, "-m", module, what]
+    argv += [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError(f"{module} {what} failed: {done.stderr[-2000:]}")
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
