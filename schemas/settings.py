@@ -64,6 +64,7 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
     client_receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
     topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
+    client_topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
     subscriptions: Positive
     queue_messages: Positive
     queue_bytes: Positive

@@ -11,6 +11,10 @@ from schemas.envelope import Instruction
 from schemas.events import Delivery, ProgressEvent, encode
 from schemas.identity import partition_of
 
+_GATHER_S = 0.01
+"""Nobody waits for an event but a checkpoint, which sends what is gathered; twenty in a request to Kafka cost a seventh
+of what they cost one by one."""
+
 DELIVERIES_AT_MOST = 1_000
 """In one event: some 100 KB, so that no broker refuses it."""
 
@@ -35,7 +39,7 @@ class _Epoch:
 
 
 class ProgressReporter:
-    """Writes progress events, those of one turn of the loop together; `flush` waits until all are stored.
+    """Writes progress events, those of some milliseconds together; `flush` waits until all are stored.
 
     Delivery semantics: an event may be written again after a crash, never lost once flushed.
     """
@@ -48,7 +52,7 @@ class ProgressReporter:
         self._epoch = _Epoch(on_error)
         self._earlier: list[_Epoch] = []
         self._gathered: list[list[tuple[bytes, bytes]]] = [[] for _ in range(partitions)]
-        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def relinquish(self, held: Held, *, replayed: bool = False) -> None:
         """The home has finished all instructions it holds for the message."""
@@ -90,7 +94,9 @@ class ProgressReporter:
 
     def _send(self) -> None:
         """Sends what was gathered."""
-        self._is_scheduled = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for partition, records in enumerate(self._gathered):
             if records:
                 self._gathered[partition] = []
@@ -121,6 +127,5 @@ class ProgressReporter:
         self._epoch.outstanding += 1
         partition = partition_of(message.id, self._partitions)
         self._gathered[partition].append((message.id.encode(), encode(event)))
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._send)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._send)

@@ -11,10 +11,11 @@ from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
-from gateway.host.handshake import arrival_of, client_id, granted_expiry
-from gateway.mqtt.codes import VERSION_5, PacketType, ReasonCode
+from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder
+from gateway.host.outbound import PublishEncoder
+from gateway.mqtt.codes import VERSION_5, ReasonCode
 from gateway.mqtt.connection import Closed, Event, ServerConnection
-from gateway.mqtt.encode import encode_puback, encode_publish, encode_pubrec, encode_pubrel
+from gateway.mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from gateway.mqtt.packets import (
     Connect,
     Disconnect,
@@ -28,7 +29,6 @@ from gateway.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from gateway.mqtt.properties import NO_PROPERTIES, encode_properties
 
 if TYPE_CHECKING:
     from gateway.host.server import HostServer
@@ -73,6 +73,7 @@ class ClientConnection:
         self._is_lost = False
         self._is_connecting = False
         self._version = VERSION_5
+        self._encoder: PublishEncoder
         self.writable = True
         server.opened(self)
 
@@ -111,18 +112,13 @@ class ClientConnection:
     # -- the home calls (Link) -----------------------------------------------------------------------------------------
 
     def deliver(self, message: Message, entry: Entry) -> bool:
-        properties = None
-        if self._version == VERSION_5:
-            properties = message.properties or NO_PROPERTIES
-            if entry.subscription_ids or message.expires is not None:
-                properties = self._with_own(message, entry, properties)
-        data = encode_publish(
-            message.topic.encode(), message.payload, entry.qos, entry.retain, entry.dup, entry.packet_id, properties
-        )
+        data = self._encoder.encode(message, entry)
         if self._core.fits(len(data)):
             self._core.send(data)
+            self._encoder.sent()
             self._server.dirty.add(self)
             return True
+        self._encoder.dropped()
         if self._attached is not None:
             self._server.counts["dropped_too_large_for_client"] += 1
             if entry.qos:
@@ -247,6 +243,7 @@ class ClientConnection:
     async def _connect(self, connect: Connect) -> None:
         server, transport = self._server, self._transport
         self._version = connect.version
+        self._encoder = outbound_encoder(connect, server.limits, server.clock)
         if server.is_full():
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
@@ -314,15 +311,6 @@ class ClientConnection:
     def _granted_expiry(self, asked: int | None) -> int | None:
         return None if asked is None else min(asked, self._server.limits.session_expiry_s)
 
-    def _with_own(self, message: Message, entry: Entry, section: bytes) -> bytes:
-        """The message's property section with what concerns this delivery only."""
-        own: dict[str, Any] = {}
-        if message.expires is not None:
-            own["message_expiry_interval"] = max(0, int(message.expires / 1000 - self._server.clock()))
-        if entry.subscription_ids:
-            own["subscription_identifier"] = list(entry.subscription_ids)
-        return join_sections(encode_properties(own, PacketType.PUBLISH), section)
-
     def _leave(self, closed: Closed) -> None:
         """The connection is over: the last bytes, the transport, the session's link; once."""
         if self._gone:
@@ -347,21 +335,3 @@ class ClientConnection:
     @property
     def _client(self) -> str:
         return self._attached.session.client if self._attached is not None else ""
-
-
-def join_sections(first: bytes, second: bytes) -> bytes:
-    """Two MQTT 5 property sections as one."""
-    bodies = _body(first) + _body(second)
-    length, head = len(bodies), bytearray()
-    while length > 127:
-        head.append(length & 127 | 128)
-        length >>= 7
-    head.append(length)
-    return bytes(head) + bodies
-
-
-def _body(section: bytes) -> bytes:
-    start = 0
-    while section[start] & 128:
-        start += 1
-    return section[start + 1 :]

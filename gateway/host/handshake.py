@@ -1,10 +1,12 @@
 """What a CONNECT asks for, in the words of the gate and of the home (MQTT 5.0, 3.1; R11)."""
 
+from collections.abc import Callable
 from uuid import uuid4
 
 from gateway.home.home import Arrival
 from gateway.home.rules import ClientRules
 from gateway.host.gate import Credentials, NotAdmitted
+from gateway.host.outbound import PublishEncoder
 from gateway.mqtt.codes import VERSION_5, ReasonCode
 from gateway.mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 from gateway.mqtt.packets import Connect, Publish
@@ -24,6 +26,12 @@ def granted_expiry(connect: Connect, limits: GatewayLimits) -> int:
         asked: int = (connect.properties or {}).get("session_expiry_interval", 0)
         return min(asked, limits.session_expiry_s)
     return 0 if connect.clean_start else limits.session_expiry_s
+
+
+def outbound_encoder(connect: Connect, limits: GatewayLimits, clock: Callable[[], float]) -> PublishEncoder:
+    """What encodes deliveries to the client, with as many topic aliases as both sides allow (3.1.2.11.5)."""
+    taken = (connect.properties or {}).get("topic_alias_maximum", 0)
+    return PublishEncoder(connect.version, min(taken, limits.client_topic_alias_maximum), clock)
 
 
 def arrival_of(

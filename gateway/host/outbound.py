@@ -1,0 +1,72 @@
+"""A delivery as the PUBLISH that one client gets: properties of this delivery, topic aliases (MQTT 5.0, 3.3.2.3)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.home.messages import Entry, Message
+from gateway.mqtt.aliases import OutboundAliases
+from gateway.mqtt.codes import VERSION_5, PacketType
+from gateway.mqtt.encode import encode_publish
+from gateway.mqtt.properties import NO_PROPERTIES, encode_properties
+from gateway.mqtt.wire import write_varint
+
+
+class PublishEncoder:
+    """Encodes for one connection. `aliases` is how many topic aliases the client takes from us; `clock` gives seconds
+    since the epoch."""
+
+    __slots__ = ("_aliases", "_clock", "_is_v5", "_unsent")
+
+    def __init__(self, version: int, aliases: int, clock: Callable[[], float]) -> None:
+        self._is_v5 = version == VERSION_5
+        self._aliases = OutboundAliases(aliases) if self._is_v5 and aliases else None
+        self._clock = clock
+        self._unsent: str | None = None
+
+    def encode(self, message: Message, entry: Entry) -> bytes:
+        """The packet; call :meth:`sent` if it is sent, before the next one."""
+        topic, properties = message.topic.encode(), None
+        if self._is_v5:
+            properties = message.properties or NO_PROPERTIES
+            if entry.subscription_ids or message.expires is not None:
+                properties = self._with_own(message, entry, properties)
+            if self._aliases is not None:
+                alias, is_known = self._aliases.property_of(message.topic)
+                properties = _with_property(alias, properties)
+                if is_known:
+                    topic = b""
+                else:
+                    self._unsent = message.topic
+        return encode_publish(topic, message.payload, entry.qos, entry.retain, entry.dup, entry.packet_id, properties)
+
+    def sent(self) -> None:
+        """What was encoded last is on its way."""
+        if self._unsent is not None and self._aliases is not None:
+            self._aliases.sent(self._unsent)
+            self._unsent = None
+
+    def dropped(self) -> None:
+        """What was encoded last is not sent."""
+        self._unsent = None
+
+    def _with_own(self, message: Message, entry: Entry, section: bytes) -> bytes:
+        """The message's property section with what concerns this delivery only."""
+        own: dict[str, Any] = {}
+        if message.expires is not None:
+            own["message_expiry_interval"] = max(0, int(message.expires / 1000 - self._clock()))
+        if entry.subscription_ids:
+            own["subscription_identifier"] = list(entry.subscription_ids)
+        return _with_property(_body(encode_properties(own, PacketType.PUBLISH)), section)
+
+
+def _with_property(encoded: bytes, section: bytes) -> bytes:
+    """A property section with further properties, encoded already, at its head."""
+    bodies = encoded + _body(section)
+    return write_varint(len(bodies)) + bodies
+
+
+def _body(section: bytes) -> bytes:
+    start = 0
+    while section[start] & 128:
+        start += 1
+    return section[start + 1 :]
