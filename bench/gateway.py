@@ -77,7 +77,7 @@ class GatewayBench:
         self._seconds = seconds
 
     def throughput(self, direction: str, connections: int, window: int, name: str) -> None:
-        """Records `gateway_<name>_per_cpu_s`, `…_per_s` and `…_cores`."""
+        """Records `<name>_per_cpu_s`, `…_per_s` and `…_cores`, of the gateway's process."""
         with running_gateway(self._bootstrap, {}) as gateway:
             settings = gateway.settings
             arguments = {
@@ -92,9 +92,33 @@ class GatewayBench:
                 "prefix": settings.kafka.prefix,
             }
             found = run_load("bench.gateway_load", direction, arguments)
-        self._figures.add(f"gateway_{name}_per_cpu_s", round(found["per_cpu_s"]))
-        self._figures.add(f"gateway_{name}_per_s", round(found["per_s"]))
-        self._figures.add(f"gateway_{name}_cores", round(found["cores"], 2))
+        self._figures.add(f"{name}_per_cpu_s", round(found["per_cpu_s"]))
+        self._figures.add(f"{name}_per_s", round(found["per_s"]))
+        self._figures.add(f"{name}_cores", round(found["cores"], 2))
+
+    def ceiling(self) -> None:
+        """Records `load_ceiling_per_s`: what the load generator does against a server that only answers."""
+        arguments = {"connections": 50, "window": 20, "seconds": self._seconds / 2}
+        self._figures.add("load_ceiling_per_s", round(run_load("bench.gateway_load", "ceiling", arguments)["per_s"]))
+
+    def quiet(self) -> None:
+        """Records `quiet_beside_flood_ratio`: p99 of a quiet client's PUBACK beside a flooding one, by that alone."""
+        with running_gateway(self._bootstrap, {}) as gateway:
+            arguments = {"port": gateway.port("mqtt"), "seconds": self._seconds * 2}
+            found = run_load("bench.gateway_load", "quiet", arguments)
+        for name, value in found.items():
+            self._figures.add(f"quiet_{name}", round(value, 2))
+        self._figures.add("quiet_beside_flood_ratio", round(found["flood_p99_ms"] / found["alone_p99_ms"], 2))
+
+    def connect(self, connections: int, rate: float) -> None:
+        """Records `connect_1000_p99_ms` and `idle_connection_kb`."""
+        with running_gateway(self._bootstrap, {}) as gateway:
+            arguments = {"port": gateway.port("mqtt"), "pid": gateway.pid, "connections": connections, "rate": rate}
+            found = run_load("bench.gateway_load", "connect", arguments)
+        self._figures.add("connect_1000_per_s", round(found["per_s"]))
+        self._figures.add("connect_1000_p50_ms", round(found["p50_ms"], 1))
+        self._figures.add("connect_1000_p99_ms", round(found["p99_ms"], 1))
+        self._figures.add("idle_connection_kb", round(found["idle_kb"], 1))
 
 
 def run_load(module: str, what: str, arguments: Mapping[str, object]) -> dict[str, float]:

@@ -7,10 +7,11 @@ The answer has the CPU time of the gateway's process between the moments at whic
 import argparse
 import asyncio
 import json
+import multiprocessing
+import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import uvloop
@@ -24,6 +25,7 @@ from schemas.topics import Topics
 
 VERSION = 4
 PAYLOAD = b"x" * 256
+QUIET_RATE = 50.0
 _CONNECTING_AT_ONCE = 50
 
 
@@ -82,21 +84,40 @@ class Publisher(_Client):
 class Subscriber(_Client):
     """Acknowledges each PUBLISH of QoS 1; all of them have one length."""
 
-    def __init__(self, name: str, on_messages: Callable[[int], None]) -> None:
+    def __init__(self, name: str, topic: str, counter: "_Counter") -> None:
         super().__init__(name)
-        self.topic = f"bench/out/{name}"
-        packet = encode_publish(self.topic.encode(), PAYLOAD, 1, False, False, 1, None)
+        self.topic = topic
+        packet = encode_publish(topic.encode(), PAYLOAD, 1, False, False, 1, None)
         self._length = len(packet)
         self._id_at = self._length - len(PAYLOAD) - 2
-        self._on_messages = on_messages
+        self._counter = counter
 
     def take(self, data: bytes) -> int:
         length, at = self._length, self._id_at
         count = len(data) // length
         answers = [b"\x40\x02" + data[start + at : start + at + 2] for start in range(0, count * length, length)]
         self.transport.write(b"".join(answers))
-        self._on_messages(count)
+        self._counter.got += count
         return count * length
+
+
+class Quiet(_Client):
+    """Sends one PUBLISH at a time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._packet = encode_publish(f"bench/quiet/{name}".encode(), PAYLOAD, 1, False, False, 1, None)
+        self.took_ms: list[float] = []
+
+    async def send(self) -> float:
+        """Milliseconds until PUBACK."""
+        began = time.perf_counter()
+        await self.ask(self._packet)
+        return (time.perf_counter() - began) * 1000
+
+
+class Idle(_Client):
+    """Only there."""
 
 
 class _Usage:
@@ -140,57 +161,196 @@ async def load_in(
     return _answer(count, began, ended)
 
 
+class Feed(NamedTuple):
+    """Where instructions are written: what a router would do."""
+
+    bootstrap: str
+    prefix: str
+    shards: int
+    lead_s: float
+
+
 async def load_out(
+    port: int, pid: int, connections: int, window: int, warm_s: float, seconds: float, feed: Feed
+) -> dict[str, float]:
+    """Kafka to client: each message to one client, `window` unacknowledged for each."""
+    counter = _Counter()
+    clients = [Subscriber(f"out-{number}", f"bench/out/{number:05}", counter) for number in range(connections)]
+    places = [(client.topic, [shard_of(client.name, feed.shards)]) for client in clients]
+    return await _feed_all(port, pid, clients, places, counter, window * connections, warm_s, seconds, feed)
+
+
+async def load_fanout(
+    port: int, pid: int, connections: int, window: int, warm_s: float, seconds: float, feed: Feed
+) -> dict[str, float]:
+    """Kafka to clients: each message to all of them, `window` messages on their way at a time."""
+    counter = _Counter()
+    clients = [Subscriber(f"fan-{number}", "bench/fan", counter) for number in range(connections)]
+    places = [("bench/fan", sorted({shard_of(client.name, feed.shards) for client in clients}))]
+    return await _feed_all(
+        port, pid, clients, places, counter, window * connections, warm_s, seconds, feed, copies=connections
+    )
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self.got = 0
+
+
+async def _feed_all(
     port: int,
     pid: int,
-    connections: int,
-    window: int,
+    clients: list[Subscriber],
+    places: list[tuple[str, list[int]]],
+    counter: _Counter,
+    most: int,
     warm_s: float,
     seconds: float,
-    bootstrap: str,
-    prefix: str,
-    shards: int,
-    lead_s: float,
+    feed: Feed,
+    copies: int = 1,
 ) -> dict[str, float]:
-    """Kafka to client: instructions written as a router would, `window` unacknowledged for each client."""
-    got = 0
-
-    def on_messages(count: int) -> None:
-        nonlocal got
-        got += count
-
-    clients = [Subscriber(f"out-{number}", on_messages) for number in range(connections)]
+    """Writes instructions to `places` (topic, its shards) in turn, so that at most `most` deliveries are on their way;
+    a message makes `copies` of them."""
     await connect_all(port, clients)
     for client in clients:
         await client.ask(encode(Subscribe(1, [Subscription(client.topic, 1)]), VERSION))
-    await asyncio.sleep(lead_s + 3)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "acks": "1"})
-    egress, meta = Topics(prefix).egress, Meta(1, "", None, 0, None)
-    places = [(client.topic.encode(), shard_of(client.name, shards)) for client in clients]
-    usage, sent, began = _Usage(pid), 0, (0.0, 0.0)
-    before, first = 0, time.monotonic()
-    while True:
-        now = time.monotonic()
+    await asyncio.sleep(feed.lead_s + 3)
+    producer = Producer({"bootstrap.servers": feed.bootstrap, "linger.ms": 1, "acks": "1"})
+    egress, meta = Topics(feed.prefix).egress, Meta(1, "", None, 0, None)
+    usage, sent, began, before, first = _Usage(pid), 0, (0.0, 0.0), 0, time.monotonic()
+    while (now := time.monotonic()) < first + warm_s + seconds:
         if not began[1] and now - first >= warm_s:
-            before, began = got, usage.now()
-        if now - first >= warm_s + seconds:
-            break
+            before, began = counter.got, usage.now()
         appended = int(time.time() * 1000)
-        while sent - got < window * connections:
-            key, shard = places[sent % connections]
+        while sent * copies - counter.got <= most - copies:
+            topic, shards = places[sent % len(places)]
             headers = ingress_headers(new_message_id(), "bench", meta, b"\0")
-            headers += [("instr", Instruction(0, sent, 0, 1, appended).encode()), ("router", b"active")]
-            producer.produce(egress, PAYLOAD, key, shard, headers=headers)  # type: ignore[arg-type]
+            for number, shard in enumerate(shards):
+                limit = len(shards) if number == len(shards) - 1 else None
+                instruction = Instruction(0, sent, number, limit, appended).encode()
+                whole = [*headers, ("instr", instruction), ("router", b"active")]
+                producer.produce(egress, PAYLOAD, topic.encode(), shard, headers=whole)  # type: ignore[arg-type]
             sent += 1
             if not sent % 500:
                 break
         producer.poll(0)
-        await asyncio.sleep(0 if sent - got < window * connections else 0.0005)
-    answer = _answer(got - before, began, usage.now())
+        await asyncio.sleep(0 if sent * copies - counter.got <= most - copies else 0.0005)
+    answer = _answer(counter.got - before, began, usage.now())
     producer.flush(30)
     for client in clients:
         client.transport.abort()
     return answer
+
+
+class _Answering(asyncio.Protocol):
+    """A server that accepts every CONNECT and acknowledges every PUBLISH, all of one length, and does nothing else."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+        self._is_connected = False
+        self._partial = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_connected:
+            self._is_connected = True
+            self._transport.write(b"\x20\x02\0\0")
+            return
+        data = self._partial + data
+        length, at, answers = 0, 0, []
+        while len(data) - at > 2:
+            length = 3 + (data[at + 1] & 127) + (data[at + 2] << 7)
+            if len(data) - at < length:
+                break
+            stop = at + length - len(PAYLOAD)
+            answers.append(b"\x40\x02" + data[stop - 2 : stop])
+            at += length
+        self._partial = data[at:]
+        self._transport.write(b"".join(answers))
+
+
+def _serve_answers(ready: Any) -> None:
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(_Answering, "127.0.0.1", 0)
+        ready.send(server.sockets[0].getsockname()[1])
+        await asyncio.Event().wait()
+
+    uvloop.run(serve())
+
+
+async def load_ceiling(connections: int, window: int, warm_s: float, seconds: float) -> dict[str, float]:
+    """What this process itself can do."""
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=_serve_answers, args=(theirs,), daemon=True)
+    server.start()
+    port = await asyncio.to_thread(ours.recv)
+    try:
+        return await load_in(port, os.getpid(), connections, window, warm_s, seconds)
+    finally:
+        server.kill()
+
+
+async def load_quiet(port: int, warm_s: float, seconds: float) -> dict[str, float]:
+    """A client that sends 50 messages of QoS 1 a second, one at a time: how long its PUBACK takes, alone and beside a
+    client that floods the gateway from another process."""
+    found: dict[str, float] = {}
+    for name in ("alone", "flood"):
+        flood = None
+        if name == "flood":
+            arguments = ("in", "--port", str(port), "--pid", str(os.getpid()), "--connections", "1", "--window", "5000")
+            timing = ("--warm-s", "1", "--seconds", str(warm_s + seconds + 2))
+            argv = (sys.executable, "-m", "bench.gateway_load", *arguments, *timing)
+            flood = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+            await asyncio.sleep(3)
+        (client,) = clients = [Quiet(f"quiet-{name}")]
+        await connect_all(port, clients)
+        for number in range(int((warm_s + seconds) * QUIET_RATE)):
+            took_ms = await client.send()
+            if number >= warm_s * QUIET_RATE:
+                client.took_ms.append(took_ms)
+            await asyncio.sleep(max(0, 1 / QUIET_RATE - took_ms / 1000))
+        client.transport.abort()
+        ordered = sorted(client.took_ms)
+        found[f"{name}_p50_ms"] = ordered[len(ordered) // 2]
+        found[f"{name}_p99_ms"] = ordered[int(len(ordered) * 0.99)]
+        if flood is not None:
+            out, _ = await flood.communicate()
+            found["flood_per_s"] = json.loads(out)["per_s"]
+    return found
+
+
+async def load_connect(port: int, pid: int, connections: int, rate: float) -> dict[str, float]:
+    """New connections at `rate` a second, each with a session and one subscription: how long CONNACK takes, and what an
+    idle connection costs of the gateway's resident memory."""
+    gateway, loop = psutil.Process(pid), asyncio.get_running_loop()
+    clients, took_ms = [Idle(f"idle-{number}") for number in range(connections)], []
+
+    async def connect(client: Idle) -> None:
+        began = loop.time()
+        await loop.create_connection(lambda: client, "127.0.0.1", port)
+        await client.ask(encode(Connect(client.name, version=VERSION, clean_start=False), VERSION))
+        took_ms.append((loop.time() - began) * 1000)
+
+    before, began, tasks = gateway.memory_info().rss, loop.time(), []
+    for number, client in enumerate(clients):
+        tasks.append(loop.create_task(connect(client)))
+        await asyncio.sleep(max(0, began + (number + 1) / rate - loop.time()))
+    await asyncio.gather(*tasks)
+    reached = connections / (loop.time() - began)
+    for client in clients:
+        await client.ask(encode(Subscribe(1, [Subscription(f"bench/idle/{client.name}", 1)]), VERSION))
+    await asyncio.sleep(5)
+    after, ordered = gateway.memory_info().rss, sorted(took_ms)
+    for client in clients:
+        client.transport.abort()
+    return {
+        "per_s": reached,
+        "p50_ms": ordered[len(ordered) // 2],
+        "p99_ms": ordered[int(len(ordered) * 0.99)],
+        "idle_kb": (after - before) / connections / 1024,
+    }
 
 
 def _answer(count: int, began: tuple[float, float], ended: tuple[float, float]) -> dict[str, float]:
@@ -205,16 +365,28 @@ def _answer(count: int, began: tuple[float, float], ended: tuple[float, float]) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway_load", description=__doc__)
-    parser.add_argument("direction", choices=["in", "out"])
+    parser.add_argument("direction", choices=["ceiling", "in", "out", "fanout", "quiet", "connect"])
     for name in ("port", "pid", "connections", "window", "shards"):
         parser.add_argument(f"--{name}", type=int, default=4)
-    for name, value in (("warm-s", 3.0), ("seconds", 10.0), ("lead-s", 6.0)):
+    for name, value in (("warm-s", 3.0), ("seconds", 10.0), ("lead-s", 6.0), ("rate", 1000.0)):
         parser.add_argument(f"--{name}", type=float, default=value)
     parser.add_argument("--bootstrap", default="")
     parser.add_argument("--prefix", default="")
     o = parser.parse_args()
     common = (o.port, o.pid, o.connections, o.window, o.warm_s, o.seconds)
-    work = load_in(*common) if o.direction == "in" else load_out(*common, o.bootstrap, o.prefix, o.shards, o.lead_s)
+    match o.direction:
+        case "in":
+            work = load_in(*common)
+        case "out":
+            work = load_out(*common, Feed(o.bootstrap, o.prefix, o.shards, o.lead_s))
+        case "fanout":
+            work = load_fanout(*common, Feed(o.bootstrap, o.prefix, o.shards, o.lead_s))
+        case "ceiling":
+            work = load_ceiling(o.connections, o.window, o.warm_s, o.seconds)
+        case "quiet":
+            work = load_quiet(o.port, o.warm_s, o.seconds)
+        case _:
+            work = load_connect(o.port, o.pid, o.connections, o.rate)
     sys.stdout.write(json.dumps(uvloop.run(work)) + "\n")
     return 0
 

@@ -47,7 +47,7 @@ LARGEST_RECORD = 20_000_000
 
 _POLL_S = 0.001
 _IDLE_POLL_S = 0.05
-_BATCH = 500
+_BATCH = 200
 _BATCHES_AHEAD = 4
 
 log = structlog.get_logger(__name__)

@@ -74,6 +74,7 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     keep_alive_s: Annotated[int, Meta(ge=0, le=65535)]
     connect_timeout_s: Seconds
     in_flight_messages: Positive
+    client_in_flight_messages: Positive
     held_back_messages: Positive
     held_back_bytes: Positive
     write_buffer_bytes: Positive

@@ -12,6 +12,7 @@ from gateway.home.messages import Entry, Message
 from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder
+from gateway.host.marks import is_above
 from gateway.host.outbound import PublishEncoder
 from gateway.mqtt.codes import VERSION_5, ReasonCode
 from gateway.mqtt.connection import Closed, Event, ServerConnection
@@ -101,11 +102,12 @@ class ClientConnection:
         """Twice a second: keep alive, while the client can be heard, and reading again after a pause."""
         if not self._reading_paused:
             self._take(self._core.tick(self._server.now()))
-        self.read_on()
+        else:
+            self.read_on()
 
     def read_on(self) -> None:
-        """Resumes reading if what made it pause is over."""
-        if self._reading_paused and not self._busy and not self._is_flooded():
+        """Resumes reading if what made it pause is over: below half of where it began, so that it pays."""
+        if self._reading_paused and not self._busy and not self._is_flooded(half=True):
             self._reading_paused = False
             self._transport.resume_reading()
 
@@ -138,8 +140,6 @@ class ClientConnection:
         elif qos == 2:
             core.send(encode_pubrec(packet_id))
         self._server.dirty.add(self)
-        if self._reading_paused:
-            self.read_on()
 
     def complete(self, packet_id: int, reason: ReasonCode) -> None:
         self._core.send(Pubcomp(packet_id, reason))
@@ -170,6 +170,8 @@ class ClientConnection:
         if not self._reading_paused and (self._busy or self._is_flooded()) and not self._gone:
             self._reading_paused = True
             self._transport.pause_reading()
+            if self._server.is_flooded():
+                self._server.paused.add(self)
 
     def _take_at_once(self, events: list[Event]) -> None:
         """The hot path: nothing waits."""
@@ -188,11 +190,14 @@ class ClientConnection:
                 self._waiting.extend(events[number:])
                 return
 
-    def _is_flooded(self) -> bool:
-        limits, attached = self._server.limits, self._attached
-        if attached is not None and attached.publisher.in_flight >= limits.receive_maximum:
-            return True
-        return self._server.in_flight() >= limits.in_flight_messages
+    def _is_flooded(self, half: bool = False) -> bool:
+        """Whether too much is on its way to Kafka, of this client or of all; or more than half of that (R9)."""
+        attached = self._attached
+        if attached is not None:
+            most = self._server.limits.client_in_flight_messages
+            if is_above(attached.publisher.in_flight, most, half):
+                return True
+        return self._server.is_flooded(half)
 
     def _handle(self, event: Event) -> None:
         home = self._server.home
@@ -327,6 +332,7 @@ class ClientConnection:
             has_connect=self._core.connect is not None,
         )
         self._server.gone(self, reason)
+        self._server.paused.discard(self)
         if self._attached is not None:
             send_will = not closed.clean or closed.send_will
             session = self._attached.session

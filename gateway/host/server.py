@@ -8,6 +8,7 @@ from typing import Any
 from gateway.home.home import Home
 from gateway.host.connection import ClientConnection
 from gateway.host.gate import Gate, OpenGate
+from gateway.host.marks import is_above
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
@@ -16,7 +17,8 @@ _WATCH_S = 0.5
 
 
 class HostServer:
-    """Connections register here; `dirty` ones are written together at the end of a turn of the loop."""
+    """Connections register here; `dirty` ones are written together at the end of a turn of the loop; `paused` are those
+    not read because too much of all clients is on its way to Kafka."""
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class HostServer:
             connect_timeout_s=settings.limits.connect_timeout_s,
         )
         self.connections: set[ClientConnection] = set()
+        self.paused: set[ClientConnection] = set()
         self.counts: Counter[str] = Counter()
         self.dirty = _DirtySet(self)
         self._on_fatal = on_fatal
@@ -53,6 +56,17 @@ class HostServer:
 
     def is_full(self) -> bool:
         return len(self.connections) > self.limits.connections
+
+    def is_flooded(self, half: bool = False) -> bool:
+        """Whether too much of all clients is on its way to Kafka, or more than half of that."""
+        return is_above(self.in_flight(), self.limits.in_flight_messages, half)
+
+    def read_on(self) -> None:
+        """Lets those go on whom the others' load has stopped, once it is over."""
+        if self.paused and not self.is_flooded(half=True):
+            paused, self.paused = self.paused, set()
+            for connection in paused:
+                connection.read_on()
 
     def opened(self, connection: ClientConnection) -> None:
         self.connections.add(connection)
@@ -107,3 +121,5 @@ class _DirtySet:
         connections, self._connections = self._connections, set()
         for connection in connections:
             connection.flush()
+            connection.read_on()
+        self._server.read_on()

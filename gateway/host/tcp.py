@@ -6,7 +6,8 @@ from typing import cast
 from gateway.host.connection import ClientConnection
 from gateway.host.server import HostServer
 
-_BUFFER_BYTES = 256 * 1024
+_BUFFER_BYTES = 32 * 1024
+"""At most so much of one connection at a time, then the others have their turn (R9)."""
 
 
 class MqttTcpProtocol(asyncio.BufferedProtocol):

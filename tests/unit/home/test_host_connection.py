@@ -195,7 +195,7 @@ def test_a_client_that_is_not_listened_to_is_not_silent(tmp_path: Path) -> None:
     """[MQTT-3.1.2-22]: while the gateway itself does not read, for Kafka is slow, keep alive waits too."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, receive_maximum=2)
+        world, server = await hosted(tmp_path, client_in_flight_messages=2)
         wire = Wire(server).send(connect("c", keep_alive=2))
         await turn()
         world.bus.held_acks = {world.topics.ingress}
