@@ -32,20 +32,23 @@ class Census:
     def sessions(self) -> int:
         return self.connected + self.offline
 
-    def add(self, session: Session) -> None:
-        queued, size = session.queued, session.queued_bytes
-        self.subscriptions += len(session.subscriptions)
-        self.queued_messages += queued
-        self.queued_bytes += size
-        self.largest_queue_messages = max(self.largest_queue_messages, queued)
-        self.largest_queue_bytes = max(self.largest_queue_bytes, size)
-        self.unacknowledged += len(session.in_flight)
-        if session.link is None:
-            self.offline += 1
-            return
-        self.connected += 1
-        protocol, _, bearer = session.protocol.partition("+")
-        self.clients[bearer or "tcp", protocol] += 1
+    def add(self, sessions: Sequence[Session]) -> None:
+        """Some more; most of them idle."""
+        protocols = Counter([session.protocol for session in sessions if session.link is not None])
+        for name, count in protocols.items():
+            protocol, _, bearer = name.partition("+")
+            self.clients[bearer or "tcp", protocol] += count
+        connected = protocols.total()
+        self.connected += connected
+        self.offline += len(sessions) - connected
+        self.subscriptions += sum([len(session.subscriptions) for session in sessions])
+        self.unacknowledged += sum([len(session.in_flight) for session in sessions])
+        waiting = [session.queued for session in sessions]
+        self.queued_messages += sum(waiting)
+        self.largest_queue_messages = max(self.largest_queue_messages, *waiting)
+        sizes = [session.queued_bytes for session in sessions]
+        self.queued_bytes += sum(sizes)
+        self.largest_queue_bytes = max(self.largest_queue_bytes, *sizes)
 
 
 class CensusTaker:
@@ -63,8 +66,7 @@ class CensusTaker:
             if now - self._taken_at >= FRESH_S:
                 census = Census()
                 async for sessions in slices(self._shards):
-                    for session in sessions:
-                        census.add(session)
+                    census.add(sessions)
                 self._last, self._taken_at = census, now
             return self._last
 
