@@ -100,8 +100,13 @@ def api_of(listener: str) -> str:
 
 def checked_url(text: str) -> str:
     """A URL as it was given on the command line, without a path. Raises GatewayApiError if it is none."""
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.username:
+    try:
+        parts = urlsplit(text)
+        is_right = parts.scheme in ("http", "https") and parts.hostname and not parts.path.strip("/")
+        is_right = is_right and not parts.username and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right:
         raise GatewayApiError(
             f"{text!r} is no gateway's address: write http://HOST:PORT, the port that serves /metrics"
         )

@@ -273,10 +273,11 @@ class ServerConnection:
     def _events(self, packets: list[Packet]) -> list[Event]:
         """The hot path: what a connected client sent."""
         events: list[Event] = []
+        publishes = self._tally.publishes_received
         try:
             for packet in packets:
                 if type(packet) is Publish:
-                    self._tally.publishes_received[packet.qos] += 1
+                    publishes[packet.qos] += 1
                     if packet.qos:
                         self._unanswered += 1
                         if self._unanswered > self._receive_maximum:
