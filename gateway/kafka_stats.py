@@ -1,13 +1,15 @@
 """What librdkafka says about itself: where partitions end, how many brokers are up, how long records take.
 
 Its statistics come as JSON every STATISTICS_MS, the producer's on the loop, the consumer's on its thread: a whole new
-value each time, so that readers on another thread never see half of one.
+value each time, so that readers on another thread never see half of one. What cannot be read of them is left out: a
+gateway does not end for want of figures.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import structlog
 from prometheus_client import Counter
 
 from gateway import durations
@@ -41,16 +43,18 @@ class _Statistics(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(_Statistics, strict=False)
 
+log = structlog.get_logger(__name__)
+
 
 class KafkaStats:
     """`ends`: by topic and partition the offset behind the last record, as the consumer knew it at its last statistics;
-    `drained_to` up to where nothing it has fetched waits, of partitions where that is so. `brokers_up` and
-    `waiting_bytes` are the producer's. Nothing of all this is known before the first statistics."""
+    `drained_to` up to where nothing it has fetched waits, of partitions where that is so; `waiting_bytes` are the
+    producer's. Nothing of all this is known before the first statistics."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, int], int] = {}
         self.drained_to: dict[tuple[str, int], int] = {}
-        self.brokers_up = 0
+        self._up_of_producer = self._up_of_consumer = 0
         self.waiting_bytes = 0
         self.produce_seconds = durations.kafka_produce()
         self.errors = Counter(
@@ -58,17 +62,23 @@ class KafkaStats:
         )
         self.until_sample = 1
 
+    @property
+    def brokers_up(self) -> int:
+        """Brokers with a connection that is up, of the producer or the consumer: an idle one may be without."""
+        return max(self._up_of_producer, self._up_of_consumer)
+
     def take_producer(self, statistics: str) -> None:
         """`stats_cb` of the producer."""
-        decoded = _decoder.decode(statistics)
-        self.brokers_up = sum(broker.nodeid >= 0 and broker.state == "UP" for broker in decoded.brokers.values())
-        self.waiting_bytes = decoded.msg_size
+        decoded = _decode(statistics)
+        self._up_of_producer, self.waiting_bytes = _brokers_up(decoded), decoded.msg_size
 
     def take_consumer(self, statistics: str) -> None:
         """`stats_cb` of the consumer."""
+        decoded = _decode(statistics)
+        self._up_of_consumer = _brokers_up(decoded)
         found = {
             (topic, number): partition
-            for topic, of_topic in _decoder.decode(statistics).topics.items()
+            for topic, of_topic in decoded.topics.items()
             for number, partition in of_topic.partitions.items()
             if number >= 0
         }
@@ -85,3 +95,15 @@ class KafkaStats:
             on_done(error, record)
 
         return done
+
+
+def _decode(statistics: str) -> _Statistics:
+    try:
+        return _decoder.decode(statistics)
+    except msgspec.MsgspecError as error:
+        log.warning("statistics of Kafka's client cannot be read", reason=str(error))
+        return _Statistics()
+
+
+def _brokers_up(statistics: _Statistics) -> int:
+    return sum(broker.nodeid >= 0 and broker.state == "UP" for broker in statistics.brokers.values())

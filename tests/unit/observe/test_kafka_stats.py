@@ -36,6 +36,15 @@ def test_brokers_that_are_up_and_bytes_that_wait() -> None:
     assert (stats.brokers_up, stats.waiting_bytes) == (1, 1234)
 
 
+def test_statistics_that_cannot_be_read_end_nothing() -> None:
+    stats = KafkaStats()
+    stats.take_producer(PRODUCER)
+    for nonsense in ("", "[]", '{"brokers": {"x": {"nodeid": null}}, "topics": 3}'):
+        stats.take_consumer(nonsense)
+        stats.take_producer(nonsense)
+    assert (stats.brokers_up, stats.ends) == (0, {})
+
+
 def test_a_sampled_record_is_timed_and_its_callback_called() -> None:
     stats, called = KafkaStats(), []
     for error, record in ((None, Stored(0.003)), ("refused", Stored(9.0)), (None, Stored(None))):
