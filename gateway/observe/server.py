@@ -1,7 +1,10 @@
-"""`/metrics`, `/healthz`, `/readyz` and the admin API, over HTTP on the gateway's event loop."""
+"""`/metrics`, `/healthz`, `/readyz` and the admin API, over HTTP on the gateway's event loop.
+
+A connection serves one request, which has to come in time: nobody can keep others out by holding connections.
+"""
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from aiohttp import web
@@ -17,7 +20,8 @@ from gateway.observe.system import SystemPublisher
 CONNECTIONS = 100
 """HTTP connections at a time; more are closed as they come."""
 
-_KEEP_ALIVE_S = 75.0
+SILENCE_S = 10.0
+"""For how long a connection may be without a whole request."""
 
 
 class Observer:
@@ -42,7 +46,8 @@ class Observer:
         self._exposition = Exposition()
         self._publishing: asyncio.Task[None] | None = None
         admin = AdminApi(context, home, settings.admin_token_file, lambda: not readiness.phase)
-        app = web.Application(middlewares=[admin.guard], client_max_size=1024)
+        self._silent: set[asyncio.BaseProtocol | None] = set()
+        app = web.Application(middlewares=[self._once, admin.guard], client_max_size=1024)
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -51,7 +56,7 @@ class Observer:
                 *admin.routes(),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, keepalive_timeout=_KEEP_ALIVE_S)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -59,10 +64,17 @@ class Observer:
         await self._runner.setup()
         server = cast(web.Server, self._runner.server)
 
-        def accept() -> asyncio.BaseProtocol:
-            return server() if len(server.connections) < CONNECTIONS else _Closed()
+        loop = asyncio.get_running_loop()
 
-        self._server = await asyncio.get_running_loop().create_server(accept, host, port)
+        def accept() -> asyncio.BaseProtocol:
+            if len(server.connections) >= CONNECTIONS:
+                return _Closed()
+            protocol = server()
+            self._silent.add(protocol)
+            loop.call_later(SILENCE_S, self._end_silent, protocol)
+            return protocol
+
+        self._server = await loop.create_server(accept, host, port)
         self._watch.start()
         if self._system is not None:
             self._system.begin()
@@ -84,6 +96,23 @@ class Observer:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._sources.context.on_fatal(error)
+
+    @web.middleware
+    async def _once(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """The first request of a connection, and its last."""
+        self._silent.discard(request.protocol)
+        try:
+            answer: web.StreamResponse = await handler(request)
+        except web.HTTPException as refused:  # an answer too: no such path, not that method
+            refused.force_close()
+            raise
+        answer.force_close()
+        return answer
+
+    def _end_silent(self, protocol: web.RequestHandler) -> None:
+        if protocol in self._silent:
+            self._silent.discard(protocol)
+            protocol.force_close()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         families = gather(self._sources, await self._census.take())

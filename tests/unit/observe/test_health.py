@@ -1,9 +1,12 @@
 """`/healthz` and `/readyz`."""
 
+import asyncio
 from pathlib import Path
+from unittest.mock import patch
 
+from gateway.observe import server
 from gateway.observe.readiness import Readiness
-from tests.unit.observe.observed import observed, run_real
+from tests.unit.observe.observed import HOST, Observed, observed, run_real
 
 
 def test_alive_while_the_loop_answers(tmp_path: Path) -> None:
@@ -82,9 +85,31 @@ def test_kafka_is_asked_once_a_second_whoever_asks(tmp_path: Path) -> None:
     run_real(scenario())
 
 
-async def _faults(here: object) -> dict[str, str]:
-    status, report = await here.get("/readyz")  # type: ignore[attr-defined]
+async def _faults(here: Observed) -> dict[str, str]:
+    status, report = await here.get("/readyz")
     faults = {part: of["detail"] for part, of in report["parts"].items() if not of["ready"]}
     assert status == (503 if faults else 200)
     assert report["ready"] == (not faults)
     return faults
+
+
+def test_a_connection_without_a_request_ends_and_those_too_many_at_once(tmp_path: Path) -> None:
+    """Whoever holds connections keeps nobody out for long."""
+
+    async def scenario() -> None:
+        with patch.object(server, "SILENCE_S", 0.3), patch.object(server, "CONNECTIONS", 2):
+            async with observed(tmp_path) as here:
+                port = int(here.url.rpartition(":")[2])
+                holding = [await asyncio.open_connection(HOST, port) for _ in range(2)]
+                holding[1][1].write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+                one_more, other = await asyncio.open_connection(HOST, port)
+                assert await one_more.read() == b""
+                for reader, _ in holding:
+                    assert await reader.read() == b""
+                for path, status in (("/healthz", 200), ("/nothing", 404), ("/admin/nothing", 404)):
+                    async with here.http.get(here.url + path) as answer:
+                        assert (answer.status, answer.headers["Connection"]) == (status, "close")
+                for writer in (other, *(writer for _, writer in holding)):
+                    writer.close()
+
+    run_real(scenario())
