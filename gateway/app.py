@@ -20,7 +20,10 @@ from gateway.host.open_files import allow_open_files
 from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.websocket import serve_websocket
-from gateway.metrics import serve_metrics
+from gateway.observe.metrics import Sources
+from gateway.observe.readiness import Readiness
+from gateway.observe.server import Observer
+from gateway.observe.system import gateway_version
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
 from schemas.settings import Settings
@@ -68,13 +71,17 @@ async def run(settings: Settings, part: str) -> None:
         on_fatal=fatal,
     )
     home = Home(context)
-    bus.start(home.records)
-    await home.start()
     gateway = settings.gateway
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal)
+    sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, gateway_version())
+    readiness = Readiness(context, bus.stats, lambda: bus.is_consuming, bus.find_fault)
+    observer = Observer(sources, home, readiness)
+    metrics_port = await observer.start(gateway.host, gateway.metrics_port)
+    bus.start(home.records)
+    await home.start()
     tcp = await loop.create_server(lambda: MqttTcpProtocol(hosts), gateway.host, gateway.mqtt_port, backlog=1024)
     websocket = await serve_websocket(hosts, gateway.host, gateway.websocket_port)
-    metrics_port = serve_metrics(gateway.host, gateway.metrics_port, hosts, context)
+    readiness.phase = ""
     listeners = {
         "mqtt": f"{gateway.host}:{tcp.sockets[0].getsockname()[1]}",
         "websocket": f"{gateway.host}:{next(iter(websocket.sockets)).getsockname()[1]}",
@@ -88,6 +95,7 @@ async def run(settings: Settings, part: str) -> None:
     try:
         await stopping
     finally:
+        readiness.phase = "the gateway is being stopped"
         tcp.close()
         websocket.close(close_connections=False)
         await hosts.stop()
@@ -95,6 +103,7 @@ async def run(settings: Settings, part: str) -> None:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
         except Exception as error:  # the next start reads from the last checkpoint
             log.warning("no last checkpoint", reason=str(error) or type(error).__name__)
+        await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
         spool.close()
         log.info("gateway stopped", unsent=left)

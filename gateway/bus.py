@@ -6,6 +6,7 @@ the consumer is made by its own thread; the loop sends it commands.
 """
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ from confluent_kafka import (
 )
 
 from gateway.errors import BusError
+from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
 
@@ -49,6 +51,7 @@ _POLL_S = 0.001
 _IDLE_POLL_S = 0.05
 _BATCH = 200
 _BATCHES_AHEAD = 4
+_ANSWER_S = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -93,9 +96,11 @@ class KafkaBus:
     def __init__(self, settings: KafkaSettings, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[Exception], None]):
         self._loop = loop
         self._on_fatal = on_fatal
+        self.stats = KafkaStats()
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap,
             "error_cb": self._on_error,
+            "logger": logging.getLogger("librdkafka"),
         } | settings.client
         self._producer = Producer(
             self._common
@@ -111,6 +116,8 @@ class KafkaBus:
                 "queue.buffering.max.messages": 1_000_000,
                 "queue.buffering.max.kbytes": 1_048_576,
                 "compression.type": "none",
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": self.stats.take_producer,
             }
         )
         self._commands: queue.SimpleQueue[Callable[[Consumer], None] | None] = queue.SimpleQueue()
@@ -141,6 +148,10 @@ class KafkaBus:
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
     ) -> None:
+        stats = self.stats
+        stats.until_sample -= 1
+        if not stats.until_sample:
+            on_done = stats.sampled(on_done)
         try:
             self._producer.produce(topic, value, key, partition, on_delivery=on_done, headers=headers)  # type: ignore[arg-type]
         except BufferError:
@@ -170,6 +181,23 @@ class KafkaBus:
             self._timer.cancel()
             self._idle = False
             self._timer = self._loop.call_later(_POLL_S, self._poll)
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether the consumer's thread runs."""
+        return self._thread is not None and self._thread.is_alive() and not self._closing
+
+    async def find_fault(self, topic: str) -> str:
+        """Asks the brokers for `topic`: "" if they answer and have it, else what is wrong."""
+
+        def ask() -> str:
+            try:
+                found = self._producer.list_topics(topic, timeout=_ANSWER_S).topics[topic].error
+            except KafkaException as error:
+                return str(error.args[0].str())
+            return "" if found is None else f"topic {topic}: {found.str()}"
+
+        return await asyncio.to_thread(ask)
 
     def _refuse(self, on_done: OnDone, error: KafkaError) -> None:
         def refuse() -> None:
@@ -262,6 +290,8 @@ class KafkaBus:
                 # Records come at once in any case; this is what partitions wait that join while a fetch is under way,
                 # and how often a broker without news is asked.
                 "fetch.wait.max.ms": 20,
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": self.stats.take_consumer,
                 "auto.offset.reset": "earliest",  # a position that is deleted already: nothing that is left is skipped
             }
         )
@@ -302,9 +332,12 @@ class KafkaBus:
             self._on_fatal(error)
         self.in_flight = len(self._producer) if served else self.in_flight
         self._idle = not self.in_flight
+        if self._idle:
+            self.stats.until_sample = 1
         self._timer = self._loop.call_later(_IDLE_POLL_S if self._idle else _POLL_S, self._poll)
 
     def _on_error(self, error: KafkaError) -> None:
+        self.stats.errors.labels(error.name()).inc()
         log.warning("kafka", code=error.name(), detail=error.str())
         if error.fatal():
             self._loop.call_soon_threadsafe(self._on_fatal, BusError(f"Kafka: {error.str()}"))

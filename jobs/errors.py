@@ -6,6 +6,7 @@ JobError (schemas.errors.WaystationError)
 ├── StackError           a part of the local stack cannot start, or the data directory is in use
 │   └── PortTaken        a port that was asked for is in use by another program
 ├── TopicsError          a topic on the broker differs from its declaration
+├── GatewayApiError      a gateway does not answer, or refuses what was asked of it
 └── QueryError           SQL over the ledger failed, or a table is not there (yet)
 
 The text is one sentence for the person at the keyboard: what is wrong and what to do.
@@ -36,6 +37,10 @@ class PortTaken(StackError):
 
 class TopicsError(JobError):
     """A topic on the broker differs from its declaration."""
+
+
+class GatewayApiError(JobError):
+    """A gateway's admin API does not answer, or refuses."""
 
 
 class QueryError(JobError):

@@ -1,4 +1,8 @@
-"""Logging of every Waystation process: structlog to standard error, as text or JSON (`[log]`)."""
+"""Logging of every Waystation process: structlog to standard error, as text or JSON (`[log]`).
+
+What libraries say through the standard library's logging takes the same form, from warnings up only: below that some
+of them write what they carry, payloads and passwords included.
+"""
 
 import logging
 import sys
@@ -15,13 +19,22 @@ def configure_logging(settings: LogSettings) -> None:
         if settings.format == "json"
         else structlog.dev.ConsoleRenderer(colors=False)
     )
+    common: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    level = getattr(logging, settings.level.upper())
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.level.upper())),
+        processors=[*common, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
+    foreign = logging.StreamHandler(sys.stderr)
+    foreign.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*common, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[foreign], level=max(level, logging.WARNING), force=True)

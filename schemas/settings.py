@@ -28,6 +28,7 @@ Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
 TopicPrefix = Annotated[str, Meta(pattern=r"^[a-z0-9._-]*$")]
 
 
@@ -93,6 +94,9 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     metrics_port: Port
     checkpoint_s: Seconds
     spool_after_s: Seconds
+    admin_token_file: str
+    sys_interval_s: NotNegative
+    connection_log: Annotated[str, Meta(pattern="^(debug|info)$")]
     limits: GatewayLimits
 
 

@@ -61,7 +61,9 @@ class Checkpointer:
             if self._failed:
                 return
             self._failed = True  # until the end is reached: being cancelled half-way is a failure too
+            began = asyncio.get_running_loop().time()
             await self._run()
+            self._context.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
             self._failed = False
 
     async def _run(self) -> None:

@@ -7,13 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from prometheus_client import Histogram
+
+from gateway import durations
 from gateway.bus import Bus
 from gateway.home.progress import ProgressReporter
 from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
 from gateway.home.session import Session
 from gateway.home.shard import Shard
-from gateway.home.spool import Spool, SpoolBatch
+from gateway.home.spool import Spool, SpoolBatch, SpoolSize
+from gateway.home.system_topics import SystemTopics
 from schemas.identity import shard_of
 from schemas.settings import Settings
 from schemas.topics import Topics
@@ -31,6 +35,11 @@ class SpoolThread:
     async def call(self, method: Callable[..., R], *arguments: Any) -> R:
         """`method` is a function of :class:`Spool`, for example `Spool.load`."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, method, self._spool, *arguments)
+
+    @property
+    def size(self) -> SpoolSize:
+        """How much the spool holds; asks no thread."""
+        return self._spool.size
 
     def close(self) -> None:
         self._executor.shutdown(wait=True)
@@ -58,6 +67,8 @@ class HomeContext:
     batch: SpoolBatch = field(default_factory=SpoolBatch)
     counts: Counter[str] = field(default_factory=Counter)
     gone_rows: set[int] = field(default_factory=set)
+    system: SystemTopics = field(default_factory=SystemTopics)
+    checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
     committed_row: int = 0
     next_mid: int = 0
     next_row: int = 0

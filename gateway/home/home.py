@@ -5,7 +5,7 @@ Everything runs on one event loop; a host calls these methods, the home calls th
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple
 
 import structlog
@@ -60,8 +60,15 @@ class Attached(NamedTuple):
     publisher: Publisher
 
 
+class Kicked(NamedTuple):
+    """What an operator's `kick` has ended."""
+
+    connection: bool
+    session: bool
+
+
 class _Turn:
-    """Attaching a client: one after the other; forgotten when nobody is at it or waits."""
+    """Attaching or kicking a client: one after the other; forgotten when nobody is at it or waits."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -124,18 +131,11 @@ class Home:
 
         Returns once that is durable; deliveries begin with `resume`.
         """
-        turn = self._turns.setdefault(arrival.client, _Turn())
-        turn.users += 1
-        try:
-            async with turn.lock:
-                earlier = self._context.session(arrival.client)
-                was_logged = earlier is not None and earlier.in_log
-                session, present = self._take_over(arrival)
-                await self._open(session, arrival, link, was_logged)
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[arrival.client]
+        async with self._turn(arrival.client):
+            earlier = self._context.session(arrival.client)
+            was_logged = earlier is not None and earlier.in_log
+            session, present = self._take_over(arrival)
+            await self._open(session, arrival, link, was_logged)
         publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
         return Attached(session, present, publisher)
 
@@ -210,6 +210,33 @@ class Home:
             self._writer.opened(session)
             self._after(session.expiry_s, session, "expiry", self._expire)
 
+    async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
+        """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
+        The will is due as after any loss. The client may come back at once."""
+        async with self._turn(client):
+            session = self._context.session(client)
+            if session is None:
+                return None
+            link = session.link
+            if link is not None:
+                link.disconnect(ReasonCode.ADMINISTRATIVE_ACTION)
+                self.detach(session, link, send_will=True, reason="administrative_action")
+            if end_session and not session.ended:
+                self._end(session)
+            return Kicked(link is not None, session.ended)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, client: str) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(client, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[client]
+
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _take_over(self, arrival: Arrival) -> tuple[Session, bool]:
@@ -242,6 +269,7 @@ class Home:
         elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
             await durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
         session.link, session.rules = link, arrival.rules
+        session.peer, session.protocol = arrival.peer, arrival.protocol
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 
     def _recovered(self, session: Session, now: float) -> None:

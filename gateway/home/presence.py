@@ -18,6 +18,7 @@ class PresenceReporter:
     def __init__(self, context: HomeContext) -> None:
         self._context = context
         self._partitions = context.settings.kafka.ingress_partitions
+        self._log = log.info if context.settings.gateway.connection_log == "info" else log.debug
 
     def report(
         self,
@@ -40,6 +41,7 @@ class PresenceReporter:
             reason=reason,
         )
         session.events += 1
+        self._log(f"client {event}", client=session.client, peer=session.peer, user=session.rules.user, reason=reason)
         self._context.counts[f"presence_{event}"] += 1
         partition = partition_of(session.client, self._partitions)
         topic = self._context.topics.presence

@@ -12,6 +12,7 @@ from gateway.bus import Record
 from gateway.home.context import HomeContext
 from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Link, Session
+from gateway.home.system_topics import SYSTEM_ROOT, is_system
 from gateway.mqtt.codes import PacketType, ReasonCode
 from gateway.mqtt.packets import Publish
 from gateway.mqtt.properties import NO_PROPERTIES, forwarded_section
@@ -73,6 +74,9 @@ class Publisher:
             if packet.packet_id in self._session.publishing:
                 return
             self._session.publishing.add(packet.packet_id)
+        if packet.topic.startswith(SYSTEM_ROOT) and is_system(packet.topic):
+            self._refuse(packet, ReasonCode.TOPIC_NAME_INVALID, "refused_system_topic")
+            return
         if self._judge is not None:
             reason, flags = self._judge(packet)
             if reason is not ReasonCode.SUCCESS:

@@ -26,6 +26,11 @@ class RetainedMessages:
     def __len__(self) -> int:
         return len(self._by_topic)
 
+    @property
+    def folded_to(self) -> int:
+        """Up to where the topic is taken."""
+        return self._folded_to
+
     def has_room(self, topic: str) -> bool:
         """Whether one more may be retained, or `topic` has one already."""
         return topic in self._by_topic or len(self._by_topic) < self._limit

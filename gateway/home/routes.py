@@ -37,6 +37,10 @@ class RouteInterest:
         self._open: dict[tuple[int, str], Route] = {}
         self._adding: dict[tuple[int, str], asyncio.Future[Route]] = {}
 
+    def __len__(self) -> int:
+        """Routes that are open, those that linger included."""
+        return len(self._open)
+
     def recover(self, record: Record) -> None:
         """Folds one record of the topic, in the order of its offsets."""
         raw = record.value()

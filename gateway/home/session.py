@@ -78,6 +78,8 @@ class Session:
     `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`:
     places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
     the exchanges that were open, and `replayed` what was settled, until all has come again that can.
+
+    `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started.
     """
 
     def __init__(self, client: str, shard: int, since: int, born_us: int = 0) -> None:
@@ -92,6 +94,8 @@ class Session:
         self.will: WillRecord | None = None
         self.link: Link | None = None
         self.rules: ClientRules = EVERYTHING
+        self.peer = ""
+        self.protocol = ""
         self.epoch = 0
         self.events = 0
         self.subscriptions: dict[str, SessionSubscription] = {}

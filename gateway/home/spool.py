@@ -12,7 +12,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -60,6 +60,13 @@ class SpooledEntry:
     dup: bool
 
 
+class SpoolSize(NamedTuple):
+    """`rows` that wait for recipients; `file_bytes` of the database and its write-ahead log, 0 in memory."""
+
+    rows: int
+    file_bytes: int
+
+
 @dataclass(frozen=True)
 class FinishedMessage:
     """A message without rows whose instructions are still to be relinquished."""
@@ -71,9 +78,11 @@ class FinishedMessage:
 
 
 class Spool:
-    """A spool in the file `path`, or in memory for ":memory:". Not thread-safe: its owner calls it from one thread."""
+    """A spool in the file `path`, or in memory for ":memory:". Not thread-safe, but for `size`: its owner calls it from
+    one thread."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._sql = named_blocks(files("gateway.home").joinpath("spool.sql").read_text())
         try:
             if path != ":memory:":
@@ -82,6 +91,7 @@ class Spool:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(self._sql["schema"])
+            self._rows: int = self._db.execute(self._sql["count_rows"]).fetchone()[0]
         except (sqlite3.Error, OSError) as error:
             raise SpoolError(
                 f"cannot open the spool {path}: {error}; mend or move the file away and start again"
@@ -92,15 +102,23 @@ class Spool:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._apply(batch)
+                deleted = self._apply(batch)
             except BaseException:
                 self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
+            self._rows += len(batch.rows) - deleted
         except sqlite3.Error as error:
             raise SpoolError(f"the spool cannot be written: {error}") from error
 
-    def _apply(self, batch: SpoolBatch) -> None:
+    @property
+    def size(self) -> SpoolSize:
+        """From any thread."""
+        found = [Path(self._path + suffix) for suffix in ("", "-wal")] if self._path != ":memory:" else []
+        return SpoolSize(self._rows, sum(_file_bytes(path) for path in found))
+
+    def _apply(self, batch: SpoolBatch) -> int:
+        """Returns how many rows it has deleted."""
         db, sql = self._db, self._sql
         db.executemany(
             sql["add_message"],
@@ -114,17 +132,19 @@ class Spool:
         )
         for mid, new_mid, shard, message, instruction in batch.instructions:
             self._add_instruction(mid, new_mid, shard, message, instruction)
-        touched: set[int] = set()
+        deleted: list[int] = []
         for row in batch.deleted_rows:
-            touched.update(mid for (mid,) in db.execute(sql["delete_row"], (row,)).fetchall())
+            deleted += (mid for (mid,) in db.execute(sql["delete_row"], (row,)).fetchall())
         for session in batch.deleted_sessions:
-            touched.update(mid for (mid,) in db.execute(sql["delete_session"], (session,)).fetchall())
+            deleted += (mid for (mid,) in db.execute(sql["delete_session"], (session,)).fetchall())
+        touched = set(deleted)
         if touched:
             db.executemany(sql["finish_message"], [(mid,) for mid in sorted(touched)])
             db.execute(sql["delete_finished_message"])
         db.executemany(sql["forget_finished"], [(mid,) for mid in batch.forgotten])
         db.executemany(sql["put_position"], list(batch.positions.items()))
         db.executemany(sql["delete_position"], [(name,) for name in batch.dropped_positions])
+        return len(deleted)
 
     def _add_instruction(self, mid: int, new_mid: int, shard: int, message: Message, instruction: Instruction) -> None:
         """To the message while it is there, else as one that is finished at once."""
@@ -173,6 +193,13 @@ class Spool:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _file_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _spooled_entry(

@@ -59,6 +59,9 @@ INSERT INTO positions (name, state) VALUES (?, ?) ON CONFLICT (name) DO UPDATE S
 -- name: delete_position
 DELETE FROM positions WHERE name = ?;
 
+-- name: count_rows
+SELECT count(*) FROM queue;
+
 -- name: positions
 SELECT name, state FROM positions;
 

@@ -10,6 +10,7 @@ from gateway.home.instant import InstantReader
 from gateway.home.log_writer import SessionLogWriter, durable
 from gateway.home.messages import Entry, Held
 from gateway.home.session import Session, SessionSubscription
+from gateway.home.system_topics import is_system, send_system
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Subscribe, Subscription
 from gateway.mqtt.topics import split_shared
@@ -45,6 +46,9 @@ class Subscriber:
     async def _subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         identifier = (packet.properties or {}).get("subscription_identifier", [None])[0]
         codes = self._verdicts(session, packet.filters)
+        for code in codes:
+            if code >= ReasonCode.UNSPECIFIED_ERROR:
+                self._context.counts[f"subscription_refused_{code.name.lower()}"] += 1
         allowed = [w for w, code in zip(packet.filters, codes, strict=True) if code < ReasonCode.UNSPECIFIED_ERROR]
         existed = {wanted.filter for wanted in allowed if wanted.filter in session.subscriptions}
         await asyncio.gather(
@@ -111,6 +115,8 @@ class Subscriber:
             effective_ms, start = old.record.effective_ms, old.record.ingress_from
         elif wanted.filter.startswith(INBOX_MARK):
             return  # a client's inbox is its own without asking
+        elif is_system(wanted.filter):
+            effective_ms, start = 0, {}  # local: no route, nothing on `ingress`
         else:
             effective_ms, start = await self._route(session, wanted.filter)
             if session.ended or wanted.filter in session.subscriptions:  # meanwhile
@@ -152,6 +158,10 @@ class Subscriber:
     def _send_retained(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
         now = self._context.clock()
         identifiers = () if identifier is None else (identifier,)
+        if is_system(wanted.filter):
+            for message in self._context.system.matching(wanted.filter):
+                send_system(session, message, True, identifiers)
+            return
         for message in self._context.retained.matching(wanted.filter, int(now * 1000)):
             if message.id in session.live_meanwhile:
                 continue

@@ -64,7 +64,7 @@ class ClientConnection:
     def __init__(self, server: "HostServer", transport: Transport) -> None:
         self._server = server
         self._transport = transport
-        self._core = ServerConnection(server.connection_limits, server.now())
+        self._core = ServerConnection(server.connection_limits, server.now(), server.tally)
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._attached: Attached | None = None
@@ -118,6 +118,7 @@ class ClientConnection:
         if self._core.fits(len(data)):
             self._core.send(data)
             self._encoder.sent()
+            self._server.tally.publishes_sent[entry.qos] += 1
             self._server.dirty.add(self)
             return True
         self._encoder.dropped()
@@ -337,6 +338,8 @@ class ClientConnection:
             send_will = not closed.clean or closed.send_will
             session = self._attached.session
             self._server.home.detach(session, self, send_will=send_will, reason=reason, expiry_s=self._expiry_s)
+        else:
+            log.debug("connection without a session", peer=self._transport.peer, reason=reason, detail=closed.detail)
 
     @property
     def _client(self) -> str:

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from gateway.home.home import Arrival
 from gateway.home.rules import ClientRules
+from gateway.home.system_topics import is_system
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
 from gateway.mqtt.codes import VERSION_5, ReasonCode
@@ -37,7 +38,7 @@ def outbound_encoder(connect: Connect, limits: GatewayLimits, clock: Callable[[]
 def arrival_of(
     connect: Connect, credentials: Credentials, rules: ClientRules, expiry_s: int, limits: GatewayLimits
 ) -> Arrival:
-    """The client as the home takes it; raises NotAdmitted if `rules` refuse its will."""
+    """The client as the home takes it; raises NotAdmitted if its will is not allowed, by `rules` or for all."""
     asked = connect.properties or {}
     window = min(asked.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT), limits.client_receive_maximum)
     protocol = "mqtt5" if connect.version == VERSION_5 else "mqtt3.1.1"
@@ -59,6 +60,8 @@ def _will_record(connect: Connect, rules: ClientRules) -> WillRecord | None:
     will = connect.will
     if will is None:
         return None
+    if is_system(will.topic):
+        raise NotAdmitted(ReasonCode.TOPIC_NAME_INVALID, "its will is for a topic of the gateway's own")
     if not rules.open:
         verdict = rules.publish(Publish(will.topic, will.payload, will.qos, will.retain))
         if verdict.reason is not ReasonCode.SUCCESS:

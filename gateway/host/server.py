@@ -11,6 +11,7 @@ from gateway.host.gate import Gate, OpenGate
 from gateway.host.marks import is_above
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.limits import ConnectionLimits
+from gateway.mqtt.tally import Tally
 from schemas.settings import GatewaySettings
 
 _WATCH_S = 0.5
@@ -44,6 +45,7 @@ class HostServer:
         self.connections: set[ClientConnection] = set()
         self.paused: set[ClientConnection] = set()
         self.counts: Counter[str] = Counter()
+        self.tally = Tally()
         self.dirty = _DirtySet(self)
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()

@@ -37,6 +37,7 @@ from gateway.mqtt.packets import (
     without_problem_information,
 )
 from gateway.mqtt.state import State, Step, next_state
+from gateway.mqtt.tally import Tally
 from gateway.mqtt.wire import protocol_error
 
 KEEP_ALIVE_FACTOR: Final = 1.5  # [MQTT-3.1.2-22]
@@ -64,7 +65,8 @@ Event: TypeAlias = Packet | Closed
 
 
 class ServerConnection:
-    """One network connection. `state`, `connect` (its CONNECT), `closed` and `version` are there to be read."""
+    """One network connection. `state`, `connect` (its CONNECT), `closed` and `version` are there to be read. What comes
+    and goes is added to `tally`, but for PUBLISH that are sent as bytes: those are the caller's to count."""
 
     __slots__ = (
         "_aliases",
@@ -77,14 +79,16 @@ class ServerConnection:
         "_out",
         "_peer_max_packet_size",
         "_receive_maximum",
+        "_tally",
         "_unanswered",
         "closed",
         "connect",
         "state",
     )
 
-    def __init__(self, limits: ConnectionLimits, now: float) -> None:
+    def __init__(self, limits: ConnectionLimits, now: float, tally: Tally | None = None) -> None:
         self._limits = limits
+        self._tally = tally or Tally()
         self._decoder = Decoder(limits.max_packet_size)
         self._deadline_base = now  # when the connection began; once connected, when the last packet came
         self._keep_alive_s = 0
@@ -144,6 +148,8 @@ class ServerConnection:
     def outgoing(self) -> bytes:
         """The bytes to write, once; b"" if there are none."""
         data = b"".join(self._out)
+        self._tally.packets_sent += len(self._out)
+        self._tally.bytes_sent += len(data)
         self._out.clear()
         return data
 
@@ -226,10 +232,13 @@ class ServerConnection:
 
     def _feed(self, data: bytes | memoryview) -> list[Packet]:
         """The whole packets; a fault behind them stays in the decoder's `error`."""
+        self._tally.bytes_received += len(data)
         try:
-            return self._decoder.feed(data)
+            packets = self._decoder.feed(data)
         except RemoteProtocolError:
             return []
+        self._tally.packets_received += len(packets)
+        return packets
 
     def _receive_early(self, data: bytes | memoryview) -> list[Event]:
         if self.state is State.CLOSED:
@@ -264,9 +273,11 @@ class ServerConnection:
     def _events(self, packets: list[Packet]) -> list[Event]:
         """The hot path: what a connected client sent."""
         events: list[Event] = []
+        publishes = self._tally.publishes_received
         try:
             for packet in packets:
                 if type(packet) is Publish:
+                    publishes[packet.qos] += 1
                     if packet.qos:
                         self._unanswered += 1
                         if self._unanswered > self._receive_maximum:

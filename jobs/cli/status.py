@@ -1,4 +1,4 @@
-"""`status`: every process, streaming query and topic of a stack, for people or as JSON."""
+"""`status`: every process, gateway, streaming query and topic of a stack, for people or as JSON."""
 
 import json
 import sys
@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from jobs.cli.context import output, shared
-from jobs.errors import TopicsError
+from jobs.errors import GatewayApiError, TopicsError
+from jobs.gateway_api import GatewayApi, api_of
 from jobs.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
 from jobs.stack.state import ProcessState, StackState, running_state
 from jobs.stack.topics import admin_client, topic_ends
@@ -28,9 +29,12 @@ def register(app: typer.Typer) -> None:
 
 def status(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: processes, listeners, queries, topics.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: processes, gateways, listeners, queries, topics.")
+    ] = False,
 ) -> None:
-    """What runs: processes with their load, streaming queries, and topics with who is how far behind their end.
+    """What runs: processes with their load, whether the gateway can do its work, streaming queries, and topics with who
+    is how far behind their end.
 
     Lag is in records: where the topic ends now, less what the consumer has taken. The table shows the biggest of each
     topic, --json all of them. Queries say what they have taken at the end of a batch.
@@ -48,6 +52,7 @@ def status(
     report = {
         "ready": state.ready,
         "processes": processes(state),
+        "gateways": gateways(state),
         "listeners": state.listeners,
         "queries": [with_lags(query, topics) for query in found],
         "topics": [topic.report() for topic in topics],
@@ -77,6 +82,20 @@ def processes(state: StackState) -> list[dict[str, Any]]:
         }
         for process in state.processes
     ]
+
+
+def gateways(state: StackState) -> list[dict[str, Any]]:
+    """Each gateway of the stack: `ready`, and `faults` by part, those only that are not; one that does not answer says
+    so itself."""
+    if "metrics" not in state.listeners:
+        return []
+    url = api_of(state.listeners["metrics"])
+    try:
+        report = GatewayApi(url).readiness()
+        faults = {name: part["detail"] for name, part in report["parts"].items() if not part["ready"]}
+    except (GatewayApiError, KeyError, TypeError, AttributeError) as error:
+        return [{"url": url, "ready": False, "faults": {"http": str(error)}}]
+    return [{"url": url, "ready": report["ready"], "faults": faults}]
 
 
 def queries(directory: Path, now: float) -> list[dict[str, Any]]:
@@ -127,6 +146,12 @@ def _show(report: dict[str, Any]) -> None:
     for one in report["processes"]:
         uptime, memory, cpu = f"{one['uptime_s']:.0f} s", f"{one['memory_mb']} MB", f"{one['cpu']:.2f}"
         table.add_row(one["name"], one["state"], str(one["pid"]), uptime, str(one["restarts"]), memory, cpu)
+    terminal.print(table)
+
+    table = Table("gateway", "ready", "what is not", title="gateways", title_justify="left")
+    for one in report["gateways"]:
+        faults = "; ".join(f"{part}: {fault}" for part, fault in one["faults"].items())
+        table.add_row(one["url"], "yes" if one["ready"] else "no", _cell(faults))
     terminal.print(table)
 
     fields = ("query", "part", "batch_id", "batch_ms", "rows_per_s", "lag", "age_s", "error")

@@ -132,3 +132,19 @@ def test_a_file_that_is_no_spool_is_one_clear_sentence(tmp_path: Path) -> None:
     path.write_bytes(b"this is not a database" * 100)
     with pytest.raises(SpoolError, match=r"cannot open the spool .*spool\.sqlite"):
         Spool(str(path))
+
+
+def test_its_size_is_known_without_counting(path: str) -> None:
+    """Rows added, deleted one by one and by session; a commit that fails changes nothing; so after a restart."""
+    spool = Spool(path)
+    spool.commit(batch(1, 2, 3, sessions=("s", "t")))
+    assert spool.size.rows == 6
+    assert spool.size.file_bytes > 0
+    spool.commit(SpoolBatch(deleted_rows=[10, 10, 99], deleted_sessions=["t"]))
+    assert spool.size.rows == 2
+    with pytest.raises(SpoolError):
+        spool.commit(batch(2))
+    assert spool.size.rows == 2
+    spool.close()
+    assert Spool(path).size.rows == 2
+    assert Spool(":memory:").size == (0, 0)

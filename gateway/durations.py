@@ -1,0 +1,39 @@
+"""Durations that are measured where they happen, as Prometheus histograms in seconds; the scrape shows them.
+
+Nothing here is for every message: what is frequent is sampled by whoever observes it.
+"""
+
+from prometheus_client import Histogram
+
+_MILLISECOND = 0.001
+
+
+def _histogram(name: str, meaning: str, buckets_ms: tuple[float, ...]) -> Histogram:
+    return Histogram(name, meaning, registry=None, buckets=[ms * _MILLISECOND for ms in buckets_ms])
+
+
+def kafka_produce() -> Histogram:
+    """From `produce` to the delivery report; a sample of the records."""
+    return _histogram(
+        "waystation_kafka_produce_seconds",
+        "From producing a record to its delivery report (acks=all), of one record in 64 and the first after a pause",
+        (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000),
+    )
+
+
+def checkpoint() -> Histogram:
+    """One checkpoint, from its beginning to its commit in the spool."""
+    return _histogram(
+        "waystation_checkpoint_seconds",
+        "How long a checkpoint took, its commit to the spool included",
+        (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000),
+    )
+
+
+def event_loop_lag() -> Histogram:
+    """How late the event loop was for a timer."""
+    return _histogram(
+        "waystation_event_loop_lag_seconds",
+        "How late the event loop was for a timer that is due twice a second",
+        (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000),
+    )

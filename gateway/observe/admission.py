@@ -1,0 +1,74 @@
+"""Who may use the admin API: whoever shows the token; without a token configured, programs on this machine.
+
+A program on this machine is told from a browser that a strange page makes speak, by the name in `Host` (a page reaches
+a loopback address only under a name of its own, or without being let read the answer), and from one behind a proxy by
+what proxies add.
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.errors import GatewayError
+
+TOKEN_CHARACTERS = 16
+_PROXIED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
+
+
+class TokenError(GatewayError):
+    """The file with the admin token cannot be read, or holds too little."""
+
+
+class Refusal(NamedTuple):
+    """An HTTP status and a sentence that says what to do."""
+
+    status: int
+    sentence: str
+
+
+def read_token(path: str) -> bytes:
+    """The token in a file, without the white space around it. Raises TokenError."""
+    try:
+        token = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise TokenError(f"gateway.admin_token_file = {path!r} cannot be read: {error.strerror}") from error
+    if len(token) < TOKEN_CHARACTERS:
+        raise TokenError(
+            f"gateway.admin_token_file = {path!r} holds {len(token)} characters: a token needs at least "
+            f"{TOKEN_CHARACTERS}, for example those of `openssl rand -hex 32`"
+        )
+    return token
+
+
+def refusal(token: bytes | None, headers: Mapping[str, str], peer: str) -> Refusal | None:
+    """Why a request from the IP address `peer` is refused, None if it is not."""
+    if token is not None:
+        kind, _, shown = headers.get("Authorization", "").partition(" ")
+        if kind.lower() == "bearer" and hmac.compare_digest(shown.strip().encode(errors="surrogateescape"), token):
+            return None
+        return Refusal(401, "the admin API needs the token of gateway.admin_token_file: `Authorization: Bearer …`")
+    if (
+        is_loopback(peer)
+        and is_loopback(_host_name(headers.get("Host", "")))
+        and not any(name in headers for name in _PROXIED)
+    ):
+        return None
+    return Refusal(403, "without gateway.admin_token_file the admin API answers programs on its own machine only")
+
+
+def _host_name(header: str) -> str:
+    """`Host` without its port."""
+    return header[: header.find("]") + 1] if header.startswith("[") else header.partition(":")[0]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an IP address, or the name `localhost`, is of this machine."""
+    if address == "localhost":
+        return True
+    try:
+        ip = ipaddress.ip_address(address.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return ip.is_loopback or (ip.version == 6 and ip.ipv4_mapped is not None and ip.ipv4_mapped.is_loopback)

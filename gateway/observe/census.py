@@ -1,0 +1,81 @@
+"""How many sessions there are, and what waits for them: counted on the event loop, a slice at a time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+from gateway.home.session import Session
+from gateway.home.shard import Shard
+
+SLICE = 500
+"""Sessions looked at before others get their turn: about half a millisecond."""
+
+FRESH_S = 1.0
+"""For how long a census holds."""
+
+
+class Census:
+    """What a walk over all sessions has found. `clients` are those connected, by (bearer, protocol)."""
+
+    def __init__(self) -> None:
+        self.clients: Counter[tuple[str, str]] = Counter()
+        self.connected = 0
+        self.offline = 0
+        self.subscriptions = 0
+        self.queued_messages = 0
+        self.queued_bytes = 0
+        self.largest_queue_messages = 0
+        self.largest_queue_bytes = 0
+        self.unacknowledged = 0
+
+    @property
+    def sessions(self) -> int:
+        return self.connected + self.offline
+
+    def add(self, sessions: Sequence[Session]) -> None:
+        """Some more; most of them idle."""
+        protocols = Counter([session.protocol for session in sessions if session.link is not None])
+        for name, count in protocols.items():
+            protocol, _, bearer = name.partition("+")
+            self.clients[bearer or "tcp", protocol] += count
+        connected = protocols.total()
+        self.connected += connected
+        self.offline += len(sessions) - connected
+        self.subscriptions += sum([len(session.subscriptions) for session in sessions])
+        self.unacknowledged += sum([len(session.in_flight) for session in sessions])
+        waiting = [session.queued for session in sessions]
+        self.queued_messages += sum(waiting)
+        self.largest_queue_messages = max(self.largest_queue_messages, *waiting)
+        sizes = [session.queued_bytes for session in sessions]
+        self.queued_bytes += sum(sizes)
+        self.largest_queue_bytes = max(self.largest_queue_bytes, *sizes)
+
+
+class CensusTaker:
+    """Takes a census when asked, at most one a second: whoever asks meanwhile gets the last one."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = shards
+        self._last = Census()
+        self._taken_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> Census:
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if now - self._taken_at >= FRESH_S:
+                census = Census()
+                async for sessions in slices(self._shards):
+                    census.add(sessions)
+                self._last, self._taken_at = census, now
+            return self._last
+
+
+async def slices(shards: Sequence[Shard]) -> AsyncIterator[list[Session]]:
+    """All sessions, SLICE at a time; the event loop serves others between two. What comes meanwhile may be left out,
+    what goes meanwhile may be in."""
+    for shard in shards:
+        sessions = list(shard.sessions.values())
+        for start in range(0, len(sessions), SLICE):
+            yield sessions[start : start + SLICE]
+            await asyncio.sleep(0)

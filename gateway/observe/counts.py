@@ -1,0 +1,98 @@
+"""The words that home and hosts count (`counts`), as Prometheus counters: metric names and labels are given here only.
+
+A word that nobody has given a name is shown all the same, as `waystation_other_events_total{event="<word>"}`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily
+
+
+class _Plain(NamedTuple):
+    """A counter without labels."""
+
+    metric: str
+    meaning: str
+
+
+class _Labelled(NamedTuple):
+    """A counter whose label is what follows `prefix` in the word; `known` labels are there from the start, at 0, so
+    that their first increase is seen."""
+
+    prefix: str
+    metric: str
+    meaning: str
+    label: str
+    known: tuple[str, ...] = ()
+
+
+_PLAIN = {
+    "published": _Plain("waystation_publishes_stored", "PUBLISH that Kafka has, and that are acknowledged therefore"),
+    "connections_opened": _Plain("waystation_connections_opened", "Connections that were accepted"),
+    "not_admitted": _Plain("waystation_clients_not_admitted", "CONNECT that the gate has refused"),
+    "copies_dropped": _Plain(
+        "waystation_instruction_copies_dropped", "Second copies of instructions, from the other router"
+    ),
+    "held_back_full": _Plain(
+        "waystation_held_back_full", "How often own copies that wait for routers were left on Kafka"
+    ),
+    "parked_full": _Plain(
+        "waystation_parked_full", "How often instructions that wait for own copies were left on Kafka"
+    ),
+    "admin_refused": _Plain("waystation_admin_requests_refused", "Admin requests without the right to it"),
+    "quarantined": _Plain("waystation_records_quarantined", "Records of Kafka that could not be read"),
+}
+
+_OUTCOMES = ("delivered", "sent", "expired", "ended", "dropped")
+
+_LABELLED = (
+    _Labelled("closed_", "waystation_connections_closed", "Connections that have ended, and why", "reason"),
+    _Labelled(
+        "presence_", "waystation_presence_events", "Presence events", "event", ("connected", "disconnected", "lost")
+    ),
+    _Labelled(
+        "refused_",
+        "waystation_publishes_refused",
+        "PUBLISH that were refused, and why",
+        "reason",
+        ("by_kafka", "by_rule", "retained_full", "system_topic"),
+    ),
+    _Labelled(
+        "dropped_",
+        "waystation_deliveries_dropped",
+        "Deliveries that were dropped, and why",
+        "reason",
+        ("queue_full", "slow_qos0", "too_large_for_client"),
+    ),
+    _Labelled(
+        "subscription_refused_",
+        "waystation_subscriptions_refused",
+        "Topic filters that were refused, and why",
+        "reason",
+        ("not_authorized", "quota_exceeded"),
+    ),
+)
+
+
+def count_families(counts: Mapping[str, int]) -> Iterator[CounterMetricFamily]:
+    """All counters. Each family is there from the start."""
+    left = dict(counts)
+    for word, plain in _PLAIN.items():
+        yield CounterMetricFamily(plain.metric, plain.meaning, value=left.pop(word, 0))
+    family = CounterMetricFamily(
+        "waystation_deliveries", "What became of messages, a count a recipient", labels=["outcome"]
+    )
+    for outcome in _OUTCOMES:
+        family.add_metric([outcome], left.pop(outcome, 0))
+    yield family
+    for kind in _LABELLED:
+        family = CounterMetricFamily(kind.metric, kind.meaning, labels=[kind.label])
+        found = {word: left.pop(word) for word in list(left) if word.startswith(kind.prefix)}
+        for label in sorted({*kind.known, *(word.removeprefix(kind.prefix) for word in found)}):
+            family.add_metric([label], found.get(kind.prefix + label, 0))
+        yield family
+    family = CounterMetricFamily("waystation_other_events", "What else has happened", labels=["event"])
+    for word, count in sorted(left.items()):
+        family.add_metric([word], count)
+    yield family

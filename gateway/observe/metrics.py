@@ -1,0 +1,160 @@
+"""Prometheus metrics of a gateway: read when scraped, nothing on the message path.
+
+The figures are gathered on the event loop, where they change; only then, as values of their own, they are put into text
+on another thread, along with what the operating system says of the process.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from gateway.home.context import HomeContext
+from gateway.host.server import HostServer
+from gateway.kafka_stats import KafkaStats
+from gateway.observe.census import Census
+from gateway.observe.counts import count_families
+
+_QOS = ("0", "1", "2")
+
+
+class Sources(NamedTuple):
+    """Where the figures come from. `others` are collectors of single metrics, such as histograms."""
+
+    context: HomeContext
+    hosts: HostServer
+    in_flight: Callable[[], int]
+    kafka: KafkaStats
+    version: str
+    others: tuple[Collector, ...] = ()
+
+
+def gather(sources: Sources, census: Census) -> list[Metric]:
+    """All figures as of now; to be called on the event loop."""
+    return [
+        *_identity(sources),
+        *_connections(sources, census),
+        *_sessions(census),
+        *_traffic(sources),
+        *count_families(sources.context.counts + sources.hosts.counts),
+        *_stores(sources),
+        *_kafka(sources),
+        *(family for collector in sources.others for family in collector.collect()),
+    ]
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, value=value)
+
+
+def _identity(sources: Sources) -> Iterator[Metric]:
+    info = GaugeMetricFamily("waystation_gateway_info", "Name and version; always 1", labels=["gateway", "version"])
+    info.add_metric([sources.context.settings.gateway.name, sources.version], 1)
+    yield info
+
+
+def _connections(sources: Sources, census: Census) -> Iterator[Metric]:
+    limit = sources.hosts.limits.connections
+    yield _gauge("waystation_connections", "Open connections, CONNECT done or not", len(sources.hosts.connections))
+    yield _gauge("waystation_connections_limit", "Connections that are accepted at a time", limit)
+    clients = GaugeMetricFamily("waystation_clients", "Connected clients", labels=["bearer", "protocol"])
+    for place, count in sorted(census.clients.items()):
+        clients.add_metric(place, count)
+    yield clients
+
+
+def _sessions(census: Census) -> Iterator[Metric]:
+    sessions = GaugeMetricFamily("waystation_sessions", "Sessions", labels=["state"])
+    sessions.add_metric(["connected"], census.connected)
+    sessions.add_metric(["offline"], census.offline)
+    yield sessions
+    yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", census.subscriptions)
+    yield _gauge(
+        "waystation_queued_messages", "Messages waiting for sessions, in memory and spool", census.queued_messages
+    )
+    yield _gauge("waystation_queued_bytes", "Their payload bytes", census.queued_bytes)
+    yield _gauge("waystation_largest_queue_messages", "Messages waiting for one session", census.largest_queue_messages)
+    yield _gauge("waystation_largest_queue_bytes", "Bytes waiting for one session", census.largest_queue_bytes)
+    yield _gauge("waystation_unacknowledged_messages", "QoS 1 and 2, sent to clients", census.unacknowledged)
+
+
+def _traffic(sources: Sources) -> Iterator[Metric]:
+    tally = sources.hosts.tally
+    for name, meaning, value in (
+        ("waystation_received_bytes", "MQTT bytes from clients", tally.bytes_received),
+        ("waystation_sent_bytes", "MQTT bytes to clients", tally.bytes_sent),
+        ("waystation_received_packets", "MQTT packets from clients, of any type", tally.packets_received),
+        ("waystation_sent_packets", "MQTT packets to clients, of any type", tally.packets_sent),
+    ):
+        yield CounterMetricFamily(name, meaning, value=value)
+    for name, meaning, by_qos in (
+        ("waystation_received_publishes", "PUBLISH from clients", tally.publishes_received),
+        ("waystation_sent_publishes", "PUBLISH to clients, those sent again included", tally.publishes_sent),
+    ):
+        family = CounterMetricFamily(name, meaning, labels=["qos"])
+        for qos, count in zip(_QOS, by_qos, strict=True):
+            family.add_metric([qos], count)
+        yield family
+
+
+def _stores(sources: Sources) -> Iterator[Metric]:
+    context, spool = sources.context, sources.context.spool.size
+    yield _gauge("waystation_retained_messages", "Retained messages", len(context.retained))
+    yield _gauge("waystation_routes", "Route keys this gateway has asked routers for", len(context.routes))
+    yield _gauge("waystation_spool_rows", "Deliveries that wait in the spool", spool.rows)
+    yield _gauge("waystation_spool_file_bytes", "Size of the spool's files", spool.file_bytes)
+    parked = sum(shard.parked_records for shard in context.shards)
+    yield _gauge("waystation_parked_instructions", "Instructions that wait for own copies", parked)
+
+
+def _kafka(sources: Sources) -> Iterator[Metric]:
+    context, kafka = sources.context, sources.kafka
+    yield _gauge("waystation_kafka_in_flight_records", "Records on their way to Kafka", sources.in_flight())
+    yield _gauge("waystation_kafka_waiting_bytes", "Bytes that wait to be sent to Kafka", kafka.waiting_bytes)
+    yield _gauge("waystation_kafka_brokers_up", "Brokers with a connection that is up", kafka.brokers_up)
+    positions = GaugeMetricFamily(
+        "waystation_position", "First record of a partition that is not taken yet", labels=["topic", "partition"]
+    )
+    lag = GaugeMetricFamily(
+        "waystation_consumer_lag_records",
+        "Records of a partition that are not taken yet; its end is up to 5 s old",
+        labels=["topic", "partition"],
+    )
+    taken = {(context.topics.egress, shard.number): shard.folded_to for shard in context.shards}
+    taken[context.topics.retained, 0] = context.retained.folded_to
+    for (topic, partition), position in taken.items():
+        positions.add_metric([topic, str(partition)], position)
+        end = kafka.ends.get((topic, partition))
+        if end is not None:
+            lag.add_metric([topic, str(partition)], max(0, end - position))
+    yield positions
+    yield lag
+
+
+class Exposition:
+    """Puts figures into Prometheus' text format, with those of the process: CPU, memory, open files, garbage
+    collection."""
+
+    def __init__(self) -> None:
+        aside = CollectorRegistry()
+        self._process: list[Collector] = [ProcessCollector(registry=aside), PlatformCollector(registry=aside)]
+        self._process.append(GCCollector(registry=aside))
+
+    def render(self, families: list[Metric], accept: str) -> tuple[bytes, str]:
+        """The text, and its content type as `accept` asks for it. Takes milliseconds: not for the event loop."""
+        encode, content_type = choose_encoder(accept)
+        return encode(_Gathered(families, self._process)), content_type
+
+
+class _Gathered(Collector):
+    def __init__(self, families: list[Metric], process: Iterable[Collector]) -> None:
+        self._families = families
+        self._process = process
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+        for collector in self._process:
+            yield from collector.collect()

@@ -1,0 +1,69 @@
+"""Whether the gateway can do its work, part by part: what `/readyz` answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from gateway.home.context import HomeContext
+from gateway.kafka_stats import KafkaStats
+
+FRESH_S = 1.0
+"""For how long Kafka's answer holds."""
+
+
+class Health(NamedTuple):
+    """By part what is wrong with it, "" if nothing is."""
+
+    faults: dict[str, str]
+
+    @property
+    def is_ready(self) -> bool:
+        return not any(self.faults.values())
+
+    def report(self) -> dict[str, object]:
+        parts = {part: {"ready": not fault, "detail": fault or "ok"} for part, fault in self.faults.items()}
+        return {"ready": self.is_ready, "parts": parts}
+
+
+class Readiness:
+    """`phase` says what keeps the gateway from serving clients, "" while nothing does; whoever starts it sets that.
+
+    `is_consuming`: whether records of Kafka are being read; `find_fault`: asks Kafka, "" if it answers.
+    """
+
+    def __init__(
+        self,
+        context: HomeContext,
+        kafka: KafkaStats,
+        is_consuming: Callable[[], bool],
+        find_fault: Callable[[str], Awaitable[str]],
+    ) -> None:
+        self.phase = "starting: sessions are being recovered"
+        self._context = context
+        self._kafka = kafka
+        self._is_consuming = is_consuming
+        self._find_fault = find_fault
+        self._lock = asyncio.Lock()
+        self._kafka_fault = ""
+        self._asked_at = float("-inf")
+
+    async def check(self) -> Health:
+        """Asks Kafka too, at most once a second however often this is called."""
+        kafka = await self._ask_kafka()
+        return Health({"serving": self.phase, "consuming": self._consuming_fault(), "kafka": kafka})
+
+    def _consuming_fault(self) -> str:
+        if not self._is_consuming():
+            return "nothing is read from Kafka"
+        drained_to, egress = self._kafka.drained_to, self._context.topics.egress
+        taken = {s: max(s.position, drained_to.get((egress, s.number), 0)) for s in self._context.shards}  # or deleted
+        behind = sum(max(0, shard.replay_to - position) for shard, position in taken.items())
+        return f"{behind} records of before the start are still to be read" if behind else ""
+
+    async def _ask_kafka(self) -> str:
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if now - self._asked_at >= FRESH_S:
+                self._kafka_fault = await self._find_fault(self._context.topics.ingress)
+                self._asked_at = asyncio.get_running_loop().time()
+            return self._kafka_fault

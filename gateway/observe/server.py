@@ -1,0 +1,140 @@
+"""`/metrics`, `/healthz`, `/readyz` and the admin API, over HTTP on the gateway's event loop.
+
+A connection serves one request, which has to come in time: nobody can keep others out by holding connections.
+"""
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+from aiohttp import web
+
+from gateway.home.home import Home
+from gateway.observe.admin import AdminApi
+from gateway.observe.census import CensusTaker
+from gateway.observe.loop_watch import LoopWatch
+from gateway.observe.metrics import Exposition, Sources, gather
+from gateway.observe.readiness import Readiness
+from gateway.observe.system import SystemPublisher
+
+CONNECTIONS = 100
+"""HTTP connections at a time; more are closed as they come."""
+
+SILENCE_S = 10.0
+"""For how long a connection may be without a whole request."""
+
+
+class Observer:
+    """All that looks at the gateway from outside. `readiness.phase` is whoever starts the gateway to set."""
+
+    def __init__(self, sources: Sources, home: Home, readiness: Readiness) -> None:
+        context = sources.context
+        settings = context.settings.gateway
+        self.readiness = readiness
+        self._watch = LoopWatch()
+        self._sources = sources._replace(
+            others=(
+                *sources.others,
+                context.checkpoint_seconds,
+                sources.kafka.produce_seconds,
+                sources.kafka.errors,
+                self._watch.seconds,
+            )
+        )
+        self._census = CensusTaker(context.shards)
+        self._system = SystemPublisher(context, sources.hosts, self._census) if settings.sys_interval_s else None
+        self._exposition = Exposition()
+        self._publishing: asyncio.Task[None] | None = None
+        admin = AdminApi(context, home, settings.admin_token_file, lambda: not readiness.phase)
+        self._silent: set[asyncio.BaseProtocol | None] = set()
+        app = web.Application(middlewares=[self._once, admin.guard], client_max_size=1024)
+        app.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                *admin.routes(),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens and begins to watch; returns the port. Raises OSError."""
+        await self._runner.setup()
+        server = cast(web.Server, self._runner.server)
+
+        loop = asyncio.get_running_loop()
+
+        def accept() -> asyncio.BaseProtocol:
+            if len(server.connections) >= CONNECTIONS:
+                return _Closed()
+            protocol = server()
+            self._silent.add(protocol)
+            loop.call_later(SILENCE_S, self._end_silent, protocol)
+            return protocol
+
+        self._server = await loop.create_server(accept, host, port)
+        self._watch.start()
+        if self._system is not None:
+            self._system.begin()
+            self._publishing = asyncio.create_task(self._system.run())
+            self._publishing.add_done_callback(self._ended)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Stops what `start` has started."""
+        self._watch.stop()
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.gather(self._publishing, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._sources.context.on_fatal(error)
+
+    @web.middleware
+    async def _once(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """The first request of a connection, and its last."""
+        self._silent.discard(request.protocol)
+        try:
+            answer: web.StreamResponse = await handler(request)
+        except web.HTTPException as refused:  # an answer too: no such path, not that method
+            refused.force_close()
+            raise
+        answer.force_close()
+        return answer
+
+    def _end_silent(self, protocol: web.RequestHandler) -> None:
+        if protocol in self._silent:
+            self._silent.discard(protocol)
+            protocol.force_close()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        families = gather(self._sources, await self._census.take())
+        accept = request.headers.get("Accept", "")
+        text, content_type = await asyncio.to_thread(self._exposition.render, families, accept)
+        return web.Response(body=text, headers={"Content-Type": content_type})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        """The event loop answers, so it lives."""
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        health = await self.readiness.check()
+        return web.Response(
+            body=msgspec.json.encode(health.report()),
+            status=200 if health.is_ready else 503,
+            content_type="application/json",
+        )
+
+
+class _Closed(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()

@@ -1,0 +1,125 @@
+"""Computes the topics below `$SYS/broker/` and gives them to whoever has subscribed, every `sys_interval_s`.
+
+Names and meanings are those of mosquitto(8), "broker status", for the tools that expect them; docs/protocol.md lists
+them. All of it is of this gateway since it was started.
+"""
+
+import asyncio
+from importlib.metadata import PackageNotFoundError, version
+
+from gateway.home.context import HomeContext
+from gateway.home.messages import Message
+from gateway.home.own_copies import wanted
+from gateway.home.session import SessionSubscription
+from gateway.home.shard import Shard
+from gateway.home.system_topics import send_system
+from gateway.host.server import HostServer
+from gateway.observe.census import SLICE, Census, CensusTaker
+from gateway.observe.load import Load
+
+_ROOT = "$SYS/broker/"
+_DROPPED = "dropped"
+"""The outcome of a delivery, see :class:`schemas.events.Delivery`."""
+
+
+def gateway_version() -> str:
+    """Of the installed distribution; "unknown" in a tree that is not installed."""
+    try:
+        return version("waystation")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class SystemPublisher:
+    """Publishes at `begin`, so that the topics are there, then in `run`."""
+
+    def __init__(self, context: HomeContext, hosts: HostServer, census: CensusTaker) -> None:
+        self._context = context
+        self._hosts = hosts
+        self._census = census
+        self._load = Load()
+        self._loop = asyncio.get_running_loop()
+        self._started = self._last = self._loop.time()
+        self._maximum = 0
+
+    def begin(self) -> None:
+        """What never changes, and a first state of the rest without any load."""
+        now_ms = int(self._context.clock() * 1000)
+        self._context.system.put({f"{_ROOT}version": f"waystation version {gateway_version()}"}, now_ms)
+        self._context.system.put(self._values(Census(), {}), now_ms)
+
+    async def run(self) -> None:
+        """Publishes for ever."""
+        interval_s = self._context.settings.gateway.sys_interval_s
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.publish()
+
+    async def publish(self) -> None:
+        """Every value, to every subscriber."""
+        census, now = await self._census.take(), self._loop.time()
+        averages = self._load.update(self._totals(), max(now - self._last, 1e-3))
+        self._last = now
+        loads = {f"{name}/{minutes}min": f"{average:.2f}" for (name, minutes), average in averages.items()}
+        for message in self._context.system.put(self._values(census, loads), int(self._context.clock() * 1000)):
+            for shard in self._context.shards:
+                await self._send(shard, message)
+
+    async def _send(self, shard: Shard, message: Message) -> None:
+        """To SLICE subscribers at a time: there may be many, and some may go meanwhile."""
+        by_client: dict[str, list[SessionSubscription]] = {}
+        for subscription in shard.trie.match(message.topic):
+            by_client.setdefault(subscription.client, []).append(subscription)
+        for number, (client, subscriptions) in enumerate(by_client.items(), 1):
+            session = shard.sessions.get(client)
+            if session is not None:
+                present = [s for s in subscriptions if session.subscriptions.get(s.filter) is s]
+                for _, (_, retain, identifiers) in wanted(message, present):
+                    send_system(session, message, retain, identifiers)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _totals(self) -> dict[str, int]:
+        tally, counts = self._hosts.tally, self._hosts.counts
+        return {
+            "messages/received": tally.packets_received,
+            "messages/sent": tally.packets_sent,
+            "publish/received": sum(tally.publishes_received),
+            "publish/sent": sum(tally.publishes_sent),
+            "publish/dropped": self._context.counts[_DROPPED],
+            "bytes/received": tally.bytes_received,
+            "bytes/sent": tally.bytes_sent,
+            "sockets": counts["connections_opened"],
+            "connections": self._context.counts["presence_connected"],
+        }
+
+    def _values(self, census: Census, loads: dict[str, str]) -> dict[str, str]:
+        self._maximum = max(self._maximum, census.connected)
+        tally, context = self._hosts.tally, self._context
+        publishes = {
+            "received": sum(tally.publishes_received),
+            "sent": sum(tally.publishes_sent),
+            "dropped": context.counts[_DROPPED],
+        }
+        figures = {
+            "clients/connected": census.connected,
+            "clients/active": census.connected,
+            "clients/disconnected": census.offline,
+            "clients/inactive": census.offline,
+            "clients/total": census.sessions,
+            "clients/maximum": self._maximum,
+            "messages/received": tally.packets_received,
+            "messages/sent": tally.packets_sent,
+            "bytes/received": tally.bytes_received,
+            "bytes/sent": tally.bytes_sent,
+            "subscriptions/count": census.subscriptions,
+            "retained messages/count": len(context.retained),
+            "store/messages/count": census.queued_messages,
+            "store/messages/bytes": census.queued_bytes,
+            "messages/stored": census.queued_messages,
+            **{f"publish/messages/{name}": count for name, count in publishes.items()},
+            **{f"messages/publish/{name}": count for name, count in publishes.items()},
+        }
+        values = {_ROOT + name: str(value) for name, value in figures.items()}
+        values[f"{_ROOT}uptime"] = f"{int(self._loop.time() - self._started)} seconds"
+        return values | {f"{_ROOT}load/{name}": load for name, load in loads.items()}

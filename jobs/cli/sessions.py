@@ -1,0 +1,206 @@
+"""`sessions`, `session`, `kick`: clients of the gateways, asked for over their admin API."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from jobs.cli.context import Shared, output, shared
+from jobs.errors import GatewayApiError
+from jobs.gateway_api import GatewayApi, api_of, checked_url, find
+from jobs.stack.state import running_state
+from schemas.settings import load_settings
+
+Gateways = Annotated[
+    list[str] | None,
+    typer.Option("--gateway", metavar="URL", help="Another gateway than that of the running stack; several times."),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="File with the admin token. Without it: the key gateway.admin_token_file.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ClientId = Annotated[str, typer.Argument(metavar="CLIENT-ID", help="The client id, as `sessions` shows it.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(sessions)
+    app.command()(session)
+    app.command()(kick)
+
+
+def sessions(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Argument(help="Only clients whose id begins so.")] = "",
+    state: Annotated[Literal["connected", "offline"] | None, typer.Option(help="Only those.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, in the order of client ids.")] = 100,
+    as_json: AsJson = False,
+    gateway: Gateways = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Sessions of clients, connected or not, with what waits for them.
+
+    Examples:
+
+        waystation sessions
+        waystation sessions sensors/ --state offline --limit 1000
+    """
+    found: list[dict[str, Any]] = []
+    total = 0
+    for api in _apis(shared(context), gateway, token_file):
+        some, all_of_it = api.sessions(prefix, state or "", limit - len(found)) if len(found) < limit else ([], 0)
+        found += [{"gateway": api.url, **one} for one in some]
+        total += all_of_it
+    if as_json:
+        _print_json({"sessions": found, "total": total})
+        return
+    fields = ("client", "state", "since", "user", "peer", "protocol", "subscriptions", "queued", "unacknowledged")
+    table = Table(title="sessions", title_justify="left")
+    for heading in fields:
+        table.add_column(heading, justify="right" if heading in fields[6:] else "left")
+    for one in found:
+        row = {**one, "since": _ago(one["since_ms"]), "queued": one["queued_messages"]}
+        table.add_row(*[_cell(row[name]) for name in fields])
+    terminal = output()
+    terminal.print(table)
+    terminal.print(f"{len(found)} of {total} sessions" + (": more with --limit" if len(found) < total else ""))
+
+
+def session(
+    context: typer.Context,
+    client_id: ClientId,
+    as_json: AsJson = False,
+    gateway: Gateways = None,
+    token_file: TokenFile = None,
+) -> None:
+    """One session: connection, queue, windows, subscriptions, whether it has a will. Never a payload.
+
+    Example: `waystation session alice`
+    """
+    for api, found in find(_apis(shared(context), gateway, token_file), client_id):
+        if as_json:
+            _print_json({"gateway": api.url, **found})
+        else:
+            _show(api, found)
+        return
+    raise _nobody(client_id)
+
+
+def kick(
+    context: typer.Context,
+    client_id: ClientId,
+    end_session: Annotated[
+        bool, typer.Option("--end-session", help="End the session too: queue and subscriptions are gone.")
+    ] = False,
+    as_json: AsJson = False,
+    gateway: Gateways = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Disconnect a client, with reason code 0x98 (Administrative action). Its will is published; it may come back.
+
+    Examples:
+
+        waystation kick alice
+        waystation kick alice --end-session
+    """
+    for api in _apis(shared(context), gateway, token_file):
+        kicked = api.kick(client_id, end_session=end_session)
+        if kicked is None:
+            continue
+        if as_json:
+            _print_json({"gateway": api.url, **kicked})
+            return
+        connection = "disconnected" if kicked["connection_ended"] else "was not connected"
+        ended = "; its session is over" if kicked["session_ended"] else ""
+        output().print(f"{_cell(client_id)} {connection}{ended}")
+        return
+    raise _nobody(client_id)
+
+
+def _apis(options: Shared, urls: list[str] | None, token_file: Path | None) -> list[GatewayApi]:
+    """The gateways that were named, else that of the running stack."""
+    if urls:
+        settings, found = options.settings(), [checked_url(url) for url in urls]
+    else:
+        state = running_state(options.data())
+        if "metrics" not in state.listeners:
+            raise GatewayApiError("the stack's gateway is not ready yet: see `waystation status`")
+        settings = load_settings([Path(path) for path in state.configuration], options.environ)
+        found = [api_of(state.listeners["metrics"])]
+    token = _token(
+        token_file or (Path(settings.gateway.admin_token_file) if settings.gateway.admin_token_file else None)
+    )
+    return [GatewayApi(url, token) for url in found]
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        token = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise GatewayApiError(f"the token file {path} cannot be read: {error}") from error
+    if not token or not token.isprintable():
+        raise GatewayApiError(f"the token file {path} must hold one line with the token")
+    return token
+
+
+def _show(api: GatewayApi, found: dict[str, Any]) -> None:
+    terminal = output()
+    queue, windows = found["queue"], found["windows"]
+    facts = {
+        "client": found["client"],
+        "gateway": api.url,
+        "state": f"{found['state']}, {_ago(found['since_ms'])}",
+        "user": found["user"] or "–",
+        "peer": found["peer"] or "–",
+        "protocol": found["protocol"] or "–",
+        "session": f"begun {_ago(found['begun_ms'])}; ends {found['expiry_s']} s after its connection",
+        "shard, epoch": f"{found['shard']}, {found['epoch']}",
+        "will": "yes" if found["has_will"] else "no",
+        "queue": f"{queue['in_memory']} in memory, {queue['in_spool']} in the spool, {queue['bytes']} bytes",
+        "to the client": f"{windows['to_client']} of {windows['to_client_maximum']} unacknowledged, "
+        f"{windows['to_client_released']} of them released",
+        "from the client": f"{windows['from_client_on_way']} at QoS 2 on their way to Kafka, "
+        f"{windows['from_client_received']} not released",
+    }
+    table = Table(show_header=False, title="session", title_justify="left")
+    for name, value in facts.items():
+        table.add_row(name, _cell(value))
+    terminal.print(table)
+    table = Table("filter", "qos", "no local", "as published", "handling", "identifier", title="subscriptions")
+    table.title_justify = "left"
+    for one in found["subscription_list"]:
+        options = (one["qos"], one["no_local"], one["retain_as_published"], one["retain_handling"], one["identifier"])
+        table.add_row(_cell(one["filter"]), *[_cell(value) for value in options])
+    terminal.print(table)
+
+
+def _nobody(client_id: str) -> GatewayApiError:
+    return GatewayApiError(f"no gateway has a session of {client_id!r}: see `waystation sessions`")
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")
+
+
+def _ago(at_ms: int | None) -> str:
+    if at_ms is None:
+        return ""
+    seconds = max(0, int(time.time() - at_ms / 1000))
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _cell(value: Any) -> str:
+    """A value for a table; what a client chose as its name must not speak to the terminal."""
+    if value is None or value is False:
+        return ""
+    text = "yes" if value is True else str(value)
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown.replace("[", r"\[")

@@ -1,0 +1,128 @@
+"""A gateway's admin API and its readiness, over HTTP: what the command line knows of gateways it learns here.
+
+Neither proxies nor redirects are followed: the token goes to the address that was named, and nowhere else.
+"""
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPException
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from jobs.errors import GatewayApiError
+
+TIMEOUT_S = 5.0
+PAGE = 1_000
+_ANY_HOST = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = build_opener(ProxyHandler({}), _NoRedirect)
+
+
+class GatewayApi(NamedTuple):
+    """`url` without a path, for example `http://127.0.0.1:9464`; `token` is "" if none is asked for."""
+
+    url: str
+    token: str = ""
+
+    def sessions(self, prefix: str = "", state: str = "", most: int = PAGE) -> tuple[list[dict[str, Any]], int]:
+        """Up to `most` sessions in the order of client ids, and how many there are. Raises GatewayApiError."""
+        found: list[dict[str, Any]] = []
+        after, total = "", 0
+        while len(found) < most:
+            asked = {"prefix": prefix, "state": state, "after": after, "limit": str(min(PAGE, most - len(found)))}
+            answer = self._ask("GET", "/admin/sessions", asked)
+            found += answer["sessions"]
+            total = answer["total"]
+            if answer["next"] is None:
+                break
+            after = answer["next"]
+        return found, total
+
+    def session(self, client: str) -> dict[str, Any] | None:
+        """One session in detail; None if the gateway has none of that client. Raises GatewayApiError."""
+        return self._ask_about(client, "GET", "/admin/session")
+
+    def kick(self, client: str, *, end_session: bool) -> dict[str, Any] | None:
+        """Ends a client's connection, and its session if asked to; None if there is none. Raises GatewayApiError."""
+        return self._ask_about(client, "DELETE", "/admin/session" if end_session else "/admin/connection")
+
+    def readiness(self) -> dict[str, Any]:
+        """`ready`, and `parts` by name. Raises GatewayApiError."""
+        return self._ask("GET", "/readyz", {}, also=(503,))
+
+    def _ask_about(self, client: str, method: str, path: str) -> dict[str, Any] | None:
+        answer = self._ask(method, path, {"client": client}, also=(404,))
+        return None if "error" in answer else answer
+
+    def _ask(self, method: str, path: str, query: dict[str, str], also: tuple[int, ...] = ()) -> dict[str, Any]:
+        """The JSON of the answer, of a failure only with a status in `also`."""
+        given = {name: value for name, value in query.items() if value}
+        request = Request(f"{self.url}{path}?{urlencode(given)}", method=method)
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with _opener.open(request, timeout=TIMEOUT_S) as answer:
+                return self._decode(answer.read())
+        except HTTPError as error:
+            with error:
+                body = error.read()
+            if error.code in also:
+                return self._decode(body)
+            raise GatewayApiError(f"the gateway at {self.url} refuses: {_sentence(body, error)}") from error
+        except (URLError, OSError, HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise GatewayApiError(
+                f"the gateway at {self.url} does not answer: {reason}; see `waystation status`, "
+                f"or name another with --gateway"
+            ) from error
+
+    def _decode(self, body: bytes) -> dict[str, Any]:
+        decoded = json.loads(body)
+        if not isinstance(decoded, dict):
+            raise ValueError("its answer is no JSON object")
+        return decoded
+
+
+def api_of(listener: str) -> str:
+    """The URL of a gateway that listens at `host:port`, from this machine."""
+    host, _, port = listener.rpartition(":")
+    host = _ANY_HOST.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def checked_url(text: str) -> str:
+    """A URL as it was given on the command line, without a path. Raises GatewayApiError if it is none."""
+    try:
+        parts = urlsplit(text)
+        is_right = parts.scheme in ("http", "https") and parts.hostname and not parts.path.strip("/")
+        is_right = is_right and not parts.username and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise GatewayApiError(
+            f"{text!r} is no gateway's address: write http://HOST:PORT, the port that serves /metrics"
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def find(apis: list[GatewayApi], client: str) -> Iterator[tuple[GatewayApi, dict[str, Any]]]:
+    """The gateways that have a session of the client, and what they say of it."""
+    for api in apis:
+        session = api.session(client)
+        if session is not None:
+            yield api, session
+
+
+def _sentence(body: bytes, error: HTTPError) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
