@@ -1,4 +1,4 @@
-"""`python -m bench [--only router|throughput|path] [--quick]`: all measurements in one run, about twenty minutes."""
+"""`python -m bench [--only router|throughput|path|gateway] [--quick]`: all measurements in one run: half an hour."""
 
 import argparse
 import os
@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 
 from bench.broker import running_broker
 from bench.figures import Figures
+from bench.gateway import GatewayBench
 from bench.path import StackBench
 from bench.router import RouterBench
 from bench.throughput import ThroughputBench
@@ -19,7 +20,7 @@ ROUTES = (100, 10_000, 200_000)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", choices=["router", "throughput", "path"])
+    parser.add_argument("--only", choices=["router", "throughput", "path", "gateway"])
     parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
     options = parser.parse_args()
     scale = 1 / 3 if options.quick else 1.0
@@ -27,6 +28,8 @@ def main() -> int:
     try:
         if options.only in (None, "path"):
             measure_path(figures, scale)
+        if options.only in (None, "gateway"):
+            measure_gateway(figures, scale)
         if options.only in (None, "router"):
             measure_router(figures, scale)
         if options.only in (None, "throughput"):
@@ -36,6 +39,20 @@ def main() -> int:
             figures.write(OUT)
             sys.stdout.write(f"written: {OUT / 'bench.json'}, {OUT / 'bench.png'}\n")
     return 0
+
+
+def measure_gateway(figures: Figures, scale: float) -> None:
+    say("one gateway, QoS 1, 256 bytes: messages a CPU second of its process")
+    with running_broker(os.environ) as bootstrap:
+        bench = GatewayBench(bootstrap, figures, 20 * scale)
+        bench.ceiling()
+        bench.throughput("in", 50, 20, "gateway_in")
+        bench.throughput("in", 2000, 1, "gateway_in_2000")
+        bench.throughput("out", 50, 20, "gateway_out")
+        bench.throughput("out", 2000, 1, "gateway_out_2000")
+        bench.throughput("fanout", 1000, 5, "fanout_1000")
+        bench.quiet()
+        bench.connect(5000, 1000)
 
 
 def measure_router(figures: Figures, scale: float) -> None:

@@ -10,6 +10,13 @@ RATIOS = {
     "routing_vs_tuned_passthrough_": "with the router's producer",
 }
 RATIO_AIM = 0.85
+PER_CPU = {
+    "gateway_in_per_cpu_s": ("in, 50 × 20", 60_000),
+    "gateway_in_2000_per_cpu_s": ("in, 2,000 × 1", 20_000),
+    "gateway_out_per_cpu_s": ("out, 50 × 20", 40_000),
+    "gateway_out_2000_per_cpu_s": ("out, 2,000 × 1", 20_000),
+}
+"""Figures of the gateway: what they are (connections × in flight), and the aim."""
 
 
 class Figures:
@@ -47,7 +54,9 @@ class Figures:
         mpl.use("Agg")
         import matplotlib.pyplot as plt
 
-        figure, (paths, ratios) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained", width_ratios=(2, 1))
+        figure, (paths, gateway, ratios) = plt.subplots(
+            1, 3, figsize=(16, 5), layout="constrained", width_ratios=(2, 1, 1)
+        )
         for name, ordered in self.series.items():
             shares = [1 - (index + 0.5) / len(ordered) for index in range(len(ordered))]
             paths.plot(ordered, shares, label=name)
@@ -57,11 +66,18 @@ class Figures:
         paths.set(xlabel="latency, ms", ylabel="share of messages slower than that")
         paths.grid(True, which="both", alpha=0.3)
         paths.set_title("Latency of first copies and of whole paths")
+        found = {name: self.values[name] for name in PER_CPU if name in self.values}
+        gateway.bar([PER_CPU[name][0] for name in found], list(found.values()))
+        for at, name in enumerate(found):
+            gateway.plot([at - 0.4, at + 0.4], [PER_CPU[name][1]] * 2, color="black", linestyle="--", linewidth=1)
+        gateway.tick_params(axis="x", rotation=20)
+        gateway.set(ylabel="messages a CPU second (dashed: aim)")
+        gateway.set_title("Gateway, QoS 1, 256 bytes")
         for place, (prefix, label) in enumerate(RATIOS.items()):
-            found = {name.removeprefix(prefix): value for name, value in self.values.items() if name.startswith(prefix)}
-            groups = range(len(found))
-            ratios.bar([group + 0.4 * place for group in groups], list(found.values()), 0.4, label=label)
-            ratios.set_xticks([group + 0.2 for group in groups], list(found))
+            shown = {name.removeprefix(prefix): value for name, value in self.values.items() if name.startswith(prefix)}
+            groups = range(len(shown))
+            ratios.bar([group + 0.4 * place for group in groups], list(shown.values()), 0.4, label=label)
+            ratios.set_xticks([group + 0.2 for group in groups], list(shown))
         ratios.axhline(RATIO_AIM, color="black", linewidth=1, linestyle="--", label=f"aim {RATIO_AIM}")
         ratios.set(xlabel="routes", ylabel="routing / pass-through, records a second", ylim=(0, 1.3))
         ratios.legend(fontsize=8)
