@@ -11,7 +11,7 @@ from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
-from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder
+from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
 from gateway.host.marks import is_above
 from gateway.host.outbound import PublishEncoder
 from gateway.mqtt.codes import VERSION_5, ReasonCode
@@ -282,6 +282,8 @@ class ClientConnection:
         properties: dict[str, Any] = {"shared_subscription_available": 0}
         if connect.version == VERSION_5 and expiry_s != (connect.properties or {}).get("session_expiry_interval", 0):
             properties["session_expiry_interval"] = expiry_s
+        if answers := response_information(connect, credentials.client, server.response_prefix):
+            properties["response_information"] = answers
         held = self._core.accept(
             server.now(),
             session_present=attached.present,
