@@ -46,11 +46,12 @@ def check(directory: Path, url: str, version: str) -> None:
     user = "value" if version == "5" else None
     assert said["granted"] == 2
     assert said["isPresent"] is True
-    assert [tuple(message.values()) for message in said["received"]] == [
-        (f"js/{run}/retained", 1, True, "kept", None),
+    first, *live, last = [tuple(message.values()) for message in said["received"]]
+    assert first == (f"js/{run}/retained", 1, True, "kept", None)
+    assert sorted(live) == [  # MQTT.js shows a message of QoS 2 at its PUBREL, so perhaps behind the next one
         (f"js/{run}/0", 0, False, "at 0", user),
         (f"js/{run}/1", 1, False, "at 1", user),
         (f"js/{run}/2", 2, False, "at 2", user),
         (f"js/{run}/large", 1, False, "300000 bytes", None),
-        (f"js/{run}/missed", 2, False, "missed", None),
     ]
+    assert last == (f"js/{run}/missed", 2, False, "missed", None)
