@@ -97,7 +97,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     websocket_origins: list[str]
     proxy_protocol: bool
     trusted_proxies: list[str]
-    response_prefix: Annotated[str, Meta(pattern=r"^[^#+$@\0]?[^#+\0]*$", max_length=1024)]
+    response_prefix: Annotated[str, Meta(pattern=r"^(?![$@])[^#+\0]*$", max_length=1024)]
     metrics_port: Port
     checkpoint_s: Seconds
     spool_after_s: Seconds

@@ -13,11 +13,11 @@ from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.websocket import serve_websocket
 from schemas.settings import GatewaySettings
 
-_CLOSE_TIMEOUT_S = 2.0
+_CLOSE_TIMEOUT_S = 3.0
 
 
 class Listeners:
-    """Open listeners; `close` takes no more clients, `closed` waits until those over WebSocket are told goodbye."""
+    """Open listeners; `close` takes no more clients, `closed` waits until those that are connected have been told."""
 
     def __init__(self, tcp: asyncio.Server, websocket: Server) -> None:
         self._tcp = tcp
@@ -44,9 +44,11 @@ class Listeners:
         self._websocket.close(close_connections=False)
 
     async def closed(self) -> None:
-        """Once all WebSocket connections have had their closing handshake, or their time for it is over."""
+        """Once all connections have come to their end, or their time for it is over."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._websocket.wait_closed(), _CLOSE_TIMEOUT_S)
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._tcp.wait_closed()
+                await self._websocket.wait_closed()
 
 
 def _tcp_protocol(server: HostServer, settings: GatewaySettings) -> Callable[[], asyncio.BufferedProtocol]:

@@ -1,6 +1,7 @@
 """What a client may rely on by the specification, on real sockets, packet by packet (MQTT 5.0 and 3.1.1; G11)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,11 @@ def one(gateway: SocketGateway) -> Iterator[RawClient]:
 def two(gateway: SocketGateway) -> Iterator[RawClient]:
     with RawClient(gateway.mqtt_port) as client:
         yield client
+
+
+def send_for_ever(client: RawClient) -> None:
+    while True:
+        client.send_bytes(b"\xc0\x00")
 
 
 def subscribe(client: RawClient, *filters: str | Subscription, identifier: int | None = None) -> list[ReasonCode]:
@@ -209,6 +215,38 @@ def test_our_receive_maximum(one: RawClient, gateway: SocketGateway, name: str) 
     (goodbye,) = one.ended()
     assert isinstance(goodbye, Disconnect)
     assert goodbye.reason_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
+def test_a_client_in_full_flow_hears_why_it_is_sent_away(one: RawClient, name: str) -> None:
+    """3.14: who still writes when the gateway closes must not lose DISCONNECT to a reset of the connection."""
+    one.connect(name)
+    one.send(Connect(name))
+    for _ in range(200):
+        one.send_bytes(b"\xc0\x00" * 1000)
+    (goodbye,) = one.ended()
+    assert isinstance(goodbye, Disconnect)
+    assert goodbye.reason_code == ReasonCode.PROTOCOL_ERROR
+
+
+def test_a_stopping_gateway_says_so(tmp_path: Path, name: str) -> None:
+    """3.14.2.1: 0x8B, also to a client in full flow."""
+    with SocketGateway(tmp_path) as gateway, RawClient(gateway.mqtt_port) as client:
+        client.connect(name)
+        gateway.begin_to_stop()
+        for _ in range(100):
+            client.send_bytes(b"\xc0\x00" * 1000)
+        assert client.ended()[-1] == Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+
+
+def test_a_client_that_stays_is_cut_off(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may read nothing and never close: nothing is kept for it."""
+    monkeypatch.setattr("gateway.host.tcp._LINGER_S", 0.05)
+    with SocketGateway(tmp_path) as gateway, RawClient(gateway.mqtt_port) as client:
+        client.connect(name)
+        client.send(Connect(name))
+        client.take(Disconnect)
+        with pytest.raises(ConnectionError):
+            send_for_ever(client)
 
 
 def test_the_client_s_receive_maximum(one: RawClient, two: RawClient, name: str) -> None:

@@ -1,9 +1,13 @@
 """MQTT over WebSocket by the rules of both: MQTT 5.0, section 6, and RFC 6455; on real sockets (G11)."""
 
+import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
@@ -33,8 +37,9 @@ PACKET_BYTES = 2048
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SocketGateway]:
     limits = {"websocket_frame_bytes": FRAME_BYTES, "packet_bytes": PACKET_BYTES}
-    settings = {"websocket_path": "/mqtt", "websocket_origins": ["https://good.example"]}
-    with SocketGateway(tmp_path_factory.mktemp("websocket"), limits=limits, **settings) as gateway:
+    pages = ["https://good.example"]
+    directory = tmp_path_factory.mktemp("websocket")
+    with SocketGateway(directory, limits=limits, websocket_path="/mqtt", websocket_origins=pages) as gateway:
         yield gateway
 
 
@@ -46,6 +51,17 @@ def client(gateway: SocketGateway) -> Iterator[WebClient]:
 
 def raw(*packets: Packet) -> bytes:
     return b"".join(encode(packet, 5) for packet in packets)
+
+
+@st.composite
+def mutated_frames(draw: st.DrawFn) -> bytes:
+    opcode = draw(st.sampled_from([Opcode.BINARY, Opcode.TEXT, Opcode.CONT, Opcode.PING, Opcode.PONG, Opcode.CLOSE]))
+    data = draw(st.one_of(st.binary(max_size=100), st.just(raw(Connect("noise"), Publish("n", b"", 1, packet_id=1)))))
+    frame = bytearray(Frame(Opcode.BINARY, data, draw(st.booleans())).serialize(mask=True))
+    frame[0] = frame[0] & 0xF0 | opcode
+    for _ in range(draw(st.integers(0, 2))):
+        frame[draw(st.integers(0, len(frame) - 1))] = draw(st.integers(0, 255))
+    return bytes(frame)
 
 
 @pytest.mark.parametrize("offered", [("mqtt",), ("mqttv3.1", "mqtt")])
@@ -179,6 +195,22 @@ def test_frames_that_are_none(gateway: SocketGateway, frame: bytes) -> None:
         assert close[:1] == b"\x88"
         assert int.from_bytes(close[2:4], "big") == 1002
     wait_for(lambda: gateway.count("closed_protocol_error") == before + 1, "the count")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.binary(max_size=40), mutated_frames()), min_size=1, max_size=5))
+def test_whatever_comes_is_survived(
+    gateway: SocketGateway, caplog: pytest.LogCaptureFixture, pieces: list[bytes]
+) -> None:
+    """Noise and damaged frames end their connection, and nothing else: no error of ours, nothing fatal."""
+    with upgraded(gateway.websocket_port) as client, contextlib.suppress(ConnectionError):
+        for piece in pieces:
+            client.send_bytes(piece)
+        client.socket.shutdown(socket.SHUT_WR)
+        while client.socket.recv(4096):
+            pass
+    assert not caplog.records
+    assert not gateway.world.fatal
 
 
 def test_orderly_ends(gateway: SocketGateway, client: WebClient) -> None:
