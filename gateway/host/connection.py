@@ -75,6 +75,7 @@ class ClientConnection:
         self._is_connecting = False
         self._version = VERSION_5
         self._encoder: PublishEncoder
+        self._unread_bytes = 0
         self.writable = True
         server.opened(self)
 
@@ -95,6 +96,7 @@ class ClientConnection:
 
     def writing_resumed(self) -> None:
         self.writable = True
+        self._unread_bytes = 0
         if self._attached is not None and not self._gone:
             self._server.home.writable(self._attached.session, self)
 
@@ -155,6 +157,11 @@ class ClientConnection:
         """Writes what the core has gathered."""
         data = self._core.outgoing()
         if data and not self._gone:
+            if not self.writable:  # no deliveries then: these are answers, and nobody reads them
+                self._unread_bytes += len(data)
+                if self._unread_bytes > self._server.limits.write_buffer_bytes:
+                    self.disconnect(ReasonCode.QUOTA_EXCEEDED)
+                    return
             self._transport.write(data)
         if self._core.closed is not None and not self._busy:  # else what came before the end goes first
             self._leave(self._core.closed)
