@@ -16,10 +16,9 @@ from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
 from gateway.home.shard import Shard
 from gateway.home.spool import Spool
+from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
 from gateway.host.server import HostServer
-from gateway.host.tcp import MqttTcpProtocol
-from gateway.host.websocket import serve_websocket
 from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
@@ -79,12 +78,11 @@ async def run(settings: Settings, part: str) -> None:
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     bus.start(home.records)
     await home.start()
-    tcp = await loop.create_server(lambda: MqttTcpProtocol(hosts), gateway.host, gateway.mqtt_port, backlog=1024)
-    websocket = await serve_websocket(hosts, gateway.host, gateway.websocket_port)
+    clients = await Listeners.open(hosts, gateway)
     readiness.phase = ""
     listeners = {
-        "mqtt": f"{gateway.host}:{tcp.sockets[0].getsockname()[1]}",
-        "websocket": f"{gateway.host}:{next(iter(websocket.sockets)).getsockname()[1]}",
+        "mqtt": f"{gateway.host}:{clients.mqtt_port}",
+        "websocket": f"{gateway.host}:{clients.websocket_port}",
         "metrics": f"{gateway.host}:{metrics_port}",
     }
     if part:
@@ -96,9 +94,9 @@ async def run(settings: Settings, part: str) -> None:
         await stopping
     finally:
         readiness.phase = "the gateway is being stopped"
-        tcp.close()
-        websocket.close(close_connections=False)
+        clients.close()
         await hosts.stop()
+        await clients.closed()
         try:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
         except Exception as error:  # the next start reads from the last checkpoint

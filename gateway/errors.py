@@ -5,7 +5,8 @@ WaystationError
     ├── BusError              Kafka refused something that will not mend itself
     ├── SpoolError            the SQLite spool cannot be opened or written
     ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
-    └── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
+    ├── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
+    └── ProxyHeaderError      a proxy did not say, or not as it must, who its client is: close the connection
 """
 
 from gateway.mqtt.codes import ReasonCode
@@ -35,3 +36,11 @@ class RemoteProtocolError(GatewayError):
         super().__init__(f"{reason.name} (0x{reason:02X}): {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class ProxyHeaderError(GatewayError):
+    """A proxy named its client wrongly; or, if `is_missing`, not at all."""
+
+    def __init__(self, detail: str, *, is_missing: bool = False) -> None:
+        super().__init__(detail)
+        self.is_missing = is_missing

@@ -9,6 +9,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,6 +80,7 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     held_back_messages: Positive
     held_back_bytes: Positive
     write_buffer_bytes: Positive
+    websocket_frame_bytes: Annotated[int, Meta(ge=1024, le=67_108_864)]
 
     @property
     def open_files(self) -> int:
@@ -91,6 +93,11 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     host: str
     mqtt_port: Port
     websocket_port: Port
+    websocket_path: Annotated[str, Meta(pattern=r"^(/[^?#\s]*)?$")]
+    websocket_origins: list[str]
+    proxy_protocol: bool
+    trusted_proxies: list[str]
+    response_prefix: Annotated[str, Meta(pattern=r"^(?![$@])[^#+\0]*$", max_length=1024)]
     metrics_port: Port
     checkpoint_s: Seconds
     spool_after_s: Seconds
@@ -194,6 +201,28 @@ def _check(settings: Settings) -> None:
         raise SettingsError(
             f"gateway.limits.session_expiry_s = {expiry_s} is too long: what a session gets later than the message "
             f"window is never complete; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
+        )
+    _check_bearers(settings.gateway)
+
+
+def _check_bearers(gateway: GatewaySettings) -> None:
+    limits = gateway.limits
+    if limits.websocket_frame_bytes < limits.packet_bytes:
+        raise SettingsError(
+            f"gateway.limits.websocket_frame_bytes = {limits.websocket_frame_bytes} is too small: a frame must have "
+            f"room for a packet; allowed: at least gateway.limits.packet_bytes = {limits.packet_bytes}"
+        )
+    for network in gateway.trusted_proxies:
+        try:
+            ip_network(network)
+        except ValueError as error:
+            raise SettingsError(
+                f"gateway.trusted_proxies: {network!r} is not a network: {error}; write 10.0.0.0/8 or 10.1.2.3"
+            ) from error
+    if gateway.proxy_protocol and not gateway.trusted_proxies:
+        raise SettingsError(
+            "gateway.proxy_protocol = true needs gateway.trusted_proxies: name the networks of the proxies whose word "
+            "is taken"
         )
 
 

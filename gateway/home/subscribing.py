@@ -163,7 +163,7 @@ class Subscriber:
                 send_system(session, message, True, identifiers)
             return
         for message in self._context.retained.matching(wanted.filter, int(now * 1000)):
-            if message.id in session.live_meanwhile:
+            if message.id in session.live_meanwhile or (wanted.no_local and message.source == session.client):
                 continue
             held = Held(message, session.shard, -1, now, [])
             entry = Entry(session.client, held, min(wanted.qos, message.qos), True, identifiers)

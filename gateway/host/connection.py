@@ -11,7 +11,7 @@ from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
-from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder
+from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
 from gateway.host.marks import is_above
 from gateway.host.outbound import PublishEncoder
 from gateway.mqtt.codes import VERSION_5, ReasonCode
@@ -75,6 +75,7 @@ class ClientConnection:
         self._is_connecting = False
         self._version = VERSION_5
         self._encoder: PublishEncoder
+        self._unread_bytes = 0
         self.writable = True
         server.opened(self)
 
@@ -95,6 +96,7 @@ class ClientConnection:
 
     def writing_resumed(self) -> None:
         self.writable = True
+        self._unread_bytes = 0
         if self._attached is not None and not self._gone:
             self._server.home.writable(self._attached.session, self)
 
@@ -119,6 +121,8 @@ class ClientConnection:
             self._core.send(data)
             self._encoder.sent()
             self._server.tally.publishes_sent[entry.qos] += 1
+            if not self.writable:  # begun before the client had stopped to read: not what it brings upon itself
+                self._unread_bytes -= len(data)
             self._server.dirty.add(self)
             return True
         self._encoder.dropped()
@@ -155,6 +159,11 @@ class ClientConnection:
         """Writes what the core has gathered."""
         data = self._core.outgoing()
         if data and not self._gone:
+            if not self.writable:  # no deliveries then: these are answers, and nobody reads them
+                self._unread_bytes += len(data)
+                if self._unread_bytes > self._server.limits.write_buffer_bytes:
+                    self.disconnect(ReasonCode.QUOTA_EXCEEDED)
+                    return
             self._transport.write(data)
         if self._core.closed is not None and not self._busy:  # else what came before the end goes first
             self._leave(self._core.closed)
@@ -282,6 +291,8 @@ class ClientConnection:
         properties: dict[str, Any] = {"shared_subscription_available": 0}
         if connect.version == VERSION_5 and expiry_s != (connect.properties or {}).get("session_expiry_interval", 0):
             properties["session_expiry_interval"] = expiry_s
+        if answers := response_information(connect, credentials.client, server.response_prefix):
+            properties["response_information"] = answers
         held = self._core.accept(
             server.now(),
             session_present=attached.present,

@@ -12,6 +12,9 @@ NORMAL_DISCONNECTION = "normal_disconnection"
 DISCONNECT_WITH_WILL = "disconnect_with_will"
 CONNECTION_LOST = "connection_lost"
 CONNECT_TIMEOUT = "connect_timeout"
+UNTRUSTED_PROXY = "untrusted_proxy"
+PROXY_HEADER_MISSING = "proxy_header_missing"
+PROXY_HEADER_MALFORMED = "proxy_header_malformed"
 
 
 def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connect: bool) -> str:

@@ -12,6 +12,7 @@ from gateway.mqtt.codes import VERSION_5, ReasonCode
 from gateway.mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 from gateway.mqtt.packets import Connect, Publish
 from gateway.mqtt.properties import WILL, forwarded_section
+from gateway.mqtt.topics import is_topic_name
 from schemas.session_log import WillRecord
 from schemas.settings import GatewayLimits
 
@@ -33,6 +34,17 @@ def outbound_encoder(connect: Connect, limits: GatewayLimits, clock: Callable[[]
     """What encodes deliveries to the client, with as many topic aliases as both sides allow (3.1.2.11.5)."""
     taken = (connect.properties or {}).get("topic_alias_maximum", 0)
     return PublishEncoder(connect.version, min(taken, limits.client_topic_alias_maximum), clock)
+
+
+def response_information(connect: Connect, client: str, prefix: str) -> str | None:
+    """Where the client may have its answers sent, if it asks and `prefix` is set (3.1.2.11.6, 3.2.2.3.15).
+
+    None also for a client whose identifier cannot be a part of a topic name.
+    """
+    if not prefix or not (connect.properties or {}).get("request_response_information"):
+        return None
+    topics = f"{prefix}{client}/"
+    return topics if is_topic_name(topics) else None
 
 
 def arrival_of(

@@ -32,6 +32,7 @@ class HostServer:
     ) -> None:
         self.gate = gate or OpenGate()
         self.limits = settings.limits
+        self.response_prefix = settings.response_prefix
         self.home = home
         self.clock = clock
         self.in_flight = in_flight

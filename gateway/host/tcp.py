@@ -9,6 +9,9 @@ from gateway.host.server import HostServer
 _BUFFER_BYTES = 32 * 1024
 """At most so much of one connection at a time, then the others have their turn (R9)."""
 
+_LINGER_S = 2.0
+"""How long a client may take to close its side."""
+
 
 class MqttTcpProtocol(asyncio.BufferedProtocol):
     """The transport of one TCP connection."""
@@ -21,6 +24,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._connection: ClientConnection | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -41,6 +45,8 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
         if self._connection is not None:
             self._connection.transport_lost()
 
@@ -57,8 +63,21 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        """Closes once what was written is sent, and the client has closed too, or its time for it is over.
+
+        What it sends meanwhile is read and thrown away: closed at once, the system would answer it with a reset, and
+        the client would lose what it has not read yet, such as the DISCONNECT that says why.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._connection is None:
+            return
+        self._connection = None
+        if not transport.can_write_eof():  # TLS has an end of its own
+            transport.close()
+            return
+        transport.write_eof()
+        transport.resume_reading()
+        self._linger = asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

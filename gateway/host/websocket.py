@@ -1,16 +1,58 @@
-"""MQTT over WebSocket (MQTT 5.0, section 6): subprotocol `mqtt`, binary frames, packets across frames as they come."""
+"""MQTT over WebSocket (MQTT 5.0, section 6; RFC 6455): subprotocol `mqtt`, binary frames.
+
+Frames are no packets: one may hold several packets, or a part of one, and a message of any number of frames is taken
+frame by frame, so that its size is not limited, and costs no memory.
+"""
 
 import asyncio
 import contextlib
+import http
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
-from websockets.typing import Subprotocol
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import Event
+from websockets.typing import Origin, Subprotocol
 
+from gateway.errors import ProxyHeaderError
 from gateway.host.connection import ClientConnection
+from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
+from gateway.mqtt.codes import ReasonCode
+from schemas.settings import GatewaySettings
 
-_UNSUPPORTED_DATA = 1003
+_NORMAL, _GOING_AWAY, _UNSUPPORTED_DATA = 1000, 1001, 1003
+_CLOSE_TIMEOUT_S: Final = 5.0
+_QUEUED_FRAMES: Final = 4
+_UNREAD_PONGS_MAX: Final = 1000
+
+# Why this side ends a connection whose client breaks the rules of WebSocket, by close code (RFC 6455, 7.4.1).
+_FAULTS: Final = {
+    1002: ReasonCode.PROTOCOL_ERROR,
+    1007: ReasonCode.PROTOCOL_ERROR,
+    1009: ReasonCode.PACKET_TOO_LARGE,
+}
+
+
+class _Connection(ServerConnection):
+    """Answers to pings are written at once, whether the client reads them or not: here not without end."""
+
+    _unread = 0
+
+    def process_event(self, event: Event) -> None:
+        if self.paused and isinstance(event, Frame) and event.opcode is Opcode.PING:
+            self._unread += 1
+            if self._unread > _UNREAD_PONGS_MAX:
+                self.transport.abort()
+        super().process_event(event)
+
+    def resume_writing(self) -> None:
+        self._unread = 0
+        super().resume_writing()
 
 
 class _WebSocketTransport:
@@ -19,48 +61,70 @@ class _WebSocketTransport:
     bearer = "ws"
     certificate: str | None = None
 
-    def __init__(self, socket: ServerConnection, high_mark: int) -> None:
+    def __init__(self, socket: ServerConnection, server: HostServer, peer: str) -> None:
         self._socket = socket
-        self._high_mark = high_mark
+        self._high_mark = server.limits.write_buffer_bytes
         self._out = bytearray()
         self._wake = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._closing = False
-        self.connection: ClientConnection | None = None
-        address = socket.remote_address
-        self.peer = f"{address[0]}:{address[1]}" if address else ""
+        self._close_code = _NORMAL
+        self._watchdog: asyncio.TimerHandle | None = None
+        self.peer = peer
+        self.connection = ClientConnection(server, self)
 
     def write(self, data: bytes) -> None:
         self._out += data
         self._wake.set()
-        if len(self._out) > self._high_mark and self.connection is not None:
+        if len(self._out) > self._high_mark:
             self.connection.writing_paused()
 
     def close(self) -> None:
+        """Closes once what was written is sent; a client that does not take it is not waited for."""
+        if self._closing:
+            return
         self._closing = True
         self._wake.set()
         self._may_read.set()
+        loop = asyncio.get_running_loop()
+        self._watchdog = loop.call_later(_CLOSE_TIMEOUT_S, self._socket.transport.abort)
 
     def pause_reading(self) -> None:
-        self._may_read.clear()
+        if not self._closing:
+            self._may_read.clear()
 
     def resume_reading(self) -> None:
         self._may_read.set()
 
-    async def read(self) -> None:
-        """Gives what the client sends to the connection, until either ends."""
-        assert self.connection is not None
-        async for message in self._socket:
-            if isinstance(message, str):
-                await self._socket.close(_UNSUPPORTED_DATA, "MQTT needs binary frames")  # [MQTT-6.0.0-1]
-                return
-            self.connection.data_received(message)
-            await self._may_read.wait()
-            if self._closing:
-                return
+    async def carry(self) -> None:
+        """Both directions, until the connection is over."""
+        sender = asyncio.create_task(self._send())
+        try:
+            await self._read()
+        except ConnectionClosed as end:
+            if end.sent is not None and not end.rcvd_then_sent and end.sent.code in _FAULTS:
+                self.connection.disconnect(_FAULTS[end.sent.code])
+        finally:
+            self.connection.transport_lost()
+            self.close()
+            with contextlib.suppress(ConnectionClosed):
+                await sender
+            if self._watchdog is not None:
+                self._watchdog.cancel()
 
-    async def send(self) -> None:
+    async def _read(self) -> None:
+        """Gives what the client sends to the connection; raises ConnectionClosed in the end."""
+        while True:
+            async for data in self._socket.recv_streaming():
+                if isinstance(data, str):  # [MQTT-6.0.0-1]
+                    self._close_code = _UNSUPPORTED_DATA
+                    self.connection.disconnect(ReasonCode.PROTOCOL_ERROR)
+                else:
+                    self.connection.data_received(data)
+                await self._may_read.wait()
+
+    async def _send(self) -> None:
         """Sends what was written, until closed."""
         while True:
             await self._wake.wait()
@@ -69,35 +133,61 @@ class _WebSocketTransport:
                 data = bytes(self._out)
                 self._out.clear()
                 await self._socket.send(data)
-                if self.connection is not None and not self.connection.writable:
+                if not self.connection.writable:
                     self.connection.writing_resumed()
             if self._closing:
-                await self._socket.close()
+                is_stopping = self._close_code == _NORMAL and not self._socket.server.is_serving()
+                await self._socket.close(_GOING_AWAY if is_stopping else self._close_code)
                 return
 
 
-async def serve_websocket(server: HostServer, host: str, port: int) -> Server:
-    """Listens for MQTT over WebSocket on any path."""
+async def serve_websocket(server: HostServer, settings: GatewaySettings) -> Server:
+    """Listens for MQTT over WebSocket. What is no such handshake gets an HTTP status, and is counted."""
+    proxies = TrustedProxies(settings.trusted_proxies)
 
     async def handle(socket: ServerConnection) -> None:
-        transport = _WebSocketTransport(socket, server.limits.write_buffer_bytes)
-        transport.connection = ClientConnection(server, transport)
-        sender = asyncio.create_task(transport.send())
-        try:
-            with contextlib.suppress(ConnectionClosed):
-                await transport.read()
-        finally:
-            transport.connection.transport_lost()
-            transport.close()
-            with contextlib.suppress(ConnectionClosed):
-                await sender
+        await _WebSocketTransport(socket, server, _peer(proxies, socket)).carry()
+
+    def answered(socket: ServerConnection, request: Request, response: Response) -> None:
+        if response.status_code != http.HTTPStatus.SWITCHING_PROTOCOLS:
+            server.counts["websocket_refused"] += 1
 
     return await serve(
         handle,
-        host,
-        port,
+        settings.host,
+        settings.websocket_port,
         subprotocols=[Subprotocol("mqtt")],
+        origins=_origins(settings.websocket_origins),
+        process_request=partial(_check_request, settings.websocket_path, proxies),
+        process_response=answered,
+        server_header=None,
         compression=None,
-        max_size=server.limits.packet_bytes,
-        ping_interval=None,
+        open_timeout=settings.limits.connect_timeout_s,
+        ping_interval=None,  # MQTT's keep alive does the same
+        close_timeout=_CLOSE_TIMEOUT_S,
+        max_size=(None, settings.limits.websocket_frame_bytes),
+        max_queue=_QUEUED_FRAMES,
+        create_connection=_Connection,
     )
+
+
+def _check_request(path: str, proxies: TrustedProxies, socket: ServerConnection, request: Request) -> Response | None:
+    """Refuses a wrong path, and a proxy that names no client."""
+    if path and request.path.partition("?")[0] != path:
+        return socket.respond(http.HTTPStatus.NOT_FOUND, f"MQTT over WebSocket is at {path}\n")
+    try:
+        _peer(proxies, socket)
+    except ProxyHeaderError as error:
+        return socket.respond(http.HTTPStatus.BAD_REQUEST, f"{error}\n")
+    return None
+
+
+def _peer(proxies: TrustedProxies, socket: ServerConnection) -> str:
+    address = socket.remote_address or ("", 0)
+    headers = socket.request.headers if socket.request is not None else None
+    return proxies.peer(address[0], address[1], headers.get_all("X-Forwarded-For") if headers is not None else [])
+
+
+def _origins(allowed: Sequence[str]) -> list[Origin | None] | None:
+    """All if none is named; clients that name no origin are no browsers, and cannot be misused by a page."""
+    return [*(Origin(origin) for origin in allowed), None] if allowed else None

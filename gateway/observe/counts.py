@@ -31,6 +31,9 @@ _PLAIN = {
     "published": _Plain("waystation_publishes_stored", "PUBLISH that Kafka has, and that are acknowledged therefore"),
     "connections_opened": _Plain("waystation_connections_opened", "Connections that were accepted"),
     "not_admitted": _Plain("waystation_clients_not_admitted", "CONNECT that the gate has refused"),
+    "websocket_refused": _Plain(
+        "waystation_websocket_handshakes_refused", "WebSocket handshakes that were answered with a status"
+    ),
     "copies_dropped": _Plain(
         "waystation_instruction_copies_dropped", "Second copies of instructions, from the other router"
     ),

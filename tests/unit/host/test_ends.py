@@ -8,7 +8,7 @@ import pytest
 from gateway.home.home import LOST_CONNECTING
 from gateway.host.server import HostServer
 from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Disconnect, Subscribe, Subscription, Will
+from gateway.mqtt.packets import Disconnect, Pingreq, Subscribe, Subscription, Will
 from tests.unit.home.home_world import World, turn
 from tests.unit.home.test_host_connection import Wire, connect, hosted
 from tests.unit.home.virtual_time import run
@@ -91,6 +91,31 @@ def test_lost_while_connect_is_worked_on(tmp_path: Path) -> None:
         await turn()
         assert ends(server) == {LOST_CONNECTING: 1}
         assert last_presence(world) == ("lost", LOST_CONNECTING)
+        await server.stop()
+
+    run(scenario())
+
+
+def test_a_client_that_asks_and_does_not_read_the_answers(tmp_path: Path) -> None:
+    """They do not pile up without end: 0x97; a client that reads again in time begins anew."""
+
+    async def scenario() -> None:
+        _, server = await hosted(tmp_path, write_buffer_bytes=100)
+        wire = Wire(server).send(connect("c"))
+        await turn()
+        for _ in range(3):
+            wire.connection.writing_paused()
+            for _ in range(5):
+                wire.send(*[Pingreq()] * 10)
+                await turn(0.01)
+            wire.connection.writing_resumed()
+        assert not wire.is_closed
+        wire.connection.writing_paused()
+        wire.send(*[Pingreq()] * 51)
+        await turn(0.01)
+        assert wire.is_closed
+        assert wire.received[-1] == Disconnect(ReasonCode.QUOTA_EXCEEDED)
+        assert ends(server) == {"quota_exceeded": 1}
         await server.stop()
 
     run(scenario())

@@ -36,6 +36,15 @@ def test_an_overlay_changes_single_keys(tmp_path):
         ("[gateway]\nmqtt_port = 'x'\n", ["gateway.mqtt_port", "'x'", "int"]),
         ("[gateway]\nmqtt_prot = 1\n", ["[gateway]", "mqtt_prot", "unknown"]),
         ("[gateway.limits]\npacket_bytes = 1\n", ["gateway.limits.packet_bytes", "1", "1024"]),
+        ("[gateway]\nwebsocket_path = 'mqtt'\n", ["gateway.websocket_path", "'mqtt'"]),
+        ("[gateway]\nresponse_prefix = 'a/+/'\n", ["gateway.response_prefix", "'a/+/'"]),
+        ("[gateway]\nresponse_prefix = '$x'\n", ["gateway.response_prefix", "'$x'"]),
+        ("[gateway]\ntrusted_proxies = ['10.0.0.1/8']\n", ["gateway.trusted_proxies", "'10.0.0.1/8'", "host bits"]),
+        ("[gateway]\nproxy_protocol = true\n", ["gateway.proxy_protocol", "needs gateway.trusted_proxies"]),
+        (
+            "[gateway.limits]\npacket_bytes = 4194304\n",
+            ["gateway.limits.websocket_frame_bytes", "2097152", "at least gateway.limits.packet_bytes = 4194304"],
+        ),
         ("[log]\nlevel = 'loud'\n", ["log.level", "'loud'", "debug|info|warning|error"]),
         ("[stack]\nbroker_heap = 'much'\n", ["stack.broker_heap", "'much'"]),
         ("[router]\nbatch_s = 1.0\n", ["router.batch_s", "1.0", "5"]),
@@ -47,6 +56,18 @@ def test_a_wrong_value_names_key_value_and_what_is_allowed(tmp_path, text, named
         load_settings(overlay(tmp_path, text), {})
     for word in named:
         assert word in str(raised.value)
+
+
+def test_bearers_as_they_may_be(tmp_path):
+    text = """[gateway]
+websocket_path = "/mqtt"
+proxy_protocol = true
+trusted_proxies = ["10.0.0.0/8", "192.0.2.1", "fd00::/8"]
+response_prefix = "responses/"
+"""
+    assert load_settings(overlay(tmp_path, text), {}).gateway.proxy_protocol
+    override = {"WAYSTATION_GATEWAY__TRUSTED_PROXIES": '["10.0.0.0/8"]'}
+    assert load_settings([BASE], override).gateway.trusted_proxies == ["10.0.0.0/8"]
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path):

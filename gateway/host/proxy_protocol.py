@@ -1,0 +1,105 @@
+"""The header of the PROXY protocol, versions 1 and 2: who the client of a proxy is (haproxy.org, proxy-protocol.txt).
+
+Pure. Whoever reads it asks `missing` how many bytes it may take, so that not one of those behind the header is taken.
+"""
+
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final
+
+from gateway.errors import ProxyHeaderError
+
+HEADER_BYTES_MAX: Final = 4096
+"""A longer header of version 2 is refused; 232 bytes are the longest without extensions."""
+
+_SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
+_FIXED_BYTES: Final = 16  # of version 2: signature, version and command, family and protocol, length of the rest
+_LOCAL, _PROXY = 0x20, 0x21
+_UNSPECIFIED: Final = 0x00
+_ADDRESS_BYTES: Final = {0x11: 12, 0x21: 36, 0x31: 216}  # streams over IPv4, IPv6 and UNIX sockets
+_ADDRESSES: Final = {0x11: (IPv4Address, 4), 0x21: (IPv6Address, 16)}
+
+_WORD: Final = b"PROXY "
+_LINE_BYTES_MIN: Final = 15  # of version 1: "PROXY UNKNOWN" and the end of the line
+_LINE_BYTES_MAX: Final = 107
+_LINE_ADDRESSES: Final = {"TCP4": IPv4Address, "TCP6": IPv6Address}
+
+
+def missing(header: bytes) -> int:
+    """How many bytes are missing at least, of a header that begins with `header`; 0 once it is whole.
+
+    Raises ProxyHeaderError as soon as it can be none; `is_missing` says that it does not begin like one.
+    """
+    size = len(header)
+    if not size:
+        return _LINE_BYTES_MIN
+    if header.startswith(_SIGNATURE[:size]):
+        if size < _FIXED_BYTES:
+            return _FIXED_BYTES - size
+        whole = _FIXED_BYTES + int.from_bytes(header[14:16], "big")
+        if whole > HEADER_BYTES_MAX:
+            raise ProxyHeaderError(f"a PROXY header of {whole} bytes is larger than {HEADER_BYTES_MAX}")
+        return whole - size
+    if header.startswith(_WORD[:size]):
+        return _missing_in_line(header, size)
+    raise ProxyHeaderError("the connection does not begin with a PROXY header", is_missing=True)
+
+
+def client_address(header: bytes) -> tuple[str, int] | None:
+    """Address and port of the proxy's client in a whole header; None if it names none: the proxy speaks for itself.
+
+    Raises ProxyHeaderError.
+    """
+    return _parse_binary(header) if header.startswith(_SIGNATURE) else _parse_line(header)
+
+
+def _missing_in_line(header: bytes, size: int) -> int:
+    end = header.find(b"\n")
+    if end >= 0:
+        if end < size - 1 or size < _LINE_BYTES_MIN or header[-2:] != b"\r\n":
+            raise ProxyHeaderError("the line of a PROXY header does not end as it must")
+        return 0
+    if size < _LINE_BYTES_MIN:
+        return _LINE_BYTES_MIN - size
+    rest = 1 if header.endswith(b"\r") else 2
+    if size + rest > _LINE_BYTES_MAX:
+        raise ProxyHeaderError(f"the line of a PROXY header is longer than {_LINE_BYTES_MAX} bytes")
+    return rest
+
+
+def _parse_binary(header: bytes) -> tuple[str, int] | None:
+    command, family = header[12], header[13]
+    if command not in (_LOCAL, _PROXY):
+        raise ProxyHeaderError(f"a PROXY header has the version and command 0x{command:02X}")
+    if command == _LOCAL or family == _UNSPECIFIED:
+        return None
+    if family not in _ADDRESS_BYTES:
+        raise ProxyHeaderError(f"a PROXY header has the family and protocol 0x{family:02X}")
+    body = header[_FIXED_BYTES:]
+    if len(body) < _ADDRESS_BYTES[family]:
+        raise ProxyHeaderError("a PROXY header is too short for its addresses")
+    if family not in _ADDRESSES:
+        return None
+    kind, size = _ADDRESSES[family]
+    return str(kind(body[:size])), int.from_bytes(body[2 * size : 2 * size + 2], "big")
+
+
+def _parse_line(header: bytes) -> tuple[str, int] | None:
+    """`PROXY TCP4 source destination source-port destination-port`, or `PROXY UNKNOWN` and anything."""
+    words = header[:-2].decode("ascii", errors="replace").split(" ")
+    if words[1] == "UNKNOWN":
+        return None
+    kind = _LINE_ADDRESSES.get(words[1])
+    if kind is None or len(words) != 6:
+        raise ProxyHeaderError("the line of a PROXY header does not name two addresses and two ports")
+    try:
+        source, _ = kind(words[2]), kind(words[3])
+    except AddressValueError as error:
+        raise ProxyHeaderError("the line of a PROXY header has an address that is none") from error
+    port, _ = _port(words[4]), _port(words[5])
+    return str(source), port
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 65_535 or str(int(text)) != text:
+        raise ProxyHeaderError("the line of a PROXY header has a port that is none")
+    return int(text)
