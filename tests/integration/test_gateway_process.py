@@ -30,6 +30,7 @@ class Gateway:
             "WAYSTATION_KAFKA__SHARDS": "4",
             "WAYSTATION_GATEWAY__MQTT_PORT": "0",
             "WAYSTATION_GATEWAY__WEBSOCKET_PORT": "0",
+            "WAYSTATION_GATEWAY__HTTP_PORT": "0",
             "WAYSTATION_GATEWAY__METRICS_PORT": "0",
             "WAYSTATION_GATEWAY__SPOOL_AFTER_S": "0.5",
             PART_VARIABLE: "gateway",
