@@ -1,4 +1,4 @@
-"""The description of the HTTP bearer (OpenAPI 3.1), as `/openapi.json` shows it; a test holds the gateway to it."""
+"""The description of the HTTP bearer (OpenAPI 3.2), as `/openapi.json` shows it; a test holds the gateway to it."""
 
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ _REASONS: Final = {
 def openapi(settings: GatewaySettings) -> dict[str, Any]:
     """The document, with the limits of these settings."""
     return {
-        "openapi": "3.1.0",
+        "openapi": "3.2.0",
         "info": {
             "title": "Waystation over HTTP",
             "version": "1",
@@ -151,12 +151,13 @@ def _stream(settings: GatewaySettings) -> dict[str, Any]:
             _parameter(
                 "client", {"type": "string", "pattern": NAME_PATTERN}, "as X-Client-Id, which must not stand too"
             ),
+            _client(),
             _header("Last-Event-ID", EVENT_ID_PATTERN, "acknowledges this event and all before it"),
         ],
         "responses": {
             "200": {
                 "description": "the stream",
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                "content": {"text/event-stream": {"itemSchema": _sent_event()}},
             },
             **_problems(400, 401, 403, 405, 429, 431, 500, 503),
         },
@@ -187,7 +188,7 @@ def _describe() -> dict[str, Any]:
         "operationId": "describe",
         "summary": "This document",
         "responses": {
-            "200": {"description": "OpenAPI 3.1", "content": {"application/json": {"schema": {"type": "object"}}}},
+            "200": {"description": "OpenAPI 3.2", "content": {"application/json": {"schema": {"type": "object"}}}},
             **_problems(400, 403, 405, 431, 500, 503),
         },
     }
@@ -219,6 +220,18 @@ def _problem() -> dict[str, Any]:
         "reason": {"type": "string", "pattern": "^[a-z0-9_]+$"},
     }
     return {"type": "object", "description": "RFC 9457", "properties": properties, "required": list(properties)}
+
+
+def _sent_event() -> dict[str, Any]:
+    """An event as it is sent; what is in its data a `contentSchema` says."""
+    end = {"type": "object", "properties": {"reason": _STRING}, "required": ["reason"]}
+    content = {"anyOf": [{"$ref": "#/components/schemas/Event"}, end]}
+    properties = {
+        "event": {"enum": ["message", "end"]},
+        "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": content},
+        "id": {"type": "string", "pattern": EVENT_ID_PATTERN, "description": "none at QoS 0"},
+    }
+    return {"type": "object", "properties": properties, "required": ["event", "data"]}
 
 
 def _event() -> dict[str, Any]:

@@ -195,7 +195,7 @@ class HttpServer:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise bad_request("malformed_body", 'the body is not {"last_event_id": "…"}') from error
         if not caller.is_known:
-            raise bad_request("nameless_client", "a stream without a name needs no acknowledgements: name the client")
+            raise Problem(404, "no_stream", "a stream without a name needs no acknowledgements; name the client")
         self._streams.acknowledge(caller.client, last)
         return web.Response(status=204)
 

@@ -118,7 +118,7 @@ def test_a_nameless_stream_acknowledges_by_itself_and_leaves_nothing(tmp_path: P
             assert session.client.startswith("http:auto-")
         await until(lambda: not any(shard.sessions for shard in world.context.shards))
         answer = await world.request("POST", "/v1/stream/ack", json={"last_event_id": "0" * 16 + "-1"})
-        assert (answer.status, answer.reason) == (400, "nameless_client")
+        assert (answer.status, answer.reason) == (404, "no_stream")
 
     run(scenario())
 
