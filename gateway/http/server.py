@@ -25,7 +25,7 @@ STREAM = "/v1/stream"
 ACKNOWLEDGE = "/v1/stream/ack"
 OPENAPI = "/openapi.json"
 
-_LINGER_S = 2.0
+_LINGER_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 _ACKNOWLEDGEMENT_BYTES = 1024
 
