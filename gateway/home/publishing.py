@@ -66,8 +66,8 @@ class Publisher:
         return len(self._pending)
 
     def publish(self, packet: Publish, message_id: str = "") -> None:
-        """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held already at QoS 2 is not sent
-        again."""
+        """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
+        already at QoS 2 is not sent again."""
         qos, flags = packet.qos, ""
         if qos == 2 and self._session is not None:
             if packet.packet_id in self._session.received:
