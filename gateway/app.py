@@ -19,11 +19,11 @@ from gateway.home.spool import Spool
 from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
 from gateway.host.server import HostServer
+from gateway.http.server import HttpServer
 from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
 from gateway.observe.system import gateway_version
-from gateway.http.server import HttpServer
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
 from schemas.settings import Settings

@@ -47,7 +47,7 @@ class _Connection(web.RequestHandler):
         super().connection_made(transport)
         self._hosts.http_connections += 1
         if self._hosts.is_full():
-            self._hosts.counts["http_connections_refused"] += 1
+            self._hosts.counts["connections_refused"] += 1
             self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:

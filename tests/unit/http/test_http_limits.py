@@ -137,7 +137,7 @@ def test_connections_requests_and_streams_are_limited(tmp_path: Path) -> None:
             _, third = await asyncio.open_connection("127.0.0.1", world.port)
             await until(lambda: world.hosts.http_connections == 4)
             assert await raw(world, b"GET /openapi.json HTTP/1.1\r\n\r\n") == b"", "a connection too many"
-            assert world.hosts.counts["http_connections_refused"] == 1
+            assert world.hosts.counts["connections_refused"] == 1
             third.close()
         world.bus.held_acks = set()
         world.bus.release()
