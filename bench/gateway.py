@@ -45,6 +45,7 @@ def running_gateway(bootstrap: str, changes: Mapping[str, str], log: Path | None
         "WAYSTATION_ROUTER__ROUTE_LEAD_S": str(LEAD_S),
         "WAYSTATION_GATEWAY__MQTT_PORT": "0",
         "WAYSTATION_GATEWAY__WEBSOCKET_PORT": "0",
+        "WAYSTATION_GATEWAY__HTTP_PORT": "0",
         "WAYSTATION_GATEWAY__METRICS_PORT": "0",
         PART_VARIABLE: "gateway",
         **changes,

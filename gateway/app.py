@@ -19,6 +19,7 @@ from gateway.home.spool import Spool
 from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
 from gateway.host.server import HostServer
+from gateway.http.server import HttpServer
 from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
@@ -79,10 +80,13 @@ async def run(settings: Settings, part: str) -> None:
     bus.start(home.records)
     await home.start()
     clients = await Listeners.open(hosts, gateway)
+    http = HttpServer(hosts, gateway)
+    http_port = await http.listen(gateway.host, gateway.http_port)
     readiness.phase = ""
     listeners = {
         "mqtt": f"{gateway.host}:{clients.mqtt_port}",
         "websocket": f"{gateway.host}:{clients.websocket_port}",
+        "http": f"{gateway.host}:{http_port}",
         "metrics": f"{gateway.host}:{metrics_port}",
     }
     if part:
@@ -95,6 +99,7 @@ async def run(settings: Settings, part: str) -> None:
     finally:
         readiness.phase = "the gateway is being stopped"
         clients.close()
+        await http.stop()
         await hosts.stop()
         await clients.closed()
         try:

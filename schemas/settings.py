@@ -88,6 +88,24 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
         return self.connections + RESERVED_FILES
 
 
+class HttpSettings(Section, frozen=True, kw_only=True):
+    """The HTTP bearer; its bodies are limited by `limits.packet_bytes`, its connections count as others do."""
+
+    requests: Positive
+    streams: Positive
+    header_bytes: Annotated[int, Meta(ge=1024, le=65536)]
+    header_fields: Annotated[int, Meta(ge=16, le=1024)]
+    read_timeout_s: Seconds
+    write_timeout_s: Seconds
+    kafka_timeout_s: Seconds
+    heartbeat_s: Seconds
+    stream_window: Annotated[int, Meta(ge=1, le=65535)]
+    stream_expiry_s: Positive
+    idempotency_keys: Positive
+    idempotency_s: Seconds
+    origins: list[str]
+
+
 class GatewaySettings(Section, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1)]
     host: str
@@ -98,6 +116,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     proxy_protocol: bool
     trusted_proxies: list[str]
     response_prefix: Annotated[str, Meta(pattern=r"^(?![$@])[^#+\0]*$", max_length=1024)]
+    http_port: Port
     metrics_port: Port
     checkpoint_s: Seconds
     spool_after_s: Seconds
@@ -105,6 +124,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     sys_interval_s: NotNegative
     connection_log: Annotated[str, Meta(pattern="^(debug|info)$")]
     limits: GatewayLimits
+    http: HttpSettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):

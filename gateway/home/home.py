@@ -17,6 +17,7 @@ from gateway.home.delivery import Deliverer
 from gateway.home.egress_flow import EgressFlow
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
+from gateway.home.keyed import KeyedMessages
 from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
 from gateway.home.messages import Entry
 from gateway.home.own_copies import OwnCopies
@@ -93,12 +94,13 @@ class Home:
         self.acknowledged = self._deliverer.acknowledged
         """PUBACK of a session's packet id."""
         self._own = OwnCopies(context, self._deliverer, self._instant)
+        self.keyed = KeyedMessages(context)
         flow = EgressFlow(context, self._spawn)
         self.records = Fold(context, self._deliverer, self._instant, self._own, flow).records
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
-        recovery = Recovery(self._context, self._instant, self._checkpointer)
+        recovery = Recovery(self._context, self._instant, self._checkpointer, self.keyed)
         start = await recovery.run()
         for spool_key in recovery.orphans:
             self._spawn(self._deliverer.end_backlog(spool_key))
@@ -148,6 +150,14 @@ class Home:
         """The connection takes deliveries again."""
         if session.link is link:
             self._deliverer.pump(session)
+
+    def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
+        """Publishes at QoS 0 and 1 for a client without a session; `link` is answered."""
+        return Publisher(self._context, client, None, link, self._checkpointer.inbound, rules)
+
+    def session(self, client: str) -> Session | None:
+        """The client's session, connected or not."""
+        return self._context.session(client)
 
     def release(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client may use the packet id again once that is durable (G8)."""

@@ -25,13 +25,15 @@ _LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`)."""
+    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`). If it is
+    `retained_first`, what stands on `ingress` needs no further work: whoever finds it there may call it stored."""
 
     packet_id: int
     qos: int
     stores: int
     reason: ReasonCode = ReasonCode.SUCCESS
     then: Callable[[], None] | None = None
+    retained_first: bool = False
 
 
 class Publisher:
@@ -63,9 +65,9 @@ class Publisher:
         """Publishes not answered yet."""
         return len(self._pending)
 
-    def publish(self, packet: Publish) -> None:
-        """Sends the message on; refuses what a rule or a limit forbids. What is held already at QoS 2 is not sent
-        again."""
+    def publish(self, packet: Publish, message_id: str = "") -> None:
+        """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
+        already at QoS 2 is not sent again."""
         qos, flags = packet.qos, ""
         if qos == 2 and self._session is not None:
             if packet.packet_id in self._session.received:
@@ -89,10 +91,10 @@ class Publisher:
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(
-            _Pending(packet.packet_id, qos, 2 if retained else 1),
+            _Pending(packet.packet_id, qos, 2 if retained else 1, retained_first=retained and message_id != ""),
             packet.topic,
             packet.payload,
-            self._headers(packet, flags),
+            self._headers(packet, flags, message_id or new_message_id()),
         )
 
     def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
@@ -109,17 +111,22 @@ class Publisher:
         """To `ingress`, and to `retained` if the publish waits for two."""
         self._pending.append(pending)
         key, topics, bus = topic.encode(), self._context.topics, self._context.bus
-        bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
+        if not pending.retained_first:
+            bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
         if pending.stores > 1:
 
             def retained(error: Any, record: Record) -> None:
                 if error is None:
                     self._context.retained.stored(record)
+                if pending.retained_first and error is None:
+                    bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
+                elif pending.retained_first:
+                    self._stored(pending, error, record)
                 self._one_stored(pending, error)
 
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
-    def _headers(self, packet: Publish, flags: str) -> Headers:
+    def _headers(self, packet: Publish, flags: str, message_id: str) -> Headers:
         now = self._context.clock()
         expires, properties, session = None, NO_PROPERTIES, self._session
         if packet.properties:
@@ -128,7 +135,7 @@ class Publisher:
             properties = forwarded_section(packet.properties, PacketType.PUBLISH)
         in_log = packet.qos == 2 and session is not None and session.persistent
         meta = Meta(packet.qos, flags, expires, int(now * 1e6), packet.packet_id if in_log else None)
-        return ingress_headers(new_message_id(), self._client, meta, properties)
+        return ingress_headers(message_id, self._client, meta, properties)
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
         """The delivery report of a record on `ingress`."""

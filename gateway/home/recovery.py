@@ -8,6 +8,7 @@ from gateway.bus import Record
 from gateway.home.checkpoint import INBOUND, INSTANT, SHARD, Checkpointer, InstantPosition
 from gateway.home.context import HomeContext
 from gateway.home.instant import InstantReader
+from gateway.home.keyed import KeyedMessages
 from gateway.home.quarantine import quarantine
 from gateway.home.session import Session, SessionSubscription
 from gateway.home.spool import Spool
@@ -22,10 +23,13 @@ log = structlog.get_logger(__name__)
 class Recovery:
     """Rebuilds the state of all shards; afterwards the bus may be assigned with `start`."""
 
-    def __init__(self, context: HomeContext, instant: InstantReader, checkpointer: Checkpointer) -> None:
+    def __init__(
+        self, context: HomeContext, instant: InstantReader, checkpointer: Checkpointer, keyed: KeyedMessages
+    ) -> None:
         self._context = context
         self._instant = instant
         self._checkpointer = checkpointer
+        self._keyed = keyed
         self.orphans: list[str] = []
 
     async def run(self) -> dict[tuple[str, int], int]:
@@ -51,6 +55,7 @@ class Recovery:
                 self.orphans.append(spool_key)
             else:
                 session.backlog, session.queued_bytes = rows, size
+        self._keyed.load(await context.spool.call(Spool.keyed))
         await self._read_inbound(positions.get(INBOUND))
         await self._resume_instant(positions.get(INSTANT))
         return start
@@ -102,13 +107,15 @@ class Recovery:
             self._context.next_row = max(self._context.next_row, record.settled.row)  # none is given twice
 
     async def _read_inbound(self, raw: bytes | None) -> None:
-        """QoS 2 messages on `ingress` that the session log does not know of yet (G8)."""
+        """QoS 2 messages on `ingress` that the session log does not know of yet (G8), and keyed ones that the spool
+        does not know."""
         context = self._context
         known = msgspec.msgpack.decode(raw, type=dict[int, int]) if raw else {}
         start = {p: known.get(p, 0) for p in range(context.settings.kafka.ingress_partitions)}
 
         def fold(record: Record) -> None:
             headers = record.headers() or []
+            self._keyed.recover(record)
             try:
                 meta = Meta.decode(headers[2][1])
                 session = context.session(headers[1][1].decode()) if meta.seq is not None else None

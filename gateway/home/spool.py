@@ -32,6 +32,7 @@ class SpoolBatch:
     """What one commit changes. `messages`: (mid, shard, message, instructions); `rows`: (row, mid, session, qos,
     retain, subscription ids, may have been sent); `instructions`: (mid, mid to use if that one is finished, shard,
     message, instruction) are further ones for messages in the spool. `session` is what names a session for good.
+    `keyed`: by message id its fingerprint and time, None to forget it (:mod:`gateway.home.keyed`).
     """
 
     messages: list[tuple[int, int, Message, list[Instruction]]] = field(default_factory=list)
@@ -42,6 +43,7 @@ class SpoolBatch:
     forgotten: list[int] = field(default_factory=list)
     positions: dict[str, bytes] = field(default_factory=dict)
     dropped_positions: list[str] = field(default_factory=list)
+    keyed: dict[str, tuple[bytes, int] | None] = field(default_factory=dict)
 
     def is_empty(self) -> bool:
         return not any(vars(self).values())
@@ -144,6 +146,8 @@ class Spool:
         db.executemany(sql["forget_finished"], [(mid,) for mid in batch.forgotten])
         db.executemany(sql["put_position"], list(batch.positions.items()))
         db.executemany(sql["delete_position"], [(name,) for name in batch.dropped_positions])
+        db.executemany(sql["put_keyed"], [(name, *row) for name, row in batch.keyed.items() if row is not None])
+        db.executemany(sql["delete_keyed"], [(name,) for name, row in batch.keyed.items() if row is None])
         return len(deleted)
 
     def _add_instruction(self, mid: int, new_mid: int, shard: int, message: Message, instruction: Instruction) -> None:
@@ -175,6 +179,10 @@ class Spool:
     def positions(self) -> dict[str, bytes]:
         """What was last committed under each name."""
         return dict(self._read("positions"))
+
+    def keyed(self) -> list[tuple[str, bytes, int]]:
+        """Ids of keyed messages with fingerprint and time, oldest first."""
+        return list(self._read("keyed"))
 
     def backlogs(self) -> dict[str, tuple[int, int]]:
         """Rows and bytes waiting, by session."""

@@ -17,6 +17,7 @@ CREATE INDEX IF NOT EXISTS queue_by_message ON queue (mid);
 CREATE INDEX IF NOT EXISTS messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
 CREATE TABLE IF NOT EXISTS finished (mid INTEGER PRIMARY KEY, message BLOB NOT NULL, instructions BLOB NOT NULL, shard INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS positions (name TEXT PRIMARY KEY, state BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS keyed (id TEXT PRIMARY KEY, print BLOB NOT NULL, at_ms INTEGER NOT NULL);
 
 -- name: add_message
 INSERT INTO messages (mid, shard, expires, message, instructions) VALUES (?, ?, ?, ?, ?);
@@ -61,6 +62,16 @@ DELETE FROM positions WHERE name = ?;
 
 -- name: count_rows
 SELECT count(*) FROM queue;
+
+-- name: put_keyed
+INSERT INTO keyed (id, print, at_ms) VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET print = excluded.print, at_ms = excluded.at_ms;
+
+-- name: delete_keyed
+DELETE FROM keyed WHERE id = ?;
+
+-- name: keyed
+SELECT id, print, at_ms FROM keyed ORDER BY at_ms;
 
 -- name: positions
 SELECT name, state FROM positions;

@@ -45,6 +45,7 @@ class HostServer:
         )
         self.connections: set[ClientConnection] = set()
         self.paused: set[ClientConnection] = set()
+        self.http_connections = 0
         self.counts: Counter[str] = Counter()
         self.tally = Tally()
         self.dirty = _DirtySet(self)
@@ -58,7 +59,7 @@ class HostServer:
         return self._loop.time()
 
     def is_full(self) -> bool:
-        return len(self.connections) > self.limits.connections
+        return len(self.connections) + self.http_connections > self.limits.connections
 
     def is_flooded(self, half: bool = False) -> bool:
         """Whether too much of all clients is on its way to Kafka, or more than half of that."""

@@ -30,9 +30,14 @@ class _Labelled(NamedTuple):
 _PLAIN = {
     "published": _Plain("waystation_publishes_stored", "PUBLISH that Kafka has, and that are acknowledged therefore"),
     "connections_opened": _Plain("waystation_connections_opened", "Connections that were accepted"),
-    "not_admitted": _Plain("waystation_clients_not_admitted", "CONNECT that the gate has refused"),
+    "not_admitted": _Plain("waystation_clients_not_admitted", "CONNECT and HTTP requests that the gate has refused"),
     "websocket_refused": _Plain(
         "waystation_websocket_handshakes_refused", "WebSocket handshakes that were answered with a status"
+    ),
+    "connections_refused": _Plain("waystation_http_connections_refused", "HTTP connections too many"),
+    "streams_opened": _Plain("waystation_streams_opened", "Event streams that were opened"),
+    "idempotency_keys_full": _Plain(
+        "waystation_idempotency_keys_forgotten", "Idempotency keys that were forgotten before their time"
     ),
     "copies_dropped": _Plain(
         "waystation_instruction_copies_dropped", "Second copies of instructions, from the other router"
@@ -75,6 +80,7 @@ _LABELLED = (
         "reason",
         ("not_authorized", "quota_exceeded"),
     ),
+    _Labelled("http_", "waystation_http_responses", "Answers to HTTP clients, by status", "status"),
 )
 
 

@@ -137,6 +137,7 @@ def _ports(settings: Settings, data: Path) -> list[Finding]:
     wanted = (
         ("gateway.mqtt_port", gateway.host, gateway.mqtt_port),
         ("gateway.websocket_port", gateway.host, gateway.websocket_port),
+        ("gateway.http_port", gateway.host, gateway.http_port),
         ("gateway.metrics_port", gateway.host, gateway.metrics_port),
         ("stack.broker_port", BROKER_HOST, stack.broker_port),
     )

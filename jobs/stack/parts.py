@@ -30,6 +30,7 @@ class Addresses(NamedTuple):
     controller: int
     mqtt: int
     websocket: int
+    http: int
     metrics: int
 
     @property
@@ -55,6 +56,7 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
         controller=ports.choose("controller", BROKER_HOST, 0, "controller"),
         mqtt=of_gateway("mqtt", gateway.mqtt_port),
         websocket=of_gateway("websocket", gateway.websocket_port),
+        http=of_gateway("http", gateway.http_port),
         metrics=of_gateway("metrics", gateway.metrics_port),
     )
 
@@ -79,6 +81,7 @@ def environment(configuration: list[Path], data: Path, addresses: Addresses, jav
         "WAYSTATION_STACK__BROKER_PORT": str(addresses.broker),
         "WAYSTATION_GATEWAY__MQTT_PORT": str(addresses.mqtt),
         "WAYSTATION_GATEWAY__WEBSOCKET_PORT": str(addresses.websocket),
+        "WAYSTATION_GATEWAY__HTTP_PORT": str(addresses.http),
         "WAYSTATION_GATEWAY__METRICS_PORT": str(addresses.metrics),
         "JAVA_HOME": str(java.home),
         "PYTHONUNBUFFERED": "1",

@@ -30,12 +30,13 @@ class Gateway:
             "WAYSTATION_KAFKA__SHARDS": "4",
             "WAYSTATION_GATEWAY__MQTT_PORT": "0",
             "WAYSTATION_GATEWAY__WEBSOCKET_PORT": "0",
+            "WAYSTATION_GATEWAY__HTTP_PORT": "0",
             "WAYSTATION_GATEWAY__METRICS_PORT": "0",
             "WAYSTATION_GATEWAY__SPOOL_AFTER_S": "0.5",
             PART_VARIABLE: "gateway",
         }
         self.process: ManagedProcess
-        self.port = 0
+        self.port = self.http_port = 0
 
     def start(self) -> None:
         ready_file(self._directory, "gateway").unlink(missing_ok=True)
@@ -45,7 +46,7 @@ class Gateway:
         assert listening, log.read_text()
         ready = read_ready(self._directory, "gateway")
         assert ready is not None, log.read_text()
-        self.port = int(ready["listeners"]["mqtt"].rpartition(":")[2])
+        self.port, self.http_port = (int(ready["listeners"][b].rpartition(":")[2]) for b in ("mqtt", "http"))
 
     def kill(self) -> None:
         os.kill(self.process.identity.pid, signal.SIGKILL)

@@ -1,0 +1,40 @@
+"""Reading a request's body, with a limit on its size and its time."""
+
+import asyncio
+
+from aiohttp import web
+
+from gateway.http.problems import Problem
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+async def read_body(request: web.BaseRequest, most: int, timeout_s: float) -> bytes:
+    """Raises Problem 408 too slow, 413 too large, 417 another expectation than 100-continue, 400 badly chunked."""
+    too_large = Problem(413, "packet_too_large", f"the body is larger than {most} bytes", close=True)
+    if (request.content_length or 0) > most:
+        raise too_large
+    await _continue(request)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > most:
+                    raise too_large
+    except TimeoutError as error:
+        raise Problem(408, "body_timeout", f"the body has not come within {timeout_s:g} s", close=True) from error
+    except web.RequestPayloadError as error:
+        raise Problem(400, "malformed_body", "the body is not well-formed", close=True) from error
+    return bytes(body)
+
+
+async def _continue(request: web.BaseRequest) -> None:
+    """Asks for the body of a client that waits to be asked (RFC 9110, 10.1.1)."""
+    expectation = request.headers.get("Expect")
+    if expectation is None:
+        return
+    if expectation.lower() != "100-continue":
+        raise Problem(417, "expectation", "there is no other expectation than 100-continue")
+    await request.writer.write(_CONTINUE)
+    request.writer.output_size = 0

@@ -1,0 +1,99 @@
+"""Who asks (R11): credentials, and the client id under which the home knows an HTTP client.
+
+HTTP clients have names of their own, so that none can pose as an MQTT client, or as another user's:
+
+| who | client id |
+|---|---|
+| user `ann` | `http-ann`, with a name `http-ann:<name>` |
+| nobody, with a name | `http:<name>` |
+| nobody, without | `http:anonymous`; each stream gets a new one, `http:auto-…` |
+
+A user's name is percent-encoded there but for letters, digits and `-._~`.
+"""
+
+import base64
+import re
+from typing import NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
+
+from multidict import CIMultiDictProxy
+
+from gateway.home.rules import ClientRules
+from gateway.host.gate import Credentials, Gate, NotAdmitted
+from gateway.http.problems import Problem, bad_request, not_admitted
+
+NAME_PATTERN = r"^[A-Za-z0-9._~-]{1,128}$"
+_NAME = re.compile(NAME_PATTERN[:-1])
+ANONYMOUS = "http:anonymous"
+
+
+class Caller(NamedTuple):
+    """A client that was let in; `is_known` if it has a name or a user, so that it is the same the next time."""
+
+    client: str
+    is_known: bool
+    rules: ClientRules
+    peer: str
+
+
+def one_header(headers: CIMultiDictProxy[str], name: str) -> str | None:
+    """A header that stands once at most; raises Problem 400."""
+    values = headers.getall(name, [])
+    if len(values) > 1:
+        raise bad_request("repeated_header", f"the header {name} stands {len(values)} times: once is enough")
+    return values[0] if values else None
+
+
+def client_name(text: str | None) -> str:
+    """The name that a client gives itself, "" for none; raises Problem 400."""
+    if text is None:
+        return ""
+    if not _NAME.fullmatch(text):
+        raise bad_request("client_identifier_not_valid", "a client's name has 1 to 128 letters, digits and - . _ ~")
+    return text
+
+
+def client_id(name: str, user: str, nameless: str = ANONYMOUS) -> str:
+    """The id of an HTTP client in the home; see above. `nameless` is that of one with neither."""
+    if user:
+        owner = f"http-{quote(user, safe='')}"
+        return f"{owner}:{name}" if name else owner
+    return f"http:{name}" if name else nameless
+
+
+def new_nameless() -> str:
+    """The id of a stream whose client has neither name nor user."""
+    return f"http:auto-{uuid4().hex}"
+
+
+async def admit(gate: Gate, headers: CIMultiDictProxy[str], name: str, nameless: str, peer: str) -> Caller:
+    """Asks the gate; raises Problem 400, 401, 403, 429 or 503."""
+    username, password = _credentials(one_header(headers, "Authorization"))
+    client = client_id(name, username or "", nameless)
+    try:
+        rules = await gate.admit(Credentials(client, username, password, None, peer, "http"))
+        known = client_id(name, rules.user, nameless)
+        if known != client:  # whose token it is the gate has told; the rules shall be for the client it makes
+            rules = await gate.admit(Credentials(known, username, password, None, peer, "http"))
+    except NotAdmitted as error:
+        raise not_admitted(error, has_credentials=password is not None) from error
+    return Caller(known, bool(name or rules.user), rules, peer)
+
+
+def _credentials(header: str | None) -> tuple[str | None, bytes | None]:
+    """User name and password (RFC 7617), or None and a token (RFC 6750)."""
+    if header is None:
+        return None, None
+    scheme, _, rest = header.partition(" ")
+    rest = rest.strip()
+    if scheme.lower() == "bearer" and rest:
+        return None, rest.encode(errors="surrogateescape")
+    if scheme.lower() == "basic":
+        try:
+            username, colon, password = base64.b64decode(rest, validate=True).decode().partition(":")
+        except ValueError:
+            colon = ""
+        if colon:
+            return username, password.encode()
+    raise Problem(401, "malformed_credentials", "Authorization is neither Basic with user:password nor Bearer token")

@@ -1,0 +1,104 @@
+"""What a POST to `/v1/messages/…` asks for, as a PUBLISH (MQTT 5.0, 3.3)."""
+
+import base64
+import re
+from typing import Any, Final, NamedTuple
+
+from multidict import CIMultiDictProxy
+
+from gateway.http.identity import one_header
+from gateway.http.problems import bad_request
+from gateway.http.target import Query, decode_percent
+from gateway.mqtt.packets import Publish
+from gateway.mqtt.topics import is_topic_name
+
+PARAMETERS: Final = ("expiry", "qos", "response_topic", "retain")
+EXPIRY_MAX_S: Final = 4_294_967_295
+
+_RAW = r"A-Za-z0-9!$&'()*+./:;?@_~\-"
+_ESCAPE = "%[0-9A-Fa-f]{2}"
+_PAIR = rf"(?:[{_RAW}]|{_ESCAPE})+=(?:[{_RAW}=]|{_ESCAPE})*"
+_PAIRS = re.compile(rf"{_PAIR}(?:, *{_PAIR})*")
+_ASCII_PAIR = _PAIR.replace(_ESCAPE, "%(?:0[1-9A-Fa-f]|[1-7][0-9A-Fa-f])")
+PAIRS_PATTERN: Final = rf"^{_ASCII_PAIR}(?:, *{_ASCII_PAIR})*$"
+BASE64_PATTERN: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+KEY_PATTERN: Final = "^[!-~]{1,255}$"
+CONTENT_TYPE_PATTERN: Final = "^[!-~]([ -~]*[!-~])?$"
+_KEY = re.compile(KEY_PATTERN[:-1])
+_CONTENT_TYPE = re.compile(CONTENT_TYPE_PATTERN[:-1])
+
+
+class Posted(NamedTuple):
+    """A message as posted, its payload still to come; `key` is its Idempotency-Key, "" for none."""
+
+    packet: Publish
+    key: str
+
+
+def posted(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]) -> Posted:
+    """Raises Problem 400 naming what is wrong."""
+    topic = decode_percent(raw_destination, "the destination")
+    if not is_topic_name(topic):
+        raise bad_request(
+            "topic_name_invalid", "the destination is no topic name: 1 to 65,535 bytes without +, # and U+0000"
+        )
+    qos = _one_of(query, "qos", {"0": 0, "1": 1}, 1)
+    retain = _one_of(query, "retain", {"true": True, "false": False}, False)
+    properties = _properties(query, headers)
+    query.done(PARAMETERS)
+    key = one_header(headers, "Idempotency-Key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise bad_request("malformed_idempotency_key", "an Idempotency-Key has 1 to 255 visible ASCII characters")
+    return Posted(Publish(topic, b"", qos, retain, False, qos, properties or None), key or "")
+
+
+def _one_of(query: Query, name: str, allowed: dict[str, Any], default: Any) -> Any:
+    text = query.take(name)
+    if text is None:
+        return default
+    if text not in allowed:
+        raise bad_request("malformed_parameter", f"{name} is none of: {', '.join(allowed)}")
+    return allowed[text]
+
+
+def _properties(query: Query, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    expiry = query.take("expiry")
+    if expiry is not None:
+        if not re.fullmatch("0|[1-9][0-9]{0,9}", expiry) or int(expiry) > EXPIRY_MAX_S:
+            raise bad_request("malformed_parameter", f"expiry is no whole number of seconds, 0 to {EXPIRY_MAX_S}")
+        found["message_expiry_interval"] = int(expiry)
+    content_type = one_header(headers, "Content-Type")
+    if content_type:
+        if not _CONTENT_TYPE.fullmatch(content_type):
+            raise bad_request("malformed_header", "Content-Type has other characters than printable ASCII")
+        found["content_type"] = content_type
+    response_topic = query.take("response_topic")
+    if response_topic is not None:
+        if not is_topic_name(response_topic):
+            raise bad_request("topic_name_invalid", "response_topic is no topic name")
+        found["response_topic"] = response_topic
+    correlation = one_header(headers, "Correlation-Data")
+    if correlation is not None:
+        try:
+            found["correlation_data"] = base64.b64decode(correlation, validate=True)
+        except ValueError as error:
+            raise bad_request("malformed_header", "Correlation-Data is not base64") from error
+    pairs = [pair for line in headers.getall("User-Property", []) for pair in _pairs(line)]
+    if pairs:
+        found["user_property"] = pairs
+    return found
+
+
+def _pairs(line: str) -> list[tuple[str, str]]:
+    """`name=value, …`: a proxy may join lines so (RFC 9110, 5.3)."""
+    if not _PAIRS.fullmatch(line):
+        raise bad_request("malformed_header", "User-Property is not name=value with all else percent-encoded")
+    pairs = []
+    for pair in line.split(","):
+        name, _, value = pair.strip().partition("=")
+        decoded = decode_percent(name, "User-Property"), decode_percent(value, "User-Property")
+        if "\0" in "".join(decoded):
+            raise bad_request("malformed_header", "User-Property contains U+0000")
+        pairs.append(decoded)
+    return pairs

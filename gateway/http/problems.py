@@ -1,0 +1,99 @@
+"""What a request is refused with: problem details (RFC 9457), and which status stands for which MQTT reason code."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.errors import GatewayError
+from gateway.host.gate import NotAdmitted
+from gateway.mqtt.codes import ReasonCode
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_AFTER_S: Final = 1
+CHALLENGES: Final = ('Basic realm="waystation", charset="UTF-8"', 'Bearer realm="waystation"')
+
+
+class Problem(GatewayError):
+    """The request is refused; `reason` is a word for programs, `detail` a sentence for people, `allow` the methods that
+    a 405 names. After `close` the connection ends: the rest of the request is not read."""
+
+    def __init__(self, status: int, reason: str, detail: str, *, allow: str = "", close: bool = False) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.reason = reason
+        self.detail = detail
+        self.allow = allow
+        self.close = close
+
+
+def bad_request(reason: str, detail: str) -> Problem:
+    return Problem(400, reason, detail)
+
+
+_REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
+    {
+        ReasonCode.UNSPECIFIED_ERROR: (503, "Kafka refuses the message; the gateway's log says why"),
+        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: (503, "Kafka cannot do what this needs; the gateway's log says why"),
+        ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: (403, "this client id is not allowed here"),
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD: (401, "user name, password or token is not right"),
+        ReasonCode.NOT_AUTHORIZED: (403, "this client may not do that"),
+        ReasonCode.SERVER_UNAVAILABLE: (503, "the gateway cannot take this now; try again later"),
+        ReasonCode.SERVER_BUSY: (503, "the gateway is busy; try again later"),
+        ReasonCode.SERVER_SHUTTING_DOWN: (503, "the gateway is being stopped; try again later"),
+        ReasonCode.BANNED: (403, "this client is banned"),
+        ReasonCode.BAD_AUTHENTICATION_METHOD: (401, "this way of authentication is not offered"),
+        ReasonCode.TOPIC_FILTER_INVALID: (400, "the topic filter is not valid"),
+        ReasonCode.TOPIC_NAME_INVALID: (400, "the destination is not allowed"),
+        ReasonCode.PACKET_TOO_LARGE: (413, "the message is larger than allowed"),
+        ReasonCode.MESSAGE_RATE_TOO_HIGH: (429, "too many messages in a short time; try again later"),
+        ReasonCode.QUOTA_EXCEEDED: (
+            429,
+            "a limit is reached: of this client, of retained messages, of subscriptions, or on the way to Kafka",
+        ),
+        ReasonCode.ADMINISTRATIVE_ACTION: (403, "the message is blocked"),
+        ReasonCode.PAYLOAD_FORMAT_INVALID: (400, "the payload is not what it says"),
+        ReasonCode.CONNECTION_RATE_EXCEEDED: (429, "too many requests in a short time; try again later"),
+        ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: (400, "shared subscriptions are not supported here"),
+    }
+)
+
+
+def refusal(code: ReasonCode) -> Problem:
+    """The problem that an MQTT reason code stands for."""
+    status, detail = _REFUSALS.get(code, (403, "this is refused"))
+    return Problem(status, code.name.lower(), detail)
+
+
+def not_admitted(error: NotAdmitted, has_credentials: bool) -> Problem:
+    """Whoever shows nothing, and may not come in, is asked for credentials."""
+    problem = refusal(error.reason)
+    if problem.status == 403 and error.reason == ReasonCode.NOT_AUTHORIZED and not has_credentials:
+        return Problem(401, problem.reason, "this needs credentials: Authorization: Basic or Bearer")
+    return problem
+
+
+def problem_response(problem: Problem) -> web.Response:
+    body = msgspec.json.encode(
+        {
+            "type": "about:blank",
+            "title": HTTPStatus(problem.status).phrase,
+            "status": problem.status,
+            "detail": problem.detail,
+            "reason": problem.reason,
+        }
+    )
+    response = web.Response(status=problem.status, body=body, content_type=MEDIA_TYPE)
+    if problem.status == 401:
+        for challenge in CHALLENGES:
+            response.headers.add("WWW-Authenticate", challenge)
+    if problem.status in (429, 503):
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    if problem.allow:
+        response.headers["Allow"] = problem.allow
+    if problem.close:
+        response.force_close()
+    return response

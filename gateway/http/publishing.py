@@ -1,0 +1,116 @@
+"""Publishing for HTTP clients: answered once Kafka has the message (Q1); one with a key is stored once."""
+
+import asyncio
+from typing import NamedTuple
+
+from gateway.home.home import Home
+from gateway.home.keyed import fingerprint
+from gateway.home.messages import Entry, Message
+from gateway.host.server import HostServer
+from gateway.http.identity import Caller
+from gateway.http.messages import Posted
+from gateway.http.problems import Problem, bad_request, refusal
+from gateway.mqtt.codes import ReasonCode
+from schemas.identity import derived_message_id, new_message_id
+from schemas.settings import HttpSettings
+
+
+class Stored(NamedTuple):
+    """`replayed`: it was stored by an earlier request with the same key."""
+
+    message_id: str
+    replayed: bool
+
+
+class _OnWay(NamedTuple):
+    content: bytes
+    answer: asyncio.Future[ReasonCode]
+
+
+class _AnswerLink:
+    """A link of one publish: it only hears the answer."""
+
+    writable = False
+
+    def __init__(self, home: Home, message_id: str, content: bytes | None) -> None:
+        self.answered: asyncio.Future[ReasonCode] = asyncio.get_running_loop().create_future()
+        self._home = home
+        self._message_id = message_id
+        self._content = content
+
+    def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
+        if reason is ReasonCode.SUCCESS and self._content is not None:
+            # In the turn in which the position on `ingress` moves past it: one checkpoint takes both.
+            self._home.keyed.stored(self._message_id, self._content)
+        self.answered.set_result(reason)
+
+    def deliver(self, message: Message, entry: Entry) -> bool:
+        return False
+
+    def release(self, packet_id: int) -> None: ...
+
+    def complete(self, packet_id: int, reason: ReasonCode) -> None: ...
+
+    def disconnect(self, reason: ReasonCode) -> None: ...
+
+
+class HttpPublisher:
+    """Publishes of all HTTP clients.
+
+    A key makes the message's id: the same client and key give the same id, for ever. Of requests with the same key one
+    stores the message; those that come while it is on its way wait for the same answer, and those that come later, or
+    after a restart, are answered from what the home remembers (:class:`gateway.home.keyed.KeyedMessages`).
+    """
+
+    def __init__(self, server: HostServer, settings: HttpSettings) -> None:
+        self._server = server
+        self._home = server.home
+        self._timeout_s = settings.kafka_timeout_s
+        self._on_way: dict[str, _OnWay] = {}
+
+    async def publish(self, caller: Caller, posted: Posted) -> Stored:
+        """Returns once Kafka has the message. Raises Problem: what a rule or a limit refuses; 422 for a key that stands
+        for another message; 503 when Kafka does not answer in time, and then it may still be stored."""
+        if not posted.key:
+            message_id = new_message_id()
+            await self._answered(self._send(caller, posted, message_id, None), posted)
+            return Stored(message_id, False)
+        if not caller.is_known:
+            raise bad_request(
+                "nameless_client", "an Idempotency-Key needs a client: name it with X-Client-Id, or log in"
+            )
+        message_id = derived_message_id(caller.client, posted.key)
+        content = fingerprint(posted.packet.topic.encode(), posted.packet.payload)
+        earlier = self._on_way.get(message_id) or self._home.keyed.find(message_id)
+        if earlier is not None and earlier[0] != content:
+            raise Problem(
+                422, "idempotency_key_reused", "this Idempotency-Key stands for another message: take a new one"
+            )
+        if isinstance(earlier, _OnWay):
+            await self._answered(earlier.answer, posted)
+        elif earlier is None:
+            answer = self._send(caller, posted, message_id, content)
+            if not answer.done():
+                self._on_way[message_id] = _OnWay(content, answer)
+                answer.add_done_callback(lambda _: self._on_way.pop(message_id))
+            await self._answered(answer, posted)
+        return Stored(message_id, earlier is not None)
+
+    def _send(
+        self, caller: Caller, posted: Posted, message_id: str, content: bytes | None
+    ) -> asyncio.Future[ReasonCode]:
+        if self._server.in_flight() >= self._server.limits.in_flight_messages:
+            raise Problem(503, "too_many_in_flight", "too many messages are on their way to Kafka; nothing was stored")
+        link = _AnswerLink(self._home, message_id, content)
+        self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
+        return link.answered
+
+    async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:
+        done, _ = await asyncio.wait([answer], timeout=self._timeout_s)  # whoever goes, the answer is others' too
+        if not done:
+            retry = "send it again with the same key" if posted.key else "only with an Idempotency-Key is a retry safe"
+            raise Problem(
+                503, "kafka_timeout", f"Kafka has not confirmed the message in time; it may still be stored: {retry}"
+            )
+        if answer.result() is not ReasonCode.SUCCESS:
+            raise refusal(answer.result())

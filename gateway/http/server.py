@@ -1,0 +1,225 @@
+"""HTTP/1.1 on a socket (aiohttp): connections, limits and time-outs, and which request goes where (G11)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from gateway.host.server import HostServer
+from gateway.http.body import read_body
+from gateway.http.identity import ANONYMOUS, Caller, admit, client_name, new_nameless, one_header
+from gateway.http.messages import posted
+from gateway.http.openapi import openapi
+from gateway.http.problems import Problem, bad_request, problem_response
+from gateway.http.publishing import HttpPublisher
+from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
+from gateway.http.target import Query
+from schemas.settings import GatewaySettings
+
+MESSAGES = "/v1/messages/"
+STREAM = "/v1/stream"
+ACKNOWLEDGE = "/v1/stream/ack"
+OPENAPI = "/openapi.json"
+
+_LINGER_S = 1.0
+_STOP_TIMEOUT_S = 2.0
+_ACKNOWLEDGEMENT_BYTES = 1024
+
+log = structlog.get_logger(__name__)
+
+Handler = Callable[[web.BaseRequest, dict[str, str]], Awaitable[web.StreamResponse]]
+
+
+class _Connection(web.RequestHandler):
+    """One connection; one too many is closed without an answer."""
+
+    __slots__ = ("_hosts",)
+
+    def __init__(self, hosts: HostServer, server: web.Server, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._hosts = hosts
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._hosts.http_connections += 1
+        if self._hosts.is_full():
+            self._hosts.counts["connections_refused"] += 1
+            self.force_close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._hosts.http_connections -= 1
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What aiohttp refuses by itself: requests that are not HTTP/1.1, or too long."""
+        if isinstance(exc, LineTooLong):
+            problem = Problem(431, "header_too_large", "the request line or a header is too long", close=True)
+        else:
+            problem = Problem(400, "malformed_request", "this is not a well-formed HTTP/1.1 request", close=True)
+        self._hosts.counts[f"http_{problem.status}"] += 1
+        return problem_response(problem)
+
+
+class HttpServer:
+    """The HTTP bearer of a gateway. Handlers end with their connection (handler_cancellation)."""
+
+    def __init__(self, hosts: HostServer, settings: GatewaySettings) -> None:
+        self._hosts = hosts
+        self._settings = settings.http
+        self._streams = Streams(hosts, settings.http)
+        self._publisher = HttpPublisher(hosts, settings.http)
+        self._openapi = msgspec.json.encode(openapi(settings))
+        self._requests = 0
+        self._is_stopping = False
+        self._server = web.Server(self._handle, handler_cancellation=True)
+        self._listener: asyncio.Server | None = None
+        self._routes: dict[str, tuple[str, Handler]] = {
+            OPENAPI: ("GET", self._describe),
+            STREAM: ("GET", self._stream),
+            ACKNOWLEDGE: ("POST", self._acknowledge),
+            MESSAGES: ("POST", self._publish),
+        }
+
+    async def listen(self, host: str, port: int) -> int:
+        """Returns the port. Raises OSError for an address that cannot be had."""
+        settings = self._settings
+
+        def connection() -> _Connection:
+            return _Connection(
+                self._hosts,
+                self._server,
+                keepalive_timeout=settings.read_timeout_s,
+                lingering_time=_LINGER_S,
+                max_line_size=settings.header_bytes,
+                max_field_size=settings.header_bytes,
+                max_headers=settings.header_fields,
+                auto_decompress=False,
+                access_log=None,
+            )
+
+        self._listener = await asyncio.get_running_loop().create_server(connection, host, port, backlog=1024)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """No more connections; streams are told; what is being answered is."""
+        self._is_stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        self._streams.stop()
+        self._server.pre_shutdown()
+        await self._server.shutdown(_STOP_TIMEOUT_S)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers: dict[str, str] = {}
+        try:
+            headers = self._cross_origin(request)
+            response = await self._route(request, headers)
+        except Problem as problem:
+            response = problem_response(problem)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception("request failed", path=request.path)
+            response = problem_response(Problem(500, "internal_error", "the gateway has failed; its log says why"))
+        if not response.prepared:
+            response.headers.update(headers)
+        self._hosts.counts[f"http_{response.status}"] += 1
+        return response
+
+    async def _route(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+        path = request.rel_url.raw_path
+        method, handler = self._routes.get(MESSAGES if path.startswith(MESSAGES) else path, ("", None))
+        if handler is None:
+            raise Problem(404, "not_found", f"there is nothing here; {OPENAPI} says what there is")
+        if request.method != method:
+            raise Problem(405, "method_not_allowed", f"only {method} is allowed here", allow=method)
+        if self._is_stopping:
+            raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
+        if handler == self._stream:
+            return await handler(request, headers)
+        if self._requests >= self._settings.requests:
+            raise Problem(503, "too_many_requests_at_once", "too many requests at a time; nothing was done, try again")
+        self._requests += 1
+        try:
+            return await handler(request, headers)
+        finally:
+            self._requests -= 1
+
+    async def _describe(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+        return web.Response(body=self._openapi, content_type="application/json")
+
+    async def _publish(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+        caller = await self._caller(request)
+        destination = request.rel_url.raw_path.removeprefix(MESSAGES)
+        message = posted(destination, _query(request), request.headers)
+        if "Content-Encoding" in request.headers:
+            raise Problem(415, "content_encoding", "a body goes on as it is: Content-Encoding cannot go with it")
+        message.packet.payload = await read_body(
+            request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s
+        )
+        stored = await self._publisher.publish(caller, message)
+        response = web.Response(
+            status=202, body=msgspec.json.encode({"id": stored.message_id}), content_type="application/json"
+        )
+        if stored.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+    async def _stream(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+        query = _query(request)
+        name = query.take("client")
+        if name is not None and "X-Client-Id" in request.headers:
+            raise bad_request("repeated_parameter", "client and X-Client-Id say the same: one of them is enough")
+        caller = await self._caller(request, name, new_nameless())
+        asked = stream_request(query, one_header(request.headers, "Last-Event-ID"))
+        return await self._streams.serve(request, caller, asked, headers)
+
+    async def _acknowledge(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+        caller = await self._caller(request)
+        _query(request).done(())
+        if request.content_type != "application/json":
+            raise Problem(415, "content_type", "the body is to be application/json")
+        body = await read_body(request, _ACKNOWLEDGEMENT_BYTES, self._settings.read_timeout_s)
+        try:
+            last = event_id(msgspec.json.decode(body, type=Acknowledgement).last_event_id)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise bad_request("malformed_body", 'the body is not {"last_event_id": "…"}') from error
+        if not caller.is_known:
+            raise Problem(404, "no_stream", "a stream without a name needs no acknowledgements; name the client")
+        self._streams.acknowledge(caller.client, last)
+        return web.Response(status=204)
+
+    async def _caller(self, request: web.BaseRequest, name: str | None = None, nameless: str = ANONYMOUS) -> Caller:
+        address = request.transport.get_extra_info("peername") if request.transport is not None else None
+        peer = f"{address[0]}:{address[1]}" if address else ""
+        name = client_name(one_header(request.headers, "X-Client-Id") if name is None else name)
+        try:
+            return await admit(self._hosts.gate, request.headers, name, nameless, peer)
+        except Problem as problem:
+            if problem.status != 400:
+                self._hosts.counts["not_admitted"] += 1
+                log.info("client not admitted", name=name, peer=peer, reason=problem.reason)
+            raise
+
+    def _cross_origin(self, request: web.BaseRequest) -> dict[str, str]:
+        """Headers that let the page that asks read the answer. Raises Problem 403 if it is none of ours."""
+        origin = request.headers.get("Origin")
+        if origin is None:
+            return {}
+        if origin not in self._settings.origins:
+            raise Problem(403, "origin_not_allowed", "web pages of this origin may not call; see gateway.http.origins")
+        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+
+
+def _query(request: web.BaseRequest) -> Query:
+    return Query(request.rel_url.raw_query_string)

@@ -1,0 +1,207 @@
+"""Event streams: who opens one gets the session of the home that goes with its client id (G8, G9, G11)."""
+
+import asyncio
+import math
+import re
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from gateway.errors import BusError
+from gateway.home.home import Arrival, Attached
+from gateway.home.session import Session
+from gateway.host.gate import NotAdmitted
+from gateway.host.server import HostServer
+from gateway.http.events import RETRY_MS, EventId
+from gateway.http.identity import Caller
+from gateway.http.link import Pace, StreamLink
+from gateway.http.problems import Problem, bad_request, not_admitted, refusal
+from gateway.http.target import Query
+from gateway.http.window import StreamWindow
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.packets import Subscribe, Subscription, Unsubscribe
+from gateway.mqtt.topics import is_topic_filter
+from schemas.settings import HttpSettings
+
+PARAMETERS: Final = ("acknowledge", "client", "filter", "qos", "wait")
+WAIT_MAX_S: Final = 86_400
+_NUMBER = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]{1,3})?")
+_ONLY_IF_NEW = 1
+_HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+log = structlog.get_logger(__name__)
+
+
+class StreamRequest(NamedTuple):
+    """A stream as asked for; `acknowledges`: the gateway does, `wait_s` None for no end."""
+
+    filters: list[str]
+    qos: int
+    acknowledges: bool | None
+    wait_s: float | None
+    last_event: EventId | None
+
+
+class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a POST to `/v1/stream/ack`."""
+
+    last_event_id: str
+
+
+def stream_request(query: Query, last_event_id: str | None) -> StreamRequest:
+    """Raises Problem 400; `client` is taken already."""
+    filters = list(dict.fromkeys(query.take_filters("filter")))
+    for topic_filter in filters:
+        if not is_topic_filter(topic_filter):
+            raise bad_request(
+                "topic_filter_invalid",
+                "a filter is not valid: + stands alone on its level, # alone and last, no U+0000",
+            )
+    qos = query.take("qos") or "1"
+    acknowledge, wait = query.take("acknowledge"), query.take("wait")
+    query.done(PARAMETERS)
+    if qos not in ("0", "1"):
+        raise bad_request("malformed_parameter", "qos is none of: 0, 1")
+    if acknowledge not in (None, "client", "written"):
+        raise bad_request("malformed_parameter", "acknowledge is none of: client, written")
+    return StreamRequest(
+        filters,
+        int(qos),
+        None if acknowledge is None else acknowledge == "written",
+        None if wait is None else _wait_s(wait),
+        None if last_event_id is None else event_id(last_event_id),
+    )
+
+
+def event_id(text: str) -> EventId:
+    """Raises Problem 400."""
+    parsed = EventId.parse(text)
+    if parsed is None:
+        raise bad_request("malformed_event_id", "this is no id of an event: show one as it came in a stream")
+    return parsed
+
+
+def _wait_s(text: str) -> float:
+    seconds = float(text) if _NUMBER.fullmatch(text) else math.inf
+    if not 0 < seconds <= WAIT_MAX_S:
+        raise bad_request("malformed_parameter", f"wait is no number of seconds above 0, up to {WAIT_MAX_S}")
+    return seconds
+
+
+class Streams:
+    """All open streams of a gateway."""
+
+    def __init__(self, server: HostServer, settings: HttpSettings) -> None:
+        self._server = server
+        self._home = server.home
+        self._settings = settings
+        self._expiry_s = min(settings.stream_expiry_s, server.limits.session_expiry_s)
+        self._links: set[StreamLink] = set()
+        self._windows: WeakKeyDictionary[Session, StreamWindow] = WeakKeyDictionary()
+
+    async def serve(
+        self, request: web.BaseRequest, caller: Caller, asked: StreamRequest, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        """Answers once the session is attached and its subscriptions are those asked for; then until either side ends.
+
+        Raises Problem before that: 403, 429, 503.
+        """
+        for topic_filter in asked.filters:
+            if code := caller.rules.subscribe(topic_filter):
+                raise refusal(code)
+        if len(self._links) >= self._settings.streams:
+            raise Problem(503, "too_many_streams", "as many event streams are open as are allowed; try again later")
+        acknowledges = not caller.is_known if asked.acknowledges is None else asked.acknowledges
+        limits, settings = self._server.limits, self._settings
+        link = StreamLink(self._server, limits.write_buffer_bytes, settings.stream_window, acknowledges)
+        self._links.add(link)
+        is_refused = True
+        try:
+            attached = await self._attached(link, caller, asked)
+            is_refused = False
+            response = web.StreamResponse(headers={**_HEADERS, **headers})
+            await response.prepare(request)
+            await response.write(f"retry: {RETRY_MS}\n\n".encode())
+            self._server.counts["streams_opened"] += 1
+            link.open(self._resumed(attached.session, asked.last_event))
+            until = None if asked.wait_s is None else asyncio.get_running_loop().time() + asked.wait_s
+            await link.write_to(response, Pace(settings.heartbeat_s, settings.write_timeout_s, until))
+        except TimeoutError:  # nobody reads: what is buffered would keep the connection
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self._links.discard(link)
+            reason = link.leave(is_refused=is_refused)
+            if not is_refused:
+                self._server.counts[f"closed_{reason}"] += 1
+        return response
+
+    def acknowledge(self, client: str, last: EventId) -> None:
+        """The client has all events up to `last`. Raises Problem 404, 409."""
+        session = self._home.session(client)
+        window = self._windows.get(session) if session is not None else None
+        if session is None or window is None:
+            raise Problem(404, "no_stream", "this client has no stream, or its session is over")
+        if not window.knows(last):
+            raise Problem(
+                409, "unknown_event", "this is no event of the client's present session: what it was comes again"
+            )
+        window.acknowledge(self._home, session, last.number)
+
+    def stop(self) -> None:
+        """Tells every client that the gateway is being stopped."""
+        for link in self._links:
+            link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+
+    def _resumed(self, session: Session, last: EventId | None) -> StreamWindow:
+        window = self._windows.setdefault(session, StreamWindow())
+        if last is not None and window.knows(last):
+            window.acknowledge(self._home, session, last.number)
+        return window
+
+    async def _attached(self, link: StreamLink, caller: Caller, asked: StreamRequest) -> Attached:
+        """The session, with the subscriptions asked for. What is begun goes on though the client goes meanwhile: a
+        session must not be left half-way."""
+        answered: asyncio.Future[Attached | Problem] = asyncio.get_running_loop().create_future()
+
+        async def attach() -> None:
+            try:
+                result = await self._attach(link, caller, asked)
+            except NotAdmitted as error:
+                result = not_admitted(error, has_credentials=True)
+            except BusError as error:
+                log.warning("stream refused", client=caller.client, reason=str(error))
+                result = refusal(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+            if not answered.done():
+                answered.set_result(result)
+
+        self._server.spawn(attach())
+        done, _ = await asyncio.wait([answered], timeout=self._settings.kafka_timeout_s)
+        if not done:
+            raise Problem(503, "kafka_timeout", "Kafka has not taken the session or a subscription in time; try again")
+        result = answered.result()
+        if isinstance(result, Problem):
+            raise result
+        return result
+
+    async def _attach(self, link: StreamLink, caller: Caller, asked: StreamRequest) -> Attached | Problem:
+        expiry_s = self._expiry_s if caller.is_known else 0
+        arrival = Arrival(
+            caller.client, False, expiry_s, None, self._settings.stream_window, caller.peer, "http", caller.rules
+        )
+        attached = await self._home.attach(arrival, link)
+        link.attach(attached)
+        session, codes = attached.session, list[ReasonCode]()
+        if asked.filters:
+            wanted = [Subscription(f, asked.qos, retain_handling=_ONLY_IF_NEW) for f in asked.filters]
+            await self._home.subscribe(session, Subscribe(1, wanted), codes.extend)
+        refused = next((code for code in codes if code >= ReasonCode.UNSPECIFIED_ERROR), None)
+        if refused is not None:
+            return refusal(refused)
+        unlisted = [known for known in session.subscriptions if known not in asked.filters]
+        if unlisted:
+            await self._home.unsubscribe(session, Unsubscribe(1, unlisted))
+        return attached

@@ -1,0 +1,57 @@
+"""A request's target, decoded once and exactly: percent-encoded UTF-8, and in the query only `+` for a space (RFC
+3986, 2.1; WHATWG URL, application/x-www-form-urlencoded)."""
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from gateway.http.problems import bad_request
+
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def decode_percent(text: str, where: str) -> str:
+    """The text; raises Problem 400 for a broken escape, bytes that are not UTF-8, or characters beyond ASCII."""
+    if not text.isascii():
+        raise bad_request("malformed_encoding", f"{where}: write characters beyond ASCII as percent-encoded UTF-8")
+    if _BROKEN_ESCAPE.search(text):
+        raise bad_request("malformed_encoding", f"{where}: a % is not followed by two hexadecimal digits; write %25")
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError as error:
+        raise bad_request("malformed_encoding", f"{where}: what is percent-encoded is not UTF-8") from error
+
+
+class Query:
+    """The parameters of a query, each taken out by who understands it; `done` refuses what is left."""
+
+    def __init__(self, raw: str) -> None:
+        self._found: dict[str, list[tuple[str, str]]] = {}
+        for part in raw.split("&"):
+            if part:
+                name, _, value = part.partition("=")
+                decoded = decode_percent(value.replace("+", "%20"), "the query")
+                self._found.setdefault(decode_percent(name, "the query"), []).append((value, decoded))
+
+    def take(self, name: str) -> str | None:
+        """The value of a parameter that stands once at most; raises Problem 400."""
+        values = self._found.pop(name, [])
+        if len(values) > 1:
+            raise bad_request("repeated_parameter", f"the parameter {name} stands {len(values)} times: once is enough")
+        return values[0][1] if values else None
+
+    def take_filters(self, name: str) -> list[str]:
+        """The topic filters given by a parameter that may be repeated.
+
+        Raises Problem 400 where a level is an unencoded `+`: a query means a space by it, its writer a wildcard.
+        """
+        values = self._found.pop(name, [])
+        for raw, _ in values:
+            if "+" in raw.replace("%2F", "/").replace("%2f", "/").split("/"):
+                raise bad_request("ambiguous_filter", "in a query + is a space: write the wildcard as %2B")
+        return [decoded for _, decoded in values]
+
+    def done(self, known: tuple[str, ...]) -> None:
+        """All is taken; raises Problem 400 naming a parameter that nobody knows, and those that are known."""
+        for name in self._found:
+            listed = f"known here: {', '.join(known)}" if known else "none is known here"
+            raise bad_request("unknown_parameter", f"there is no parameter {name[:64]!r}; {listed}")
