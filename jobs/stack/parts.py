@@ -24,12 +24,14 @@ BROKER_HOST = "127.0.0.1"
 
 
 class Addresses(NamedTuple):
-    """Every port of a stack, chosen and free."""
+    """Every port of a stack, chosen and free; listeners of the gateway may be "off"."""
 
     broker: int
     controller: int
-    mqtt: int
-    websocket: int
+    mqtt: int | str
+    websocket: int | str
+    mqtts: int | str
+    wss: int | str
     metrics: int
 
     @property
@@ -45,16 +47,21 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
     ports = Ports(data)
     gateway = settings.gateway
 
-    def of_gateway(name: str, configured: int) -> int:
-        return ports.choose(name, gateway.host, 0 if free_ports else configured, f"gateway.{name}_port")
+    def of_gateway(name: str, configured: int, table: str = "gateway") -> int:
+        return ports.choose(name, gateway.host, 0 if free_ports else configured, f"{table}.{name}_port")
+
+    def listener(name: str, configured: int | str, table: str = "gateway") -> int | str:
+        return configured if isinstance(configured, str) else of_gateway(name, configured, table)
 
     return Addresses(
         broker=ports.choose(
             "broker", BROKER_HOST, 0 if free_ports else settings.stack.broker_port, "stack.broker_port"
         ),
         controller=ports.choose("controller", BROKER_HOST, 0, "controller"),
-        mqtt=of_gateway("mqtt", gateway.mqtt_port),
-        websocket=of_gateway("websocket", gateway.websocket_port),
+        mqtt=listener("mqtt", gateway.mqtt_port),
+        websocket=listener("websocket", gateway.websocket_port),
+        mqtts=listener("mqtts", gateway.tls.mqtts_port, "gateway.tls"),
+        wss=listener("wss", gateway.tls.wss_port, "gateway.tls"),
         metrics=of_gateway("metrics", gateway.metrics_port),
     )
 
@@ -79,6 +86,8 @@ def environment(configuration: list[Path], data: Path, addresses: Addresses, jav
         "WAYSTATION_STACK__BROKER_PORT": str(addresses.broker),
         "WAYSTATION_GATEWAY__MQTT_PORT": str(addresses.mqtt),
         "WAYSTATION_GATEWAY__WEBSOCKET_PORT": str(addresses.websocket),
+        "WAYSTATION_GATEWAY__TLS__MQTTS_PORT": str(addresses.mqtts),
+        "WAYSTATION_GATEWAY__TLS__WSS_PORT": str(addresses.wss),
         "WAYSTATION_GATEWAY__METRICS_PORT": str(addresses.metrics),
         "JAVA_HOME": str(java.home),
         "PYTHONUNBUFFERED": "1",
