@@ -4,10 +4,12 @@ import asyncio
 import gc
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import structlog
 
+from gateway.access.access import open_access
 from gateway.bus import KafkaBus
 from gateway.home.context import HomeContext, SpoolThread
 from gateway.home.home import Home
@@ -19,11 +21,13 @@ from gateway.home.spool import Spool
 from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
 from gateway.host.server import HostServer
+from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
 from gateway.observe.system import gateway_version
+from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
 from schemas.settings import Settings
@@ -49,9 +53,12 @@ async def run(settings: Settings, part: str) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    allow_open_files(settings.gateway.limits)
+    gateway, counts = settings.gateway, Counter[str]()
+    allow_open_files(gateway.limits)
+    access = open_access(gateway, time.time, counts)
+    tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     bus = KafkaBus(settings.kafka, loop, fatal)
-    spool = SpoolThread(Spool(str(Path(settings.data) / "spool" / f"{settings.gateway.name}.sqlite")))
+    spool = SpoolThread(Spool(str(Path(settings.data) / "spool" / f"{gateway.name}.sqlite")))
     topics = Topics(settings.kafka.prefix)
     context = HomeContext(
         settings=settings,
@@ -66,32 +73,31 @@ async def run(settings: Settings, part: str) -> None:
             lambda error: fatal(WaystationError(f"progress cannot be written: {error.str()}")),
         ),
         routes=RouteInterest(bus, topics.routes, int(settings.router.route_lead_s * 1000)),
-        retained=RetainedMessages(settings.gateway.limits.retained_messages),
+        retained=RetainedMessages(gateway.limits.retained_messages),
         shards=[Shard(number) for number in range(settings.kafka.shards)],
         on_fatal=fatal,
+        counts=counts,
     )
     home = Home(context)
-    gateway = settings.gateway
-    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal)
+    if access.book is not None:
+        access.book.changed = home.rules_changed
+    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, access.gate)
     sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, gateway_version())
     readiness = Readiness(context, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     bus.start(home.records)
     await home.start()
-    clients = await Listeners.open(hosts, gateway)
+    watcher = Watcher([*access.files, *([tls.files] if tls is not None else [])])
+    loop.add_signal_handler(signal.SIGHUP, watcher.reload)
+    clients = await Listeners.open(hosts, gateway, tls)
     http = HttpServer(hosts, gateway)
-    http_port = await http.listen(gateway.host, gateway.http_port)
+    ports = clients.ports | await http.listen(gateway.host, gateway.http_port)
     readiness.phase = ""
-    listeners = {
-        "mqtt": f"{gateway.host}:{clients.mqtt_port}",
-        "websocket": f"{gateway.host}:{clients.websocket_port}",
-        "http": f"{gateway.host}:{http_port}",
-        "metrics": f"{gateway.host}:{metrics_port}",
-    }
+    addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:
-        announce_ready(settings.data, part, {"listeners": listeners})
-    log.info("gateway ready", sessions=sum(len(shard.sessions) for shard in context.shards), **listeners)
+        announce_ready(settings.data, part, {"listeners": addresses})
+    log.info("gateway ready", sessions=sum(len(shard.sessions) for shard in context.shards), **addresses)
     gc.collect()
     gc.freeze()
     try:
@@ -102,6 +108,8 @@ async def run(settings: Settings, part: str) -> None:
         await http.stop()
         await hosts.stop()
         await clients.closed()
+        await watcher.stop()
+        access.gate.close()
         try:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
         except Exception as error:  # the next start reads from the last checkpoint

@@ -4,6 +4,7 @@ WaystationError
 └── GatewayError
     ├── BusError              Kafka refused something that will not mend itself
     ├── SpoolError            the SQLite spool cannot be opened or written
+    ├── NotAdmitted           a client may not come in: tell it `reason`
     ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
     ├── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
     └── ProxyHeaderError      a proxy did not say, or not as it must, who its client is: close the connection
@@ -23,6 +24,14 @@ class BusError(GatewayError):
 
 class SpoolError(GatewayError):
     """The spool cannot be opened, read or written; the text names the file and the cause."""
+
+
+class NotAdmitted(GatewayError):
+    """The client may not come in, or not into this session; `reason` is what CONNACK says."""
+
+    def __init__(self, reason: ReasonCode, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class LocalProtocolError(GatewayError):

@@ -242,7 +242,7 @@ def completions(records: DataFrame, window_days: int) -> DataFrame:
 def presence_history(records: DataFrame) -> DataFrame:
     """Rows of `presence_history`, from `presence` (R12): every event as it came."""
     event = F.col("record")
-    words = [F.nullif(event[name], F.lit("")).alias(name) for name in ("peer", "protocol", "reason")]
+    words = [F.nullif(event[name], F.lit("")).alias(name) for name in ("peer", "protocol", "reason", "user")]
     return parsed(records, presence_format()).select(
         *(event[name].alias(name) for name in ("client", "event", "gateway", "epoch", "seq")),
         moment_us(event["at_us"]).alias("at"),

@@ -185,16 +185,22 @@ def ensure_tables(tables: str) -> None:
 
 def _ensure(table: Table, uri: str) -> None:
     """The declaration as the first commit of a Delta log: milliseconds with deltalake; Spark's own builder takes a
-    second for each table of a fresh installation."""
-    DeltaTable.create(
+    second for each table of a fresh installation. A table of an earlier version gets the columns it lacks, empty in the
+    rows it has."""
+    declared = Schema.from_json(table_schema(table).json())
+    existing = DeltaTable.create(
         uri,
-        Schema.from_json(table_schema(table).json()),
+        declared,
         mode="ignore",
         partition_by=list(table.partition_by),
         name=table.name,
         description=table.doc,
         configuration=dict(REWRITTEN if table is ROUTES else PROPERTIES),
     )
+    there = {field.name for field in existing.schema().fields}
+    missing = [field for field in declared.fields if field.name not in there]
+    if missing:
+        existing.alter.add_columns(missing)
 
 
 def _interval(seconds: float) -> str:

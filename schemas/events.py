@@ -84,7 +84,8 @@ class CompletionEvent(Event, frozen=True, kw_only=True):
 class PresenceEvent(Event, frozen=True, kw_only=True):
     """On `presence`, key client id: a client came or went (R12); (`epoch`, `seq`) orders the events of a client.
 
-    `lost` is a connection that ended without the client saying so; `reason` is the word of the close reason.
+    `lost` is a connection that ended without the client saying so; `reason` is the word of the close reason; `user`
+    whom the client was authenticated as, "" for nobody (R11).
     """
 
     client: str
@@ -96,6 +97,7 @@ class PresenceEvent(Event, frozen=True, kw_only=True):
     peer: str = ""
     protocol: str = ""
     reason: str = ""
+    user: str = ""
 
 
 class QuarantineEvent(Event, frozen=True, kw_only=True):

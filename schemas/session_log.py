@@ -32,7 +32,8 @@ class WillRecord(msgspec.Struct, frozen=True):
 class SessionOpened(msgspec.Struct, frozen=True):
     """`expiry_s` seconds a session outlives its connection; `disconnected_ms` None while connected; `since` the
     position on `egress[shard]` from which instructions concern the session; `born_us` when it began, µs since the
-    epoch, which tells it from earlier sessions of the client."""
+    epoch, which tells it from earlier sessions of the client; `user` whom its client was authenticated as, "" for
+    nobody (and in records from before there were users)."""
 
     client: str
     expiry_s: int
@@ -41,6 +42,7 @@ class SessionOpened(msgspec.Struct, frozen=True):
     will: WillRecord | None
     born_us: int = 0
     version: int = 1
+    user: str = ""
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True):

@@ -16,7 +16,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
 from schemas.errors import SettingsError
+from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
 DAY_S = 24 * 60 * 60
@@ -25,16 +27,7 @@ RESERVED_FILES = 500
 """Open files of a gateway beside those of its connections: Kafka, spool, listeners, scrapes, and connections that are
 just being refused."""
 
-Positive = Annotated[int, Meta(ge=1)]
-Natural = Annotated[int, Meta(ge=0)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Seconds = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
 TopicPrefix = Annotated[str, Meta(pattern=r"^[a-z0-9._-]*$")]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all tables of the configuration."""
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):
@@ -109,14 +102,14 @@ class HttpSettings(Section, frozen=True, kw_only=True):
 class GatewaySettings(Section, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1)]
     host: str
-    mqtt_port: Port
-    websocket_port: Port
+    mqtt_port: ListenerPort
+    websocket_port: ListenerPort
     websocket_path: Annotated[str, Meta(pattern=r"^(/[^?#\s]*)?$")]
     websocket_origins: list[str]
     proxy_protocol: bool
     trusted_proxies: list[str]
     response_prefix: Annotated[str, Meta(pattern=r"^(?![$@])[^#+\0]*$", max_length=1024)]
-    http_port: Port
+    http_port: ListenerPort
     metrics_port: Port
     checkpoint_s: Seconds
     spool_after_s: Seconds
@@ -125,6 +118,9 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     connection_log: Annotated[str, Meta(pattern="^(debug|info)$")]
     limits: GatewayLimits
     http: HttpSettings
+    tls: TlsSettings
+    authentication: AuthenticationSettings
+    authorization: AuthorizationSettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):
@@ -222,7 +218,9 @@ def _check(settings: Settings) -> None:
             f"gateway.limits.session_expiry_s = {expiry_s} is too long: what a session gets later than the message "
             f"window is never complete; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
         )
-    _check_bearers(settings.gateway)
+    gateway = settings.gateway
+    _check_bearers(gateway)
+    check_access(gateway.host, gateway.tls, gateway.authentication)
 
 
 def _check_bearers(gateway: GatewaySettings) -> None:
@@ -269,7 +267,7 @@ def _override(merged: dict[str, Any], name: str, text: str) -> None:
     old = table.get(path[-1])
     if old is None:
         raise SettingsError(f"the environment variable {name} names no setting; known here: {', '.join(sorted(table))}")
-    if isinstance(old, str):
+    if text == OFF or (isinstance(old, str) and not (old == OFF and text.isdecimal())):  # a port may be either
         table[path[-1]] = text
         return
     try:
@@ -283,7 +281,9 @@ def _explain(message: str, merged: dict[str, Any]) -> str:
     what, _, where = message.partition(" - at `$")
     key = where.rstrip("`").lstrip(".")
     value: Any = merged
-    for part in key.split(".") if key else []:
+    for part in key.replace("[", ".").replace("]", "").split(".") if key else []:
+        if isinstance(value, list):
+            value = {str(n): item for n, item in enumerate(value)}
         value = value.get(part) if isinstance(value, dict) else None
     if "unknown field" in what or "missing required field" in what:
         return f"configuration table [{key or 'top level'}]: {what[0].lower()}{what[1:]}"

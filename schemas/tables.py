@@ -175,6 +175,7 @@ PRESENCE_HISTORY = Table(
         Column("peer", "string", "Address of the client"),
         Column("protocol", "string", "`mqtt3.1.1`, `mqtt5`, with `+ws` over WebSocket"),
         Column("reason", "string", "Why the connection ended"),
+        Column("user", "string", "Whom the client was authenticated as; null for nobody"),
         Column("appended", "timestamp", "Append time on `presence`", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),

@@ -15,6 +15,7 @@ from gateway.home.checkpoint import Checkpointer
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.egress_flow import EgressFlow
+from gateway.home.entitlement import Entitlement
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
 from gateway.home.keyed import KeyedMessages
@@ -91,6 +92,7 @@ class Home:
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
+        self._entitlement = Entitlement(context, self._subscriber)
         self.acknowledged = self._deliverer.acknowledged
         """PUBACK of a session's packet id."""
         self._own = OwnCopies(context, self._deliverer, self._instant)
@@ -131,11 +133,13 @@ class Home:
     async def attach(self, arrival: Arrival, link: Link) -> Attached:
         """Opens or resumes the client's session for `link`, taking it over from an earlier one (MQTT 5.0, 3.1.4).
 
-        Returns once that is durable; deliveries begin with `resume`.
+        Returns once that is durable; deliveries begin with `resume`. Raises NotAdmitted if the session is another
+        user's (R11).
         """
         async with self._turn(arrival.client):
             earlier = self._context.session(arrival.client)
             was_logged = earlier is not None and earlier.in_log
+            self._entitlement.check_owner(earlier, arrival.rules)
             session, present = self._take_over(arrival)
             await self._open(session, arrival, link, was_logged)
         publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
@@ -173,11 +177,19 @@ class Home:
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         """SUBSCRIBE: `answer` is called once the subscriptions are durable and nothing sent from then on is missed;
         retained messages follow it."""
+        changes = self._entitlement.changes
         await self._subscriber.subscribe(session, packet, answer)
+        if changes != self._entitlement.changes:  # it was answered by the rules before
+            await self._entitlement.end_forbidden(session)
 
     async def unsubscribe(self, session: Session, packet: Unsubscribe) -> list[ReasonCode]:
         """UNSUBSCRIBE; returns once durable."""
         return await self._subscriber.unsubscribe(session, packet.filters)
+
+    def rules_changed(self) -> None:
+        """What clients may do has changed: subscriptions that are no longer allowed end (R11)."""
+        self._entitlement.changes += 1
+        self._spawn(self._entitlement.end_all_forbidden())
 
     def received(self, session: Session, packet_id: int, reason: ReasonCode) -> None:
         """PUBREC."""
@@ -273,13 +285,16 @@ class Home:
         session.expiry_s, session.will = arrival.expiry_s, arrival.will
         session.receive_maximum = arrival.receive_maximum
         session.disconnected_ms = None
+        session.user = arrival.rules.user
         session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
         if session.logged or session.in_log:
             await durable(lambda then: self._writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
             await durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
-        session.link, session.rules = link, arrival.rules
         session.peer, session.protocol = arrival.peer, arrival.protocol
+        session.rules = arrival.rules
+        await self._entitlement.end_forbidden(session)  # before anything can be delivered
+        session.link = link
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 
     def _recovered(self, session: Session, now: float) -> None:

@@ -39,9 +39,10 @@ class PresenceReporter:
             peer=peer,
             protocol=protocol,
             reason=reason,
+            user=session.user,
         )
         session.events += 1
-        self._log(f"client {event}", client=session.client, peer=session.peer, user=session.rules.user, reason=reason)
+        self._log(f"client {event}", client=session.client, peer=session.peer, user=session.user, reason=reason)
         self._context.counts[f"presence_{event}"] += 1
         partition = partition_of(session.client, self._partitions)
         topic = self._context.topics.presence

@@ -91,7 +91,7 @@ class Recovery:
         if isinstance(record, SessionOpened):
             session = Session(key.client, shard.number, record.since, record.born_us)
             session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
-            session.disconnected_ms = record.disconnected_ms
+            session.disconnected_ms, session.user = record.disconnected_ms, record.user
             shard.sessions[key.client] = session
             return
         found = shard.sessions.get(key.client)

@@ -3,6 +3,7 @@
 Whoever lets a client in (:mod:`gateway.host.gate`) gives it its rules; the home asks them, and knows nothing of users.
 """
 
+import math
 from typing import Final, NamedTuple, Protocol
 
 from gateway.mqtt.codes import ReasonCode
@@ -17,14 +18,17 @@ class Verdict(NamedTuple):
 
 
 ALLOWED: Final = Verdict(ReasonCode.SUCCESS)
+FOR_EVER: Final = math.inf
 
 
 class ClientRules(Protocol):
     """The rules of one connected client. `user` is whom it was authenticated as, "" for nobody; `open` that everything
-    is allowed, so that the hot path need not ask."""
+    is allowed, so that the hot path need not ask; `until` when it must show itself anew, seconds since the epoch: its
+    connection ends then with 0x87."""
 
     user: str
     open: bool
+    until: float
 
     def publish(self, packet: Publish) -> Verdict:
         """Whether a message may be sent on, its topic in full (aliases are resolved)."""
@@ -36,10 +40,13 @@ class ClientRules(Protocol):
 
 
 class Everything:
-    """Rules that allow all."""
+    """Rules that allow all, to `user`."""
 
-    user = ""
     open = True
+
+    def __init__(self, user: str = "", until: float = FOR_EVER) -> None:
+        self.user = user
+        self.until = until
 
     def publish(self, packet: Publish) -> Verdict:
         return ALLOWED

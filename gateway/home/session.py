@@ -96,6 +96,7 @@ class Session:
         self.rules: ClientRules = EVERYTHING
         self.peer = ""
         self.protocol = ""
+        self.user = ""
         self.epoch = 0
         self.events = 0
         self.subscriptions: dict[str, SessionSubscription] = {}
@@ -301,7 +302,9 @@ class Session:
 
     def opened_record(self) -> SessionOpened:
         will = self.will or next(iter(self.wills_on_way), None)  # until Kafka has it
-        return SessionOpened(self.client, self.expiry_s, self.since, self.disconnected_ms, will, self.born_us)
+        return SessionOpened(
+            self.client, self.expiry_s, self.since, self.disconnected_ms, will, self.born_us, user=self.user
+        )
 
     def subscribed_record(self) -> Subscribed:
         return Subscribed([s.record for s in self.subscriptions.values()])

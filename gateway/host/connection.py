@@ -9,6 +9,7 @@ import structlog
 from gateway.errors import BusError
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
+from gateway.home.rules import FOR_EVER
 from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
@@ -76,6 +77,7 @@ class ClientConnection:
         self._version = VERSION_5
         self._encoder: PublishEncoder
         self._unread_bytes = 0
+        self._until = FOR_EVER
         self.writable = True
         server.opened(self)
 
@@ -101,7 +103,10 @@ class ClientConnection:
             self._server.home.writable(self._attached.session, self)
 
     def tick(self) -> None:
-        """Twice a second: keep alive, while the client can be heard, and reading again after a pause."""
+        """Twice a second: keep alive, while the client can be heard, reading again after a pause, and whether what the
+        client showed still counts."""
+        if self._until <= self._server.clock():
+            self.disconnect(ReasonCode.NOT_AUTHORIZED)
         if not self._reading_paused:
             self._take(self._core.tick(self._server.now()))
         else:
@@ -275,19 +280,18 @@ class ClientConnection:
         try:
             rules = await server.gate.admit(credentials)
             arrival = arrival_of(connect, credentials, rules, expiry_s, server.limits)
+            if self._is_over():
+                return
+            attached = await server.home.attach(arrival, self)
         except NotAdmitted as error:
-            server.counts["not_admitted"] += 1
-            log.info("client not admitted", client=credentials.client, peer=transport.peer, reason=str(error))
+            server.not_admitted(credentials, error)
             self._is_connecting = False
             self.disconnect(error.reason)
             return
         if self._is_over():
-            return
-        attached = await server.home.attach(arrival, self)
-        if self._is_over():
             server.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
             return
-        self._attached, self._is_connecting = attached, False
+        self._attached, self._is_connecting, self._until = attached, False, rules.until
         properties: dict[str, Any] = {"shared_subscription_available": 0}
         if connect.version == VERSION_5 and expiry_s != (connect.properties or {}).get("session_expiry_interval", 0):
             properties["session_expiry_interval"] = expiry_s

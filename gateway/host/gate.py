@@ -2,9 +2,8 @@
 
 from typing import NamedTuple, Protocol
 
-from gateway.errors import GatewayError
+from gateway.errors import NotAdmitted as NotAdmitted
 from gateway.home.rules import EVERYTHING, ClientRules
-from gateway.mqtt.codes import ReasonCode
 
 
 class Credentials(NamedTuple):
@@ -17,14 +16,6 @@ class Credentials(NamedTuple):
     certificate: str | None
     peer: str
     bearer: str
-
-
-class NotAdmitted(GatewayError):
-    """The client may not come in; `reason` is what CONNACK says."""
-
-    def __init__(self, reason: ReasonCode, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
 
 
 class Gate(Protocol):

@@ -1,7 +1,8 @@
-"""The sockets that MQTT clients connect to: opened together, closed in order (G11)."""
+"""The sockets that MQTT clients connect to, over TCP and WebSocket, each also with TLS (G11)."""
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 
 from websockets.asyncio.server import Server
@@ -10,48 +11,90 @@ from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
+from gateway.host.tls import ServerTls
 from gateway.host.websocket import serve_websocket
 from schemas.settings import GatewaySettings
 
+_BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 3.0
+
+Protocol = Callable[[], asyncio.BufferedProtocol]
 
 
 class Listeners:
-    """Open listeners; `close` takes no more clients, `closed` waits until those that are connected have been told."""
+    """Open listeners, `ports` by name. `close` takes no more clients, `closed` waits until those that are connected
+    have been told."""
 
-    def __init__(self, tcp: asyncio.Server, websocket: Server) -> None:
-        self._tcp = tcp
-        self._websocket = websocket
+    def __init__(self) -> None:
+        self.ports: dict[str, int] = {}
+        self._tcp: list[asyncio.Server] = []
+        self.websockets: list[Server] = []
 
     @classmethod
-    async def open(cls, server: HostServer, settings: GatewaySettings) -> "Listeners":
-        """Raises OSError for an address that cannot be had."""
-        loop = asyncio.get_running_loop()
-        protocol = _tcp_protocol(server, settings)
-        tcp = await loop.create_server(protocol, settings.host, settings.mqtt_port, backlog=1024)
-        return cls(tcp, await serve_websocket(server, settings))
+    async def open(cls, server: HostServer, settings: GatewaySettings, tls: ServerTls | None = None) -> "Listeners":
+        """Those that are configured; those with TLS only if there is `tls`. Raises OSError for an address that cannot
+        be had."""
+        listeners = cls()
+        await listeners._open_tcp("mqtt", settings.host, settings.mqtt_port, _tcp_protocol(server, settings))
+        await listeners._open_websocket("websocket", server, settings, settings.websocket_port)
+        if tls is not None:
+            secure = settings.tls
+            await listeners._open_tcp("mqtts", settings.host, secure.mqtts_port, lambda: MqttTcpProtocol(server), tls)
+            await listeners._open_websocket("wss", server, settings, secure.wss_port, tls)
+        return listeners
 
     @property
     def mqtt_port(self) -> int:
-        return int(self._tcp.sockets[0].getsockname()[1])
+        return self.ports["mqtt"]
 
     @property
     def websocket_port(self) -> int:
-        return int(next(iter(self._websocket.sockets)).getsockname()[1])
+        return self.ports["websocket"]
 
     def close(self) -> None:
-        self._tcp.close()
-        self._websocket.close(close_connections=False)
+        for tcp in self._tcp:
+            tcp.close()
+        for websocket in self.websockets:
+            websocket.close(close_connections=False)
 
     async def closed(self) -> None:
         """Once all connections have come to their end, or their time for it is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._tcp.wait_closed()
-                await self._websocket.wait_closed()
+                for tcp in self._tcp:
+                    await tcp.wait_closed()
+                for websocket in self.websockets:
+                    await websocket.wait_closed()
+
+    async def _open_tcp(
+        self, name: str, host: str, port: int | str, protocol: Protocol, tls: ServerTls | None = None
+    ) -> None:
+        if isinstance(port, str):  # off
+            return
+        context, timeout_s = _of(tls)
+        loop = asyncio.get_running_loop()
+        tcp = await loop.create_server(
+            protocol, host, port, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=timeout_s
+        )
+        self._tcp.append(tcp)
+        self.ports[name] = int(tcp.sockets[0].getsockname()[1])
+
+    async def _open_websocket(
+        self, name: str, server: HostServer, settings: GatewaySettings, port: int | str, tls: ServerTls | None = None
+    ) -> None:
+        if isinstance(port, str):
+            return
+        websocket = await serve_websocket(server, settings, port, *_of(tls))
+        self.websockets.append(websocket)
+        self.ports[name] = int(next(iter(websocket.sockets)).getsockname()[1])
 
 
-def _tcp_protocol(server: HostServer, settings: GatewaySettings) -> Callable[[], asyncio.BufferedProtocol]:
+def _of(tls: ServerTls | None) -> tuple[ssl.SSLContext | None, float | None]:
+    """Context and time for the handshake."""
+    return (None, None) if tls is None else (tls.context, tls.handshake_timeout_s)
+
+
+def _tcp_protocol(server: HostServer, settings: GatewaySettings) -> Protocol:
     if not settings.proxy_protocol:
         return lambda: MqttTcpProtocol(server)
     trusted = TrustedProxies(settings.trusted_proxies)

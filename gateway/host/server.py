@@ -7,8 +7,9 @@ from typing import Any
 
 from gateway.home.home import Home
 from gateway.host.connection import ClientConnection
-from gateway.host.gate import Gate, OpenGate
+from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
 from gateway.host.marks import is_above
+from gateway.host.refusals import RefusalLog
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.limits import ConnectionLimits
 from gateway.mqtt.tally import Tally
@@ -52,6 +53,7 @@ class HostServer:
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._refusals = RefusalLog(self.now)
         self._watch = self._loop.call_later(_WATCH_S, self._watch_all)
 
     def now(self) -> float:
@@ -71,6 +73,11 @@ class HostServer:
             paused, self.paused = self.paused, set()
             for connection in paused:
                 connection.read_on()
+
+    def not_admitted(self, credentials: Credentials, error: NotAdmitted) -> None:
+        """A client was refused: counted, and in the log unless many are."""
+        self.counts["not_admitted"] += 1
+        self._refusals.refused(credentials, error)
 
     def opened(self, connection: ClientConnection) -> None:
         self.connections.add(connection)

@@ -5,6 +5,7 @@ from typing import cast
 
 from gateway.host.connection import ClientConnection
 from gateway.host.server import HostServer
+from gateway.host.tls import common_name
 
 _BUFFER_BYTES = 32 * 1024
 """At most so much of one connection at a time, then the others have their turn (R9)."""
@@ -32,6 +33,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else ""
+        self.certificate = common_name(transport.get_extra_info("peercert"))
         self._connection = ClientConnection(self._server, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -7,6 +7,7 @@ frame by frame, so that its size is not limited, and costs no memory.
 import asyncio
 import contextlib
 import http
+import ssl
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -22,6 +23,7 @@ from gateway.errors import ProxyHeaderError
 from gateway.host.connection import ClientConnection
 from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
+from gateway.host.tls import common_name
 from gateway.mqtt.codes import ReasonCode
 from schemas.settings import GatewaySettings
 
@@ -59,7 +61,6 @@ class _WebSocketTransport:
     """The transport of one WebSocket connection: writes gather and go out as one frame."""
 
     bearer = "ws"
-    certificate: str | None = None
 
     def __init__(self, socket: ServerConnection, server: HostServer, peer: str) -> None:
         self._socket = socket
@@ -72,6 +73,7 @@ class _WebSocketTransport:
         self._close_code = _NORMAL
         self._watchdog: asyncio.TimerHandle | None = None
         self.peer = peer
+        self.certificate = common_name(socket.transport.get_extra_info("peercert"))
         self.connection = ClientConnection(server, self)
 
     def write(self, data: bytes) -> None:
@@ -141,8 +143,15 @@ class _WebSocketTransport:
                 return
 
 
-async def serve_websocket(server: HostServer, settings: GatewaySettings) -> Server:
-    """Listens for MQTT over WebSocket. What is no such handshake gets an HTTP status, and is counted."""
+async def serve_websocket(
+    server: HostServer,
+    settings: GatewaySettings,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    tls_timeout_s: float | None = None,
+) -> Server:
+    """Listens for MQTT over WebSocket; with TLS if there is a context, for which each handshake may take
+    `tls_timeout_s`. What is no such handshake gets an HTTP status, and is counted."""
     proxies = TrustedProxies(settings.trusted_proxies)
 
     async def handle(socket: ServerConnection) -> None:
@@ -155,7 +164,7 @@ async def serve_websocket(server: HostServer, settings: GatewaySettings) -> Serv
     return await serve(
         handle,
         settings.host,
-        settings.websocket_port,
+        port,
         subprotocols=[Subprotocol("mqtt")],
         origins=_origins(settings.websocket_origins),
         process_request=partial(_check_request, settings.websocket_path, proxies),
@@ -168,6 +177,8 @@ async def serve_websocket(server: HostServer, settings: GatewaySettings) -> Serv
         max_size=(None, settings.limits.websocket_frame_bytes),
         max_queue=_QUEUED_FRAMES,
         create_connection=_Connection,
+        ssl=tls,
+        ssl_handshake_timeout=tls_timeout_s,
     )
 
 

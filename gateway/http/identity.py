@@ -13,6 +13,7 @@ A user's name is percent-encoded there but for letters, digits and `-._~`.
 
 import base64
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
@@ -67,16 +68,26 @@ def new_nameless() -> str:
     return f"http:auto-{uuid4().hex}"
 
 
-async def admit(gate: Gate, headers: CIMultiDictProxy[str], name: str, nameless: str, peer: str) -> Caller:
-    """Asks the gate; raises Problem 400, 401, 403, 429 or 503."""
+async def admit(
+    gate: Gate,
+    headers: CIMultiDictProxy[str],
+    name: str,
+    nameless: str,
+    peer: str,
+    refused: Callable[[Credentials, NotAdmitted], None],
+) -> Caller:
+    """Asks the gate; raises Problem 400, 401, 403, 429 or 503, and tells `refused` whom the gate has refused."""
     username, password = _credentials(one_header(headers, "Authorization"))
     client = client_id(name, username or "", nameless)
+    credentials = Credentials(client, username, password, None, peer, "http")
     try:
-        rules = await gate.admit(Credentials(client, username, password, None, peer, "http"))
+        rules = await gate.admit(credentials)
         known = client_id(name, rules.user, nameless)
         if known != client:  # whose token it is the gate has told; the rules shall be for the client it makes
-            rules = await gate.admit(Credentials(known, username, password, None, peer, "http"))
+            credentials = credentials._replace(client=known)
+            rules = await gate.admit(credentials)
     except NotAdmitted as error:
+        refused(credentials, error)
         raise not_admitted(error, has_credentials=password is not None) from error
     return Caller(known, bool(name or rules.user), rules, peer)
 

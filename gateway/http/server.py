@@ -90,8 +90,10 @@ class HttpServer:
             MESSAGES: ("POST", self._publish),
         }
 
-    async def listen(self, host: str, port: int) -> int:
-        """Returns the port. Raises OSError for an address that cannot be had."""
+    async def listen(self, host: str, port: int | str) -> dict[str, int]:
+        """Returns the port as `http`, nothing if it is off. Raises OSError for an address that cannot be had."""
+        if isinstance(port, str):
+            return {}
         settings = self._settings
 
         def connection() -> _Connection:
@@ -108,7 +110,7 @@ class HttpServer:
             )
 
         self._listener = await asyncio.get_running_loop().create_server(connection, host, port, backlog=1024)
-        return int(self._listener.sockets[0].getsockname()[1])
+        return {"http": int(self._listener.sockets[0].getsockname()[1])}
 
     async def stop(self) -> None:
         """No more connections; streams are told; what is being answered is."""
@@ -204,11 +206,10 @@ class HttpServer:
         peer = f"{address[0]}:{address[1]}" if address else ""
         name = client_name(one_header(request.headers, "X-Client-Id") if name is None else name)
         try:
-            return await admit(self._hosts.gate, request.headers, name, nameless, peer)
+            return await admit(self._hosts.gate, request.headers, name, nameless, peer, self._hosts.not_admitted)
         except Problem as problem:
-            if problem.status != 400:
+            if problem.reason == "malformed_credentials":  # the gate was not asked
                 self._hosts.counts["not_admitted"] += 1
-                log.info("client not admitted", name=name, peer=peer, reason=problem.reason)
             raise
 
     def _cross_origin(self, request: web.BaseRequest) -> dict[str, str]:

@@ -39,6 +39,12 @@ _PLAIN = {
     "idempotency_keys_full": _Plain(
         "waystation_idempotency_keys_forgotten", "Idempotency keys that were forgotten before their time"
     ),
+    "publish_not_authorized": _Plain(
+        "waystation_publishes_not_authorized", "PUBLISH that the access rules do not allow"
+    ),
+    "subscriptions_ended_by_rule": _Plain(
+        "waystation_subscriptions_ended_by_rule", "Subscriptions that ended as the access rules no longer allow them"
+    ),
     "copies_dropped": _Plain(
         "waystation_instruction_copies_dropped", "Second copies of instructions, from the other router"
     ),
@@ -56,6 +62,13 @@ _OUTCOMES = ("delivered", "sent", "expired", "ended", "dropped")
 
 _LABELLED = (
     _Labelled("closed_", "waystation_connections_closed", "Connections that have ended, and why", "reason"),
+    _Labelled(
+        "not_admitted_",
+        "waystation_clients_refused",
+        "CONNECT that were refused, by what refused them",
+        "reason",
+        ("busy", "certificate", "client_id", "jwt", "other_user", "password", "unidentified"),
+    ),
     _Labelled(
         "presence_", "waystation_presence_events", "Presence events", "event", ("connected", "disconnected", "lost")
     ),

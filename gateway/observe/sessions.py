@@ -41,7 +41,7 @@ def summary(session: Session) -> dict[str, Any]:
     return {
         "client": session.client,
         "state": "offline" if session.link is None else "connected",
-        "user": session.rules.user,
+        "user": session.user,
         "peer": session.peer,
         "protocol": session.protocol,
         "since_ms": session.epoch // 1000 if session.link is not None else session.disconnected_ms,

@@ -138,10 +138,12 @@ def _ports(settings: Settings, data: Path) -> list[Finding]:
         ("gateway.mqtt_port", gateway.host, gateway.mqtt_port),
         ("gateway.websocket_port", gateway.host, gateway.websocket_port),
         ("gateway.http_port", gateway.host, gateway.http_port),
+        ("gateway.tls.mqtts_port", gateway.host, gateway.tls.mqtts_port),
+        ("gateway.tls.wss_port", gateway.host, gateway.tls.wss_port),
         ("gateway.metrics_port", gateway.host, gateway.metrics_port),
         ("stack.broker_port", BROKER_HOST, stack.broker_port),
     )
-    return [_port(key, host, port, is_free) for key, host, port in wanted]
+    return [_port(key, host, port, is_free) for key, host, port in wanted if isinstance(port, int)]
 
 
 def _port(key: str, host: str, port: int, free: Callable[[str, int], bool]) -> Finding:

@@ -1,5 +1,6 @@
 """`publish` and `subscribe`: an MQTT 5 client for first steps, against the running stack."""
 
+import os
 import secrets
 import sys
 import threading
@@ -21,10 +22,16 @@ from jobs.stack.state import running_state
 
 TIMEOUT_S = 10.0
 KEPT_S = 86_400
+PASSWORD_VARIABLE = "WAYSTATION_PASSWORD"
 
 Qos = Annotated[int, typer.Option(min=0, max=2, help="0 at most once, 1 at least once, 2 exactly once.")]
 Address = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Another gateway than that of the running stack.")
+]
+
+
+User = Annotated[
+    str | None, typer.Option(help="User name; the password is asked for, or taken from WAYSTATION_PASSWORD.")
 ]
 
 
@@ -41,6 +48,7 @@ def publish(
     retain: Annotated[bool, typer.Option("--retain", help="Keep it for those who subscribe later.")] = False,
     client_id: Annotated[str | None, typer.Option(help="Send under this name instead of a new one.")] = None,
     address: Address = None,
+    user: User = None,
 ) -> None:
     """Publish one message. With QoS 1 or 2 it returns once the message is safe.
 
@@ -50,7 +58,7 @@ def publish(
         waystation publish @alice 'a direct message'
         waystation publish --retain weather/JFK 'fog'
     """
-    with _connected(_address(shared(context), address), client_id, kept_s=0) as client:
+    with _connected(_address(shared(context), address), client_id, 0, _credentials(user)) as client:
         message = client.publish(topic, payload.encode(), qos=qos, retain=retain)
         try:
             message.wait_for_publish(TIMEOUT_S)
@@ -73,6 +81,7 @@ def subscribe(
         str | None, typer.Option(help="Keep the session under this name for a day: what comes meanwhile waits.")
     ] = None,
     address: Address = None,
+    user: User = None,
 ) -> None:
     """Subscribe and print every message as `topic payload`, until Ctrl-C.
 
@@ -95,7 +104,7 @@ def subscribe(
                 done.set()
 
     kept_s = KEPT_S if client_id else 0
-    with _connected(_address(shared(context), address), client_id, kept_s, on_message) as client:
+    with _connected(_address(shared(context), address), client_id, kept_s, _credentials(user), on_message) as client:
         answered = threading.Event()
         refused: list[str] = []
 
@@ -122,7 +131,10 @@ def _address(options: Shared, address: str | None) -> tuple[str, int]:
     if address is None:
         listeners = running_state(options.data()).listeners
         if "mqtt" not in listeners:
-            raise JobError("the gateway is still starting: see `waystation status`")
+            raise JobError(
+                "the gateway has no listener without TLS, or is still starting: see `waystation status`; over TLS use "
+                "a client such as mosquitto_pub"
+            )
         address = listeners["mqtt"]
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
@@ -130,9 +142,20 @@ def _address(options: Shared, address: str | None) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _credentials(user: str | None) -> tuple[str, str] | None:
+    """User name and password."""
+    if user is None:
+        return None
+    return user, os.environ.get(PASSWORD_VARIABLE) or typer.prompt("Password", hide_input=True, err=True)
+
+
 @contextmanager
 def _connected(
-    address: tuple[str, int], client_id: str | None, kept_s: int, on_message: Any = None
+    address: tuple[str, int],
+    client_id: str | None,
+    kept_s: int,
+    credentials: tuple[str, str] | None,
+    on_message: Any = None,
 ) -> Iterator[Client]:
     """An MQTT 5 client that is connected, its network loop in a thread. Raises JobError if it cannot connect."""
     client = Client(
@@ -140,6 +163,8 @@ def _connected(
         client_id=client_id or f"waystation-{secrets.token_hex(4)}",
         protocol=MQTTProtocolVersion.MQTTv5,
     )
+    if credentials is not None:
+        client.username_pw_set(*credentials)
     answered = threading.Event()
     refused: list[str] = []
 

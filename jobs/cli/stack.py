@@ -102,12 +102,15 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
     for name, address in sorted(state.listeners.items()):
         table.add_row(name, address)
     terminal.print(table)
-    host, _, port = state.listeners.get("mqtt", "127.0.0.1:1883").rpartition(":")
+    host, _, port = state.listeners.get("mqtt", "").rpartition(":")
     where = f" --data {options.data_option}" if options.data_option else ""
-    for line in (
-        "Try:",
+    clients = (
         f"  mosquitto_sub -h {host} -p {port} -t 'greetings/#' -v",
         f"  mosquitto_pub -h {host} -p {port} -t greetings/world -m hello -q 1",
+    )
+    for line in (
+        "Try:",
+        *(clients if port else ()),
         f"  waystation{where} status",
         f"  waystation{where} query 'SELECT * FROM messages'",
         f"  waystation{where} down        (or Ctrl-C where `up` runs)",

@@ -24,13 +24,15 @@ BROKER_HOST = "127.0.0.1"
 
 
 class Addresses(NamedTuple):
-    """Every port of a stack, chosen and free."""
+    """Every port of a stack, chosen and free; listeners of the gateway may be "off"."""
 
     broker: int
     controller: int
-    mqtt: int
-    websocket: int
-    http: int
+    mqtt: int | str
+    websocket: int | str
+    mqtts: int | str
+    wss: int | str
+    http: int | str
     metrics: int
 
     @property
@@ -46,17 +48,22 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
     ports = Ports(data)
     gateway = settings.gateway
 
-    def of_gateway(name: str, configured: int) -> int:
-        return ports.choose(name, gateway.host, 0 if free_ports else configured, f"gateway.{name}_port")
+    def of_gateway(name: str, configured: int, table: str = "gateway") -> int:
+        return ports.choose(name, gateway.host, 0 if free_ports else configured, f"{table}.{name}_port")
+
+    def listener(name: str, configured: int | str, table: str = "gateway") -> int | str:
+        return configured if isinstance(configured, str) else of_gateway(name, configured, table)
 
     return Addresses(
         broker=ports.choose(
             "broker", BROKER_HOST, 0 if free_ports else settings.stack.broker_port, "stack.broker_port"
         ),
         controller=ports.choose("controller", BROKER_HOST, 0, "controller"),
-        mqtt=of_gateway("mqtt", gateway.mqtt_port),
-        websocket=of_gateway("websocket", gateway.websocket_port),
-        http=of_gateway("http", gateway.http_port),
+        mqtt=listener("mqtt", gateway.mqtt_port),
+        websocket=listener("websocket", gateway.websocket_port),
+        mqtts=listener("mqtts", gateway.tls.mqtts_port, "gateway.tls"),
+        wss=listener("wss", gateway.tls.wss_port, "gateway.tls"),
+        http=listener("http", gateway.http_port),
         metrics=of_gateway("metrics", gateway.metrics_port),
     )
 
@@ -82,6 +89,8 @@ def environment(configuration: list[Path], data: Path, addresses: Addresses, jav
         "WAYSTATION_GATEWAY__MQTT_PORT": str(addresses.mqtt),
         "WAYSTATION_GATEWAY__WEBSOCKET_PORT": str(addresses.websocket),
         "WAYSTATION_GATEWAY__HTTP_PORT": str(addresses.http),
+        "WAYSTATION_GATEWAY__TLS__MQTTS_PORT": str(addresses.mqtts),
+        "WAYSTATION_GATEWAY__TLS__WSS_PORT": str(addresses.wss),
         "WAYSTATION_GATEWAY__METRICS_PORT": str(addresses.metrics),
         "JAVA_HOME": str(java.home),
         "PYTHONUNBUFFERED": "1",

@@ -20,7 +20,7 @@ PATIENCE_S = 40.0
 class Gateway:
     """One gateway after the other over the same data."""
 
-    def __init__(self, directory: Path, bootstrap: str, prefix: str) -> None:
+    def __init__(self, directory: Path, bootstrap: str, prefix: str, **changes: str) -> None:
         self._directory = directory
         self._environment = {
             **os.environ,
@@ -34,9 +34,10 @@ class Gateway:
             "WAYSTATION_GATEWAY__METRICS_PORT": "0",
             "WAYSTATION_GATEWAY__SPOOL_AFTER_S": "0.5",
             PART_VARIABLE: "gateway",
+            **changes,
         }
         self.process: ManagedProcess
-        self.port = self.http_port = 0
+        self.addresses: dict[str, str] = {}
 
     def start(self) -> None:
         ready_file(self._directory, "gateway").unlink(missing_ok=True)
@@ -46,7 +47,18 @@ class Gateway:
         assert listening, log.read_text()
         ready = read_ready(self._directory, "gateway")
         assert ready is not None, log.read_text()
-        self.port, self.http_port = (int(ready["listeners"][b].rpartition(":")[2]) for b in ("mqtt", "http"))
+        self.addresses = ready["listeners"]
+
+    @property
+    def port(self) -> int:
+        return self.port_of("mqtt")
+
+    @property
+    def http_port(self) -> int:
+        return self.port_of("http")
+
+    def port_of(self, listener: str) -> int:
+        return int(self.addresses[listener].rpartition(":")[2])
 
     def kill(self) -> None:
         os.kill(self.process.identity.pid, signal.SIGKILL)

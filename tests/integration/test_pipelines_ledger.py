@@ -171,7 +171,11 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
 
     lost = PresenceEvent(client="c", event="lost", gateway="g", epoch=3, seq=2, at_us=AT_MS * 1000, reason="keep alive")
     (row,) = ledger.presence_history(kafka_rows(spark, [event(lost, "presence")])).collect()
-    assert row == Row("c", "lost", "g", 3, 2, AT, None, None, "keep alive", AT, DAY)
+    assert row == Row("c", "lost", "g", 3, 2, AT, None, None, "keep alive", None, AT, DAY)
+    came = PresenceEvent(client="c", event="connected", gateway="g", epoch=4, seq=0, at_us=AT_MS * 1000, user="alice")
+    earlier = encode(lost).replace(b',"user":""', b"")  # as it was before there were users
+    users = ledger.presence_history(kafka_rows(spark, [event(came, "presence"), raw("presence", earlier)]))
+    assert [row.user for row in users.collect()] == ["alice", None]
 
     bad = QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=AT_MS * 1000)
     worse = (None, b"\xff", "quarantine", 0, 9, AT_MS, None)

@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.home.home import Arrival, Attached
 from gateway.home.messages import Entry, Message
+from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Publish, Subscribe, Subscription, Unsubscribe
 from schemas.identity import inbox_of
@@ -80,12 +81,14 @@ class Client:
         will: WillRecord | None = None,
         receive_maximum: int = 65_535,
         mute: bool = False,
+        rules: ClientRules = EVERYTHING,
     ) -> None:
         self._world = world
         self.name = name
         self.expiry_s, self.clean_start, self.will = expiry_s, clean_start, will
         self.receive_maximum = receive_maximum
         self.mute = mute
+        self.rules = rules
         self.link: ClientLink | None = None
         self.attached: Attached
         self.closed_by: ReasonCode | None = None
@@ -110,7 +113,7 @@ class Client:
     async def connect(self, *, clean_start: bool | None = None) -> "Client":
         clean = self.clean_start if clean_start is None else clean_start
         link = ClientLink(self)
-        arrival = Arrival(self.name, clean, self.expiry_s, self.will, self.receive_maximum, "peer", "mqtt5")
+        arrival = Arrival(self.name, clean, self.expiry_s, self.will, self.receive_maximum, "peer", "mqtt5", self.rules)
         home = self._world.home
         attached = await home.attach(arrival, link)
         self.attached, self.link, self.present = attached, link, attached.present

@@ -146,7 +146,9 @@ def test_malformed_session_records(kind: str, raw: bytes) -> None:
 
 def test_records_of_before_a_field_was_added_can_be_read() -> None:
     raw = b'{"client":"c","expiry_s":1,"since":2,"disconnected_ms":null,"will":null,"version":1}'
-    assert session_log.decode("o", raw) == session_log.SessionOpened("c", 1, 2, None, None)
+    assert session_log.decode("o", raw) == session_log.SessionOpened("c", 1, 2, None, None, 0, user="")
+    presence = b'{"v":1,"client":"c","event":"lost","gateway":"g","epoch":1,"seq":2,"at_us":3,"reason":"r"}'
+    assert events.decode(events.PresenceEvent, presence).user == ""
 
 
 def test_windows_of_version_1_are_read_and_unknown_versions_refused() -> None:

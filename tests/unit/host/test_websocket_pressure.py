@@ -57,7 +57,7 @@ def test_what_a_client_does_not_read_waits_in_its_queue(gateway: SocketGateway, 
 
 def test_a_client_that_does_not_read_is_not_waited_for_in_the_end(gateway: SocketGateway, slow: WebClient) -> None:
     """It may have gone long ago, and is in the way of nobody who takes its place."""
-    sockets = gateway.listeners._websocket.all_connections
+    sockets = gateway.listeners.websockets[0].all_connections
     with WebClient(gateway.websocket_port) as heir:
         heir.connect("slow")
         wait_for(lambda: len(sockets) == 1, "the end of the connection")

@@ -47,7 +47,7 @@ class HttpWorld(World):
             gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._gate
         )
         self.http = HttpServer(self.hosts, gateway)
-        self.port = await self.http.listen("127.0.0.1", 0)
+        self.port = (await self.http.listen("127.0.0.1", 0))["http"]
         return self
 
     async def restart(self) -> None:

@@ -1,5 +1,6 @@
 """The command line, but for what needs a stack: one sentence for every error, results in three formats."""
 
+import io
 import json
 import socket
 import sys
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from argon2 import PasswordHasher
 from deltalake import write_deltalake
 
 from jobs.cli.main import main
+from schemas.password_file import parse
 
 Run = Callable[..., int]
 
@@ -102,3 +105,45 @@ def test_help_teaches(run, capfd):
     shown = capfd.readouterr().out
     assert "waystation subscribe 'greetings/#'" in shown
     assert "waystation up --detach" in shown
+
+
+def test_passwords_are_written_for_the_gateway_to_read(run, capfd, tmp_path, monkeypatch):
+    """R11: a new file is for its owner alone; an existing one keeps its mode and its other lines."""
+    file = tmp_path / "passwords"
+
+    def passwd(user, password, *more):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{password}\n"))
+        return run("passwd", str(file), user, *more)
+
+    assert passwd("alice", "first") == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("# ours\n" + file.read_text())
+    file.chmod(0o640)
+    assert passwd("bob", "other") == 0
+    assert passwd("alice", "second") == 0
+    users = parse(file.read_text(), "passwords")
+    assert list(users) == ["alice", "bob"]
+    assert PasswordHasher().verify(users["alice"], "second")
+    assert file.read_text().startswith("# ours\n")
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert passwd("bob", "", "--delete") == 0
+    assert list(parse(file.read_text(), "passwords")) == ["alice"]
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "more", "sentence"),
+    [
+        ("a:b", "x", (), "'a:b' cannot be a user name"),
+        ("#a", "x", (), "'#a' cannot be a user name"),
+        ("alice", "", (), "the password is empty"),
+        ("alice", "x", ("--delete",), "has no user 'alice'"),
+    ],
+)
+def test_a_wrong_user_or_password_changes_nothing(run, capfd, tmp_path, monkeypatch, user, password, more, sentence):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{password}\n"))
+    assert run("passwd", str(tmp_path / "passwords"), user, *more) == 1
+    shown = capfd.readouterr().err
+    assert sentence in shown
+    assert shown.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

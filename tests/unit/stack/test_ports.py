@@ -5,7 +5,10 @@ import socket
 import pytest
 
 from jobs.errors import PortTaken
+from jobs.stack.java import Java
+from jobs.stack.parts import choose_addresses, environment
 from jobs.stack.ports import FIRST, LAST, Ports, is_free
+from schemas.settings import process_settings
 
 HOST = "127.0.0.1"
 
@@ -50,3 +53,16 @@ def test_a_picked_port_that_was_taken_meanwhile_is_picked_anew(tmp_path):
 
 def test_is_free(listening):
     assert not is_free(HOST, listening)
+
+
+def test_listeners_that_are_off_stay_off_and_get_no_port(tmp_path):
+    """G11: `up --free-ports` picks ports for those that listen."""
+    names = {"TLS__MQTTS_PORT": "0", "TLS__CERTIFICATE": "c.pem", "TLS__KEY": "k.pem", "MQTT_PORT": "off"}
+    configured = {f"WAYSTATION_GATEWAY__{name}": value for name, value in names.items()}
+    settings = process_settings(configured)
+    addresses = choose_addresses(settings, tmp_path, free_ports=True)
+    assert (addresses.mqtt, addresses.wss) == ("off", "off")
+    assert FIRST <= addresses.mqtts < LAST
+    told = environment([], tmp_path, addresses, Java(tmp_path, 21))
+    again = process_settings(configured | {k: v for k, v in told.items() if k.startswith("WAYSTATION_GATEWAY")})
+    assert (again.gateway.mqtt_port, again.gateway.tls.mqtts_port) == ("off", addresses.mqtts)

@@ -1,0 +1,79 @@
+"""The gate: methods in the order configured, then the client's rules (:class:`gateway.host.gate.Gate`, R11)."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from gateway.access.methods import Identity, Method
+from gateway.access.rules import RuleBook
+from gateway.errors import NotAdmitted
+from gateway.home.rules import ClientRules, Everything
+from gateway.host.gate import Credentials
+from gateway.mqtt.codes import ReasonCode
+
+Wrap = Callable[[ClientRules, Credentials], ClientRules]
+"""What further rules (:mod:`gateway.policy`) are put around those of a client."""
+
+
+class AccessGate:
+    """Lets in whom the first method knows that finds something it can tell by. What a method refuses the next ones may
+    know, but not as somebody who shows nothing. `book` is None if whoever is let in may do everything."""
+
+    def __init__(
+        self,
+        methods: Sequence[Method],
+        book: RuleBook | None,
+        counts: Counter[str],
+        *,
+        client_id_is_user: bool = False,
+        wrap: Wrap | None = None,
+    ) -> None:
+        self._methods = methods
+        self._book = book
+        self._counts = counts
+        self._client_id_is_user = client_id_is_user
+        self._wrap = wrap
+
+    async def admit(self, credentials: Credentials) -> ClientRules:
+        identity = await self._identity(credentials)
+        user, client = identity.user, credentials.client
+        if self._client_id_is_user and client != user and credentials.bearer != "http":  # it gives ids of its own
+            self._counts["not_admitted_client_id"] += 1
+            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"its client id is not its user name {user!r}")
+        rules: ClientRules
+        if self._book is None:
+            rules = Everything(user, identity.until)
+        else:
+            rules = self._book.rules(user, client, identity.until)
+        return rules if self._wrap is None else self._wrap(rules, credentials)
+
+    def close(self) -> None:
+        for method in self._methods:
+            method.close()
+
+    async def _identity(self, credentials: Credentials) -> Identity:
+        refusal: tuple[str, NotAdmitted] | None = None
+        for method in self._methods:
+            if refusal is not None and method.name == "anonymous":
+                break
+            try:
+                identity = await method.identify(credentials)
+            except NotAdmitted as error:
+                if error.reason is ReasonCode.SERVER_BUSY:
+                    self._counts["not_admitted_busy"] += 1
+                    raise
+                refusal = refusal or (method.name, error)
+                continue
+            if identity is not None:
+                return identity
+        if refusal is not None:
+            self._counts[f"not_admitted_{refusal[0]}"] += 1
+            raise refusal[1]
+        self._counts["not_admitted_unidentified"] += 1
+        raise self._unidentified(credentials)
+
+    def _unidentified(self, credentials: Credentials) -> NotAdmitted:
+        names = ", ".join(method.name for method in self._methods)
+        if credentials.username or credentials.password:
+            detail = f"what it shows is for none of the methods {names}"
+            return NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, detail)
+        return NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"it shows nothing, but has to, by one of {names}")

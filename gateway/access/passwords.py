@@ -1,0 +1,131 @@
+"""User names and passwords, verified with Argon2 on threads of their own: the loop never waits for a hash (R11).
+
+Verifying takes tens of milliseconds, so only so many may wait, and what was right is remembered for a while: a
+reconnect storm then costs one keyed hash a client. Unknown users cost as much as known ones.
+"""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import HashingError, InvalidHashError, VerificationError
+
+from gateway.access.methods import Identity
+from gateway.errors import NotAdmitted
+from gateway.host.gate import Credentials
+from gateway.mqtt.codes import ReasonCode
+from gateway.watched import Watched, read_text
+from schemas.access_settings import PasswordSettings
+from schemas.errors import SettingsError
+from schemas.password_file import hasher, parse
+
+WRONG = "its user name or password is wrong"
+
+
+class Passwords(NamedTuple):
+    """Hashes by user; `decoy` is the hash of nobody's password, with the parameters that the users' have."""
+
+    users: dict[str, str]
+    decoy: str
+
+
+def read_passwords(path: str) -> Passwords:
+    """The password file. Raises SettingsError."""
+    users = parse(read_text(path, "gateway.authentication.password.file"), path)
+    like = next(iter(users.values()), None)
+    try:
+        maker = hasher() if like is None else PasswordHasher.from_parameters(extract_parameters(like))
+        return Passwords(users, maker.hash(os.urandom(16)))
+    except (HashingError, InvalidHashError) as error:
+        raise SettingsError(f"{path}: the parameters of the first hash cannot be used: {error}") from error
+
+
+class PasswordMethod:
+    """`now` gives monotonic seconds."""
+
+    name = "password"
+
+    def __init__(
+        self,
+        passwords: Watched[Passwords],
+        settings: PasswordSettings,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._passwords = passwords
+        self._settings = settings
+        self._remembered = _Remembered(settings, now)
+        self._threads = ThreadPoolExecutor(settings.threads, "passwords")
+        self._at_work = 0
+
+    async def identify(self, credentials: Credentials) -> Identity | None:
+        user, password = credentials.username, credentials.password
+        if not user:
+            return None
+        if not password:
+            raise NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "it gives a user name and no password")
+        passwords = self._passwords.current
+        encoded = passwords.users.get(user)
+        key = self._remembered.key(user, password, encoded or "")
+        if encoded is not None and self._remembered.has(key):
+            return Identity(user)
+        if self._at_work >= self._settings.threads + self._settings.waiting:
+            raise NotAdmitted(ReasonCode.SERVER_BUSY, "too many passwords wait to be verified")
+        self._at_work += 1
+        try:
+            loop = asyncio.get_running_loop()
+            is_right = await loop.run_in_executor(self._threads, _verify, encoded or passwords.decoy, password)
+        finally:
+            self._at_work -= 1
+        if encoded is None or not is_right:
+            raise NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, WRONG)
+        self._remembered.add(key)
+        return Identity(user)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _verify(encoded: str, password: bytes) -> bool:
+    try:
+        return PasswordHasher().verify(encoded, password)
+    except VerificationError:  # wrong, or the line's hash is not one after all
+        return False
+
+
+class _Remembered:
+    """Passwords that were right, as keyed hashes of user, password and line of the file: a line that changes forgets
+    them. The key is this process's own."""
+
+    def __init__(self, settings: PasswordSettings, now: Callable[[], float]) -> None:
+        self._kept_s = settings.cache_s
+        self._most = settings.cache_entries if settings.cache_s else 0
+        self._now = now
+        self._secret = os.urandom(32)
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def key(self, user: str, password: bytes, encoded: str) -> bytes:
+        digest = hashlib.blake2b(key=self._secret, digest_size=32)
+        for part in (user.encode(), encoded.encode(), password):
+            digest.update(len(part).to_bytes(4) + part)
+        return digest.digest()
+
+    def has(self, key: bytes) -> bool:
+        until = self._until.get(key)
+        if until is not None and until <= self._now():
+            del self._until[key]
+            return False
+        return until is not None
+
+    def add(self, key: bytes) -> None:
+        if not self._most:
+            return
+        self._until[key] = self._now() + self._kept_s
+        self._until.move_to_end(key)
+        while len(self._until) > self._most:
+            self._until.popitem(last=False)

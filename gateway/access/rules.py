@@ -1,0 +1,85 @@
+"""Access rules as the home asks them: one answer a topic, remembered until the rules change (R11, Q12)."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakSet
+
+from gateway.access.acl import Acl, Permission
+from gateway.home.rules import ALLOWED, FOR_EVER, Verdict
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.packets import Publish
+from gateway.mqtt.topics import SHARED_PREFIX, split_shared
+
+REFUSED: Final = Verdict(ReasonCode.NOT_AUTHORIZED)
+
+_TOPICS_REMEMBERED = 256
+"""Answers remembered for one client."""
+
+
+class AclRules:
+    """What one client may do by the rules in force (:class:`gateway.home.rules.ClientRules`)."""
+
+    open = False
+
+    def __init__(self, book: "RuleBook", user: str, client: str, until: float = FOR_EVER) -> None:
+        self.user = user
+        self.until = until
+        self._client = client
+        self._book = book
+        self._publishing: Permission | None = None
+        self._subscribing: Permission | None = None
+        self._verdicts: dict[str, Verdict] = {}
+
+    def publish(self, packet: Publish) -> Verdict:
+        verdict = self._verdicts.get(packet.topic)
+        if verdict is None:
+            verdict = self._judge(packet.topic)
+        if verdict is REFUSED:
+            self._book.counts["publish_not_authorized"] += 1
+        return verdict
+
+    def subscribe(self, topic_filter: str) -> ReasonCode:
+        if topic_filter.startswith(SHARED_PREFIX):
+            shared = split_shared(topic_filter)
+            topic_filter = shared[1] if shared is not None else "#"  # not valid: as if it asked for all
+        if self._subscribing is None:
+            self._subscribing = self._book.acl.subscribing(self.user, self._client)
+        return ReasonCode.SUCCESS if self._subscribing.allows(topic_filter) else ReasonCode.NOT_AUTHORIZED
+
+    def forget(self) -> None:
+        """The rules have changed."""
+        self._publishing = self._subscribing = None
+        self._verdicts.clear()
+
+    def _judge(self, topic: str) -> Verdict:
+        if self._publishing is None:
+            self._publishing = self._book.acl.publishing(self.user, self._client)
+        verdict = ALLOWED if self._publishing.allows(topic) else REFUSED
+        if len(self._verdicts) >= _TOPICS_REMEMBERED:
+            self._verdicts.clear()
+        self._verdicts[topic] = verdict
+        return verdict
+
+
+class RuleBook:
+    """The rules in force, and whom they are in force for. `changed` is called after each change."""
+
+    def __init__(self, acl: Acl, counts: Counter[str]) -> None:
+        self.acl = acl
+        self.counts = counts
+        self.changed: Callable[[], None] = lambda: None
+        self._given: WeakSet[AclRules] = WeakSet()
+
+    def rules(self, user: str, client: str, until: float) -> AclRules:
+        """The rules of a client, as long as somebody keeps them."""
+        rules = AclRules(self, user, client, until)
+        self._given.add(rules)
+        return rules
+
+    def replace(self, acl: Acl) -> None:
+        """Other rules, for those who are connected too."""
+        self.acl = acl
+        for rules in self._given:
+            rules.forget()
+        self.changed()

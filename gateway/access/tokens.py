@@ -1,0 +1,198 @@
+"""JSON Web Tokens (RFC 7519), in the password field or as HTTP bearer, against keys from a JWKS (RFC 7517) or PEM file.
+
+A key is only ever used for the algorithms of its own kind that are configured, whatever the token's header says: so
+`none`, or HS256 with a public key for its secret, cannot pass (RFC 8725, 3.1). `exp` is required.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from jwt import PyJWK
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from gateway.access.methods import Identity
+from gateway.errors import NotAdmitted
+from gateway.host.gate import Credentials
+from gateway.mqtt.codes import ReasonCode
+from gateway.watched import Watched, read_text
+from schemas.access_settings import JwtSettings
+from schemas.errors import SettingsError
+from schemas.password_file import is_user_name
+
+_SETTING = "gateway.authentication.jwt.keys"
+_TOKEN_BYTES_MAX: Final = 16 * 1024
+_KEYS_MAX: Final = 32
+_PARTS = 3
+_PEM_END = b"-----END PUBLIC KEY-----"
+_HMAC_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
+_RSA_BITS_MIN = 2048
+_CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "EdDSA"}
+
+# What a library may raise over what a hostile client sends; a RecursionError is deep JSON.
+_BROKEN = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
+
+
+class VerificationKey(NamedTuple):
+    """One key for one algorithm; `kid` is its name in the JWKS."""
+
+    kid: str | None
+    algorithm: str
+    key: PyJWK
+
+
+def read_keys(path: str, algorithms: Sequence[str]) -> list[VerificationKey]:
+    """The keys in a JWKS or PEM file. Raises SettingsError, also if none is for any of `algorithms`."""
+    text = read_text(path, _SETTING)
+    try:
+        entries = json.loads(text)["keys"] if text.lstrip().startswith("{") else _pem_keys(text.encode())
+        keys = [key for entry in entries for key in _usable(entry, algorithms)]
+    except (*_BROKEN, KeyError, AttributeError, UnsupportedAlgorithm) as error:
+        why = type(error).__name__  # the text may hold the key
+        raise SettingsError(f"{path} ({_SETTING}) is neither a JWKS nor a PEM file of public keys: {why}") from None
+    if not keys:
+        raise SettingsError(
+            f"{path} ({_SETTING}) has no key for {', '.join(algorithms)}: RSA keys need {_RSA_BITS_MIN} bits, "
+            "symmetric ones as many bits as their hash"
+        )
+    if len(keys) > _KEYS_MAX:
+        raise SettingsError(f"{path} ({_SETTING}) has more than {_KEYS_MAX} keys: remove those no longer in use")
+    return keys
+
+
+class TokenMethod:
+    """`clock` gives seconds since the epoch."""
+
+    name = "jwt"
+
+    def __init__(self, keys: Watched[list[VerificationKey]], settings: JwtSettings, clock: Callable[[], float]) -> None:
+        self._keys = keys
+        self._settings = settings
+        self._clock = clock
+        self._options: Any = {
+            "require": ["exp", settings.user_claim],
+            **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat"), False),  # by our own clock, below
+            "verify_sub": False,  # the user is checked whichever claim it is
+            "verify_iss": bool(settings.issuer),
+            "enforce_minimum_key_length": True,
+        }
+
+    async def identify(self, credentials: Credentials) -> Identity | None:
+        """The user name beside a token is not looked at: MQTT 3.1.1 has no password without one."""
+        token = credentials.password
+        if not token or token.count(b".") != _PARTS - 1 or not token.startswith(b"e"):  # `{` in Base64
+            return None
+        if len(token) > _TOKEN_BYTES_MAX:
+            raise _refused(f"its token is longer than {_TOKEN_BYTES_MAX} bytes")
+        try:
+            claims = self._verified(token)
+        except _BROKEN as error:
+            raise _refused(f"its token is not valid: {type(error).__name__}") from None
+        return self._identity(claims)
+
+    def close(self) -> None:
+        pass
+
+    def _verified(self, token: bytes) -> dict[str, Any]:
+        header = jwt.get_unverified_header(token)
+        kid, algorithm = header.get("kid"), header.get("alg")
+        error: Exception = jwt.InvalidKeyError()
+        for key in self._keys.current:
+            if key.algorithm != algorithm or (kid is not None and key.kid is not None and key.kid != kid):
+                continue
+            try:
+                return jwt.decode(
+                    token,
+                    key.key,
+                    algorithms=[key.algorithm],
+                    audience=self._settings.audience or None,
+                    issuer=self._settings.issuer or None,
+                    options=self._options,
+                )
+            except jwt.InvalidSignatureError as wrong:  # another key, perhaps
+                error = wrong
+        raise error
+
+    def _identity(self, claims: dict[str, Any]) -> Identity:
+        now, leeway = self._clock(), self._settings.leeway_s
+        ends, begins, user = _moment(claims["exp"]), _moment(claims.get("nbf", 0)), claims[self._settings.user_claim]
+        if ends is None or begins is None:
+            raise _refused("its token has a time that is no number")
+        if ends + leeway <= now:
+            raise _refused("its token has expired")
+        if begins - leeway > now:
+            raise _refused("its token is not valid yet")
+        if not isinstance(user, str) or not is_user_name(user):
+            raise _refused(f"the claim {self._settings.user_claim!r} of its token is no user name")
+        return Identity(user, ends + leeway)
+
+
+def _refused(detail: str) -> NotAdmitted:
+    return NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, detail)
+
+
+def _moment(value: Any) -> float | None:
+    """A NumericDate (RFC 7519, 2); None if it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        moment = float(value)
+    except OverflowError:
+        return None
+    return moment if math.isfinite(moment) else None
+
+
+def _pem_keys(text: bytes) -> list[dict[str, Any]]:
+    """The public keys of a PEM file as JWKs."""
+    *blocks, rest = text.split(_PEM_END)
+    if not blocks or b"-----" in rest:
+        raise ValueError("there is something else than public keys")
+    return [_jwk(load_pem_public_key(block.strip() + _PEM_END + b"\n")) for block in blocks]
+
+
+def _jwk(key: PublicKeyTypes) -> dict[str, Any]:
+    if isinstance(key, RSAPublicKey):
+        return RSAAlgorithm.to_jwk(key, as_dict=True)
+    if isinstance(key, EllipticCurvePublicKey):
+        return ECAlgorithm.to_jwk(key, as_dict=True)
+    if isinstance(key, Ed25519PublicKey):
+        return OKPAlgorithm.to_jwk(key, as_dict=True)
+    raise TypeError("this kind of key signs no tokens")
+
+
+def _usable(entry: dict[str, Any], algorithms: Sequence[str]) -> list[VerificationKey]:
+    """A JWK for each configured algorithm of its kind; none if it is for something else than signatures."""
+    if entry.get("use", "sig") != "sig" or "verify" not in entry.get("key_ops", ["verify"]):
+        return []
+    kid = entry.get("kid")
+    found = []
+    for algorithm in algorithms:
+        if entry.get("alg", algorithm) == algorithm and _is_of_kind(entry, algorithm):
+            found.append(VerificationKey(kid, algorithm, PyJWK(entry, algorithm)))
+    return [key for key in found if _is_long_enough(key)]
+
+
+def _is_of_kind(entry: dict[str, Any], algorithm: str) -> bool:
+    match entry.get("kty"):
+        case "RSA":
+            return algorithm[:2] in ("RS", "PS")
+        case "EC" | "OKP":
+            return _CURVES.get(entry.get("crv", "")) == algorithm
+        case "oct":
+            return algorithm in _HMAC_BYTES
+    return False
+
+
+def _is_long_enough(key: VerificationKey) -> bool:
+    """RFC 7518, 3.2 and 3.3."""
+    if key.algorithm in _HMAC_BYTES:
+        return len(key.key.key) >= _HMAC_BYTES[key.algorithm]
+    return key.algorithm[:2] not in ("RS", "PS") or key.key.key.key_size >= _RSA_BITS_MIN

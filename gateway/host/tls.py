@@ -1,0 +1,67 @@
+"""TLS for the listeners: one context a gateway, whose certificate can change while it listens (G11, R11).
+
+A listener keeps the context it was made with; each handshake takes the present one instead, when the client's hello is
+there. So a new connection gets the certificate and the authorities that the files hold now, connections stay as they
+are, and a broken pair changes nothing.
+"""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.watched import Watched
+from schemas.access_settings import TlsSettings
+from schemas.errors import SettingsError
+
+_VERIFY = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class ServerTls:
+    """`context` is for listeners; `files` is to be watched. Raises SettingsError if the files cannot be used."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        paths = [path for path in (settings.certificate, settings.key, settings.client_ca) if path]
+        self.files = Watched(paths, lambda: _context(settings))
+        self.context = self.files.current
+        self.context.sni_callback = self._take_present
+        self.handshake_timeout_s = settings.handshake_timeout_s
+
+    def _take_present(self, handshake: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: object) -> None:
+        """Called in each handshake, whether the client names a server or not."""
+        handshake.context = self.files.current
+
+
+def common_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """The subject's common name in a verified peer certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it; None if
+    there is none, or more than one."""
+    if not certificate:
+        return None
+    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return names[0] if len(names) == 1 else None
+
+
+def _context(settings: TlsSettings) -> ssl.SSLContext:
+    def no_password() -> str:
+        raise SettingsError(f"{settings.key} (gateway.tls.key) is encrypted: give a key that needs no password")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[settings.minimum_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    files = f"{settings.certificate} (gateway.tls.certificate) and {settings.key} (gateway.tls.key)"
+    try:
+        context.load_cert_chain(settings.certificate, settings.key, no_password)
+        if settings.client_certificates != "no":
+            files = f"{settings.client_ca} (gateway.tls.client_ca)"
+            context.load_verify_locations(settings.client_ca)
+            context.verify_mode = _VERIFY[settings.client_certificates]
+            # A resumed session is not verified anew: the authorities may have changed since.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
+    except FileNotFoundError as error:
+        raise SettingsError(f"cannot read {files}: a file is not there") from error
+    except ssl.SSLError as error:
+        raise SettingsError(f"{files} cannot be used: {error.reason or error}") from error
+    except OSError as error:
+        raise SettingsError(f"cannot read {files}: {error.strerror or error}") from error
+    return context

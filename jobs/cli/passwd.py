@@ -1,0 +1,75 @@
+"""`passwd`: users of the gateway's password file (R11)."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs.errors import JobError
+from schemas.password_file import hasher, is_user_name, parse, with_user
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(passwd)
+
+
+def passwd(
+    file: Annotated[Path, typer.Argument(help="The password file, gateway.authentication.password.file; made if new.")],
+    user: Annotated[str, typer.Argument(help="The user name.")],
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the user instead.")] = False,
+) -> None:
+    """Add a user to a password file, or change the password: asked for, or the first line of standard input.
+
+    Running gateways take the change up within a second or so.
+
+    Examples:
+
+        waystation passwd passwords alice
+        waystation passwd passwords sensor-7 < secret
+        waystation passwd passwords alice --delete
+    """
+    if not is_user_name(user) or ":" in user or user.startswith("#") or user != user.strip():
+        raise JobError(
+            f"{user!r} cannot be a user name: up to 255 bytes, printable, without `:`, `#` in front, or spaces around"
+        )
+    try:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        users = parse(text, str(file))
+        if delete and user not in users:
+            raise JobError(f"{file} has no user {user!r}")
+        _write(file, with_user(text, user, None if delete else hasher().hash(_password())))
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"{file} cannot be changed: {error}") from error
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise JobError("the password is empty: give one, or --delete")
+    return password
+
+
+def _write(file: Path, text: str) -> None:
+    """Replaces the file in one step, for nobody else to read if it is new; its mode and owner stay if it is not."""
+    target = file.resolve()  # a link stays one
+    existing = target.stat() if target.exists() else None
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
+            new.write(text)
+            new.flush()
+            os.fsync(new.fileno())
+        if existing is not None:
+            os.chmod(name, existing.st_mode & 0o7777)
+            if (existing.st_uid, existing.st_gid) != (os.geteuid(), os.getegid()):
+                os.chown(name, existing.st_uid, existing.st_gid)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise

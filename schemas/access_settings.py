@@ -1,0 +1,111 @@
+"""Settings of who may come in and what they may do: `[gateway.tls]`, `[gateway.authentication]`,
+`[gateway.authorization]` (R11). Keys are documented where they stand, in `conf/base.toml`."""
+
+import ipaddress
+from typing import Annotated
+
+from msgspec import Meta
+
+from schemas.errors import SettingsError
+from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Positive, Seconds, Section
+
+Method = Annotated[str, Meta(pattern="^(password|jwt|certificate|anonymous)$")]
+Algorithm = Annotated[
+    str, Meta(pattern="^(RS256|RS384|RS512|PS256|PS384|PS512|ES256|ES384|ES512|EdDSA|HS(256|384|512))$")
+]
+
+
+class TlsSettings(Section, frozen=True, kw_only=True):
+    certificate: str
+    key: str
+    client_ca: str
+    client_certificates: Annotated[str, Meta(pattern="^(no|optional|required)$")]
+    minimum_version: Annotated[str, Meta(pattern=r"^1\.[23]$")]
+    mqtts_port: ListenerPort
+    wss_port: ListenerPort
+    handshake_timeout_s: Seconds
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything listens with TLS."""
+        return self.mqtts_port != OFF or self.wss_port != OFF
+
+
+class PasswordSettings(Section, frozen=True, kw_only=True):
+    file: str
+    threads: Annotated[int, Meta(ge=1, le=64)]
+    waiting: Positive
+    cache_s: NotNegative
+    cache_entries: Natural
+
+
+class JwtSettings(Section, frozen=True, kw_only=True):
+    keys: str
+    algorithms: Annotated[tuple[Algorithm, ...], Meta(min_length=1)]
+    audience: str
+    issuer: str
+    user_claim: Annotated[str, Meta(min_length=1)]
+    leeway_s: NotNegative
+
+
+class AuthenticationSettings(Section, frozen=True, kw_only=True):
+    methods: tuple[Method, ...]
+    client_id_is_user: bool
+    password: PasswordSettings
+    jwt: JwtSettings
+
+
+class AuthorizationSettings(Section, frozen=True, kw_only=True):
+    file: str
+    default: Annotated[str, Meta(pattern="^(allow|deny)$")]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than `localhost` might be anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSettings) -> None:
+    """The rules that hold between keys; raises SettingsError."""
+    methods = authentication.methods
+    if not methods and not is_loopback(host):
+        raise SettingsError(
+            f"gateway.host = {host!r} can be reached from elsewhere, but gateway.authentication.methods is empty, so "
+            "everybody could do everything: name the methods by which clients identify themselves (password, jwt, "
+            'certificate; "anonymous" lets in whoever shows nothing), or listen on 127.0.0.1'
+        )
+    if len(set(methods)) < len(methods):
+        raise SettingsError(f"gateway.authentication.methods = {list(methods)} names a method twice")
+    if tls.is_on and not (tls.certificate and tls.key):
+        raise SettingsError(
+            "gateway.tls.mqtts_port and wss_port need a certificate: set gateway.tls.certificate and gateway.tls.key, "
+            f'or both ports to "{OFF}"'
+        )
+    asks = tls.client_certificates != "no"
+    if asks and not tls.client_ca:
+        raise SettingsError(
+            f'gateway.tls.client_certificates = "{tls.client_certificates}" needs gateway.tls.client_ca: the file of '
+            "the authorities whose certificates are accepted"
+        )
+    if "certificate" in methods and not (asks and tls.is_on):
+        raise SettingsError(
+            'gateway.authentication.methods has "certificate", which needs a TLS listener and '
+            'gateway.tls.client_certificates = "optional" or "required"'
+        )
+    if "password" in methods and not authentication.password.file:
+        raise SettingsError(
+            'gateway.authentication.methods has "password": set gateway.authentication.password.file, and write it '
+            "with `waystation passwd FILE USER`"
+        )
+    if "jwt" in methods and not authentication.jwt.keys:
+        raise SettingsError(
+            'gateway.authentication.methods has "jwt": set gateway.authentication.jwt.keys to a JWKS or PEM file'
+        )
+    if authentication.client_id_is_user and (not methods or "anonymous" in methods):
+        raise SettingsError(
+            "gateway.authentication.client_id_is_user = true lets nobody in who has no user name: name methods without "
+            '"anonymous"'
+        )
