@@ -27,6 +27,7 @@ from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
 from gateway.observe.system import gateway_version
+from gateway.policy.gate import PolicyGate
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
@@ -81,7 +82,8 @@ async def run(settings: Settings, part: str) -> None:
     home = Home(context)
     if access.book is not None:
         access.book.changed = home.rules_changed
-    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, access.gate)
+    gate = PolicyGate(access.gate, gateway.policy, counts, loop.time)
+    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, gate)
     sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, gateway_version())
     readiness = Readiness(context, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)

@@ -30,6 +30,8 @@ INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
 RETAIN_FLAG = "r"
 """In `flags`: the message is to be kept as the retained message of its topic."""
+OVERSIZED_FLAG = "a"
+"""In `flags`: an attachment larger than policy has it at the source gateway (`gateway.policy.attachments`, Q12)."""
 ROUTED = "routed"
 EVERYONE = "everyone"
 _SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
@@ -40,9 +42,10 @@ Headers = list[tuple[str, bytes]]
 class Meta(NamedTuple):
     """What the source gateway decided about a message, once (Q12).
 
-    `qos` 0, 1, 2; `flags` a string of letters (`r` retained); `expires` ms since the epoch after which it must not be
-    delivered, None for never; `accepted` µs since the epoch, the source gateway's clock when it took the message;
-    `seq` the sender's packet identifier of a QoS 2 message of a persistent session, None otherwise (G8).
+    `qos` 0, 1, 2; `flags` a string of letters (`r` retained, `a` oversized attachment); `expires` ms since the epoch
+    after which it must not be delivered, None for never; `accepted` µs since the epoch, the source gateway's clock when
+    it took the message; `seq` the sender's packet identifier of a QoS 2 message of a persistent session, None otherwise
+    (G8).
     """
 
     qos: int

@@ -20,6 +20,8 @@ _SEPARATOR = b"\x00"
 
 
 class WillRecord(msgspec.Struct, frozen=True):
+    """`flags`: what policy found when the client connected, as in :class:`schemas.envelope.Meta` (Q12)."""
+
     topic: str
     payload: bytes
     qos: int
@@ -27,6 +29,7 @@ class WillRecord(msgspec.Struct, frozen=True):
     properties: bytes
     delay_s: int
     expiry_s: int | None
+    flags: str = ""
 
 
 class SessionOpened(msgspec.Struct, frozen=True):
@@ -96,6 +99,9 @@ class WindowRecord(msgspec.Struct, frozen=True):
     `settled`: QoS 1 and 2 messages to the client that are at or before it need not, and at QoS 2 must not, come again,
     except those in `outgoing` and those in `open`, places (partition, offset) on `ingress`.
 
+    `dropped` are places of messages that have left a full queue: they must not come again either, though they were
+    never sent. Those whose end is known everywhere are not among them.
+
     Version 1 had no `settled`: it listed settled messages one by one in `outgoing`, with packet id 0. It is still read.
     """
 
@@ -104,6 +110,7 @@ class WindowRecord(msgspec.Struct, frozen=True):
     received_until: int
     settled: SettledRecord = SettledRecord()
     open: list[tuple[int, int]] = []
+    dropped: list[tuple[int, int]] = []
     version: int = 2
 
 

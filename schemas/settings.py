@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
 from schemas.errors import SettingsError
+from schemas.policy_settings import PolicySettings
 from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
@@ -63,6 +64,7 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     subscriptions: Positive
     queue_messages: Positive
     queue_bytes: Positive
+    queue_full: Annotated[str, Meta(pattern="^(drop_newest|drop_oldest|disconnect)$")]
     retained_messages: Natural
     connections: Positive
     session_expiry_s: Natural
@@ -121,6 +123,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     tls: TlsSettings
     authentication: AuthenticationSettings
     authorization: AuthorizationSettings
+    policy: PolicySettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):

@@ -71,6 +71,12 @@ MESSAGES = Table(
         Column("destination", "string", "Topic name, or `@client-id`", required=True),
         Column("qos", "int", "QoS of the PUBLISH: 0, 1, 2", required=True),
         Column("retained", "boolean", "The RETAIN flag of the PUBLISH", required=True),
+        Column(
+            "flags",
+            "string",
+            "What the source gateway found, a letter each: `r` retained, `a` an attachment larger than policy has it; "
+            "null in rows from before there were any",
+        ),
         Column("expires", "timestamp", "Not to be delivered after this time; null for never"),
         Column("accepted", "timestamp", "When the source gateway took it, the gateway's clock", required=True),
         Column("sequence", "int", "Packet identifier of a QoS 2 message from a persistent session"),

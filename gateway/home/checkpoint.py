@@ -72,12 +72,14 @@ class Checkpointer:
         await self._sweep_expired(now)
         inbound = msgspec.msgpack.encode(self.inbound)
         sessions = [session for shard in context.shards for session in shard.sessions.values()]
+        await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]
         spooled = self._spool_aged(now)
         self._report_partly_done()
         positions = {f"{SHARD}{shard.number}": shard.snapshot() for shard in context.shards}
         restarts = [shard.restart for shard in context.shards]
         replayed = self._instant.is_replayed()
+        dropped = [(s, s.dropped - s.dropping.keys()) for s in sessions if s.dropped]
         restored = [s for s in sessions if s.is_recovering and not s.backlog] if replayed else []
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
         batch, context.batch, last_row = context.batch, SpoolBatch(), context.next_row
@@ -89,6 +91,8 @@ class Checkpointer:
         self._committed |= batch.positions
         context.committed_row = last_row
         context.gone_rows.difference_update(batch.deleted_rows)
+        for session, places in dropped:
+            session.dropped -= places
         for session in spooled:
             if session.link is None and not session.ended:
                 session.forget_spooled(last_row)

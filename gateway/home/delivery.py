@@ -8,6 +8,7 @@ import structlog
 from gateway.home.context import HomeContext
 from gateway.home.log_writer import SessionLogWriter
 from gateway.home.messages import Entry, Held
+from gateway.home.overflow import Overflow
 from gateway.home.session import Session
 from gateway.home.spool import Spool, SpooledEntry
 from gateway.mqtt.codes import ReasonCode
@@ -23,15 +24,19 @@ log = structlog.get_logger(__name__)
 
 class Deliverer:
     """Moves entries through a session: queued → sent → finished; a message whose last recipient is finished is
-    relinquished. `spawn` starts a coroutine whose failure is fatal."""
+    relinquished. `spawn` starts a coroutine whose failure is fatal; `too_slow` ends the connection of a session."""
 
     def __init__(
-        self, context: HomeContext, writer: SessionLogWriter, spawn: Callable[[Coroutine[Any, Any, None]], object]
+        self,
+        context: HomeContext,
+        writer: SessionLogWriter,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        too_slow: Callable[[Session], None],
     ) -> None:
         self._context = context
         self._writer = writer
         self._spawn = spawn
-        self._limits = context.settings.gateway.limits
+        self.overflow = Overflow(context, self, writer, spawn, too_slow)
         self._ready: set[Session] = set()
 
     def offer(self, session: Session, held: Held, entry: Entry) -> None:
@@ -40,13 +45,18 @@ class Deliverer:
             self._offer_qos0(session, held, entry)
             return
         if session.replayed is not None and held.message.partition >= 0 and not session.restore(entry):
-            self._note(entry, "delivered")
+            self._note(entry, "dropped" if session.was_dropped(entry) else "delivered")
+            held.done = [*held.done, entry.client]  # the message may outlast what the session remembers
             return
-        if self._is_full(session, entry):
+        has_room = self.overflow.has_room(session, entry)
+        if not has_room and not session.drops_durably(entry):
             self._drop(entry)
             return
         held.pending += 1
         held.entries.append(entry)
+        if not has_room:
+            self.overflow.drop(session, entry)
+            return
         session.enqueue(entry)
         if session.link is not None:
             self._ready.add(session)
@@ -177,6 +187,7 @@ class Deliverer:
     def end(self, session: Session) -> None:
         """The session is over: everything it still had to get ends, in memory here and in the spool behind."""
         session.subscriptions.clear()
+        self.overflow.end(session)
         entries = [*session.queue, *session.tail, *(e for e in session.in_flight.values() if not e.released)]
         session.queue.clear()
         session.tail.clear()
@@ -214,7 +225,7 @@ class Deliverer:
                 self._note(entry, "expired")
                 return
             self._note(entry, "sent" if link.deliver(held.message, entry) else "dropped")
-        elif self._is_full(session, entry):
+        elif not self.overflow.has_room(session, entry):
             self._drop(entry)
         else:
             held.pending += 1
@@ -222,9 +233,17 @@ class Deliverer:
             session.enqueue(entry)
             self._ready.add(session)
 
-    def _is_full(self, session: Session, entry: Entry) -> bool:
-        size = session.queued_bytes + len(entry.held.message.payload)
-        return session.queued >= self._limits.queue_messages or size > self._limits.queue_bytes
+    def drop(self, entry: Entry) -> None:
+        """An entry has left a full queue."""
+        if not entry.finished:
+            self._context.counts["dropped_queue_full"] += 1
+            self.finish(entry, "dropped")
+
+    def load(self, session: Session, most: int = _PAGE) -> None:
+        """Begins to load up to `most` rows of the session's backlog, unless it is being done."""
+        if session.backlog and not session.loading:
+            session.loading = True
+            self._spawn(self._load(session, most))
 
     def _drop(self, entry: Entry) -> None:
         self._context.counts["dropped_queue_full"] += 1
@@ -288,18 +307,17 @@ class Deliverer:
 
     def _refill(self, session: Session) -> bool:
         """Begins to load the next page of the spool if the queue is empty; True if there is something to send now."""
-        if session.backlog and not session.loading:
-            session.loading = True
-            self._spawn(self._load(session))
+        self.load(session)
         return False
 
-    async def _load(self, session: Session) -> None:
+    async def _load(self, session: Session, most: int) -> None:
         start = session.loaded_row
-        page = await self._context.spool.call(Spool.load, session.spool_key, start, _PAGE)
+        page = await self._context.spool.call(Spool.load, session.spool_key, start, most)
         session.loading = False
         if session.ended:
             return
         if session.loaded_row != start:  # more was dropped from memory meanwhile, and must come first
+            self.overflow.trim(session)
             self.pump(session)
             return
         now = self._context.clock()
@@ -312,13 +330,14 @@ class Deliverer:
             entry = entry_of(spooled, now)
             if session.replayed is not None and not session.restore(entry):
                 session.queued_bytes -= len(spooled.message.payload)
-                self.finish(entry, "delivered")
+                self.finish(entry, "dropped" if session.was_dropped(entry) else "delivered")
                 continue
             session.queue.append(entry)
         if not page and session.backlog:
             log.warning("spool backlog miscounted", client=session.client, rows=session.backlog)
             session.backlog = 0
         session.join_tail()
+        self.overflow.trim(session)
         self.pump(session)
 
 

@@ -6,6 +6,7 @@ Everything runs on one event loop; a host calls these methods, the home calls th
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
@@ -88,7 +89,9 @@ class Home:
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writer = SessionLogWriter(context)
         self._instant = InstantReader(context, self._spawn)
-        self._deliverer = Deliverer(context, self._writer, self._spawn)
+        self._deliverer = Deliverer(
+            context, self._writer, self._spawn, partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED)
+        )
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
@@ -239,13 +242,11 @@ class Home:
             session = self._context.session(client)
             if session is None:
                 return None
-            link = session.link
-            if link is not None:
-                link.disconnect(ReasonCode.ADMINISTRATIVE_ACTION)
-                self.detach(session, link, send_will=True, reason="administrative_action")
+            is_connected = session.link is not None
+            self._disconnect(session, ReasonCode.ADMINISTRATIVE_ACTION)
             if end_session and not session.ended:
                 self._end(session)
-            return Kicked(link is not None, session.ended)
+            return Kicked(is_connected, session.ended)
 
     @contextlib.asynccontextmanager
     async def _turn(self, client: str) -> AsyncIterator[None]:
@@ -265,10 +266,8 @@ class Home:
         """The session that the client gets, and whether it was there before."""
         shard = self._context.shard_for(arrival.client)
         session = shard.sessions.get(arrival.client)
-        if session is not None and session.link is not None:
-            link = session.link
-            link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
-            self.detach(session, link, send_will=True, reason="session_taken_over")
+        if session is not None:
+            self._disconnect(session, ReasonCode.SESSION_TAKEN_OVER)
         born_us = int(self._context.clock() * 1e6)
         if session is not None:
             born_us = max(born_us, session.born_us + 1)
@@ -296,6 +295,13 @@ class Home:
         await self._entitlement.end_forbidden(session)  # before anything can be delivered
         session.link = link
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
+
+    def _disconnect(self, session: Session, reason: ReasonCode) -> None:
+        """Ends the client's connection, if it has one: its session stays, and its will is due."""
+        link = session.link
+        if link is not None:
+            link.disconnect(reason)
+            self.detach(session, link, send_will=True, reason=reason.name.lower())
 
     def _recovered(self, session: Session, now: float) -> None:
         """A session found in the log: whoever was connected has lost the connection with the gateway."""

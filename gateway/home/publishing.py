@@ -103,7 +103,7 @@ class Publisher:
         now = self._context.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
-        meta = Meta(will.qos, RETAIN_FLAG if retained else "", expires, int(now * 1e6), None)
+        meta = Meta(will.qos, will.flags + (RETAIN_FLAG if retained else ""), expires, int(now * 1e6), None)
         headers = ingress_headers(new_message_id(), self._client, meta, will.properties)
         self._send(_Pending(0, 0, 1 + retained, then=then), will.topic, will.payload, headers)
 

@@ -4,7 +4,7 @@ Whoever lets a client in (:mod:`gateway.host.gate`) gives it its rules; the home
 """
 
 import math
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Publish
@@ -36,6 +36,15 @@ class ClientRules(Protocol):
 
     def subscribe(self, topic_filter: str) -> ReasonCode:
         """SUCCESS, or why the filter (with `$share/…/` if it is shared) is refused."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """Rules that slow a client down rather than refuse what it sends: a host asks when it has handed a read over."""
+
+    def wait_s(self) -> float:
+        """Seconds until more may be read from the client; 0 or less: now."""
         ...
 
 

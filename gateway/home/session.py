@@ -79,6 +79,9 @@ class Session:
     places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
     the exchanges that were open, and `replayed` what was settled, until all has come again that can.
 
+    `dropping` are entries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
+    all that were, until a checkpoint has seen their end, and `dropped_before` those of an earlier life of the home.
+
     `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started.
     """
 
@@ -107,6 +110,9 @@ class Session:
         self.settled = SettledCursor()
         self.put_back: set[tuple[int, int]] = set()
         self.replayed: SettledCursor | None = None
+        self.dropping: dict[tuple[int, int], Entry] = {}
+        self.dropped: set[tuple[int, int]] = set()
+        self.dropped_before: set[tuple[int, int]] = set()
         self.received: set[int] = set()
         self.publishing: set[int] = set()
         self.received_until = -1
@@ -179,12 +185,16 @@ class Session:
         self.restored = {(o.partition, o.offset): o for o in record.outgoing}
         self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back = set(record.open)
+        self.dropped_before = set(record.dropped)
         self.received, self.received_until = set(record.received), record.received_until
 
     def restore(self, entry: Entry) -> bool:
-        """Gives an entry that a recovery brings again its place from before; False if it is finished."""
+        """Gives an entry that a recovery brings again its place from before; False if it is finished (see
+        `was_dropped`)."""
         if self.replayed is None:
             return True
+        if entry.place in self.dropped_before:
+            return False
         record = self.restored.get(entry.place)
         if record is None:
             return entry.place in self.put_back or not self.replayed.covers(entry)
@@ -192,6 +202,10 @@ class Session:
             return False
         entry.packet_id, entry.dup = record.packet_id, True
         return True
+
+    def was_dropped(self, entry: Entry) -> bool:
+        """Whether an entry that a recovery brings again had left a full queue."""
+        return entry.place in self.dropped_before
 
     def may_be_known(self, place: tuple[int, int], row: int) -> bool:
         """Whether the client may have had a message in the spool before a restart, which is not recovered yet."""
@@ -246,6 +260,27 @@ class Session:
                 waiting.remove(entry)
                 self.queued_bytes -= len(entry.held.message.payload)
 
+    def take_unsent(self, *, behind_backlog: bool) -> Entry | None:
+        """Takes the oldest entry that was never sent out of the queue, to be dropped; None if there is none before the
+        backlog. `behind_backlog`: or behind it."""
+        for waiting in (self.queue, self.tail) if behind_backlog else (self.queue,):
+            for position, entry in enumerate(waiting):
+                if not (entry.sent or entry.dup or entry.packet_id):
+                    del waiting[position]
+                    self.queued_bytes -= len(entry.held.message.payload)
+                    self.put_back.discard(entry.place)
+                    return entry
+        return None
+
+    def drops_durably(self, entry: Entry) -> bool:
+        """Whether the session log has to know that an entry was dropped. Not where nothing brings it again, or not as
+        the same: at QoS 0, of a session that ends with its connection, and a retained message sent on SUBSCRIBE."""
+        return self.persistent and entry.qos > 0 and entry.place[0] >= 0
+
+    def note_dropping(self, entry: Entry) -> None:
+        self.dropping[entry.place] = entry
+        self.dropped.add(entry.place)
+
     def remove_qos0(self) -> list[Entry]:
         """Takes what waits at QoS 0 out of the queue."""
         waiting = (*self.queue, *self.tail)
@@ -264,7 +299,7 @@ class Session:
             self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
 
     def rows_in_memory(self) -> set[int]:
-        waiting = (*self.queue, *self.tail, *self.in_flight.values())
+        waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
         return {entry.row for entry in waiting if entry.row is not None}
 
     def settle(self, entry: Entry) -> None:
@@ -280,6 +315,7 @@ class Session:
         }
         self.put_back &= here
         self.replayed = None
+        self.dropped_before = set()
 
     def window_record(self) -> WindowRecord:
         """The durable part of both windows, now."""
@@ -298,6 +334,7 @@ class Session:
             self.received_until,
             self.settled.record(),
             sorted(unsettled | self.put_back),
+            sorted(self.dropped | self.dropped_before),
         )
 
     def opened_record(self) -> SessionOpened:

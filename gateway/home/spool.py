@@ -94,6 +94,8 @@ class Spool:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(self._sql["schema"])
             self._rows: int = self._db.execute(self._sql["count_rows"]).fetchone()[0]
+            if self._db.execute(self._sql["has_payload_bytes"]).fetchone() == (0,):  # of an earlier version
+                self._db.execute(self._sql["add_payload_bytes"])
         except (sqlite3.Error, OSError) as error:
             raise SpoolError(
                 f"cannot open the spool {path}: {error}; mend or move the file away and start again"
@@ -125,7 +127,7 @@ class Spool:
         db.executemany(
             sql["add_message"],
             [
-                (mid, shard, m.expires, _encode(m), _encode(instructions))
+                (mid, shard, m.expires, _encode(m), _encode(instructions), len(m.payload))
                 for mid, shard, m, instructions in batch.messages
             ],
         )
@@ -185,7 +187,7 @@ class Spool:
         return list(self._read("keyed"))
 
     def backlogs(self) -> dict[str, tuple[int, int]]:
-        """Rows and bytes waiting, by session."""
+        """Rows and bytes of payload waiting, by session."""
         return {session: (count, size) for session, count, size in self._read("backlogs")}
 
     def last_numbers(self) -> tuple[int, int]:

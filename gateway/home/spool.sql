@@ -4,7 +4,8 @@ CREATE TABLE IF NOT EXISTS messages (
     shard INTEGER NOT NULL,
     expires INTEGER,
     message BLOB NOT NULL,
-    instructions BLOB NOT NULL
+    instructions BLOB NOT NULL,
+    payload_bytes INTEGER
 );
 CREATE TABLE IF NOT EXISTS queue (
     row INTEGER PRIMARY KEY,
@@ -19,8 +20,14 @@ CREATE TABLE IF NOT EXISTS finished (mid INTEGER PRIMARY KEY, message BLOB NOT N
 CREATE TABLE IF NOT EXISTS positions (name TEXT PRIMARY KEY, state BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS keyed (id TEXT PRIMARY KEY, print BLOB NOT NULL, at_ms INTEGER NOT NULL);
 
+-- name: has_payload_bytes
+SELECT count(*) FROM pragma_table_info('messages') WHERE name = 'payload_bytes';
+
+-- name: add_payload_bytes
+ALTER TABLE messages ADD COLUMN payload_bytes INTEGER;
+
 -- name: add_message
-INSERT INTO messages (mid, shard, expires, message, instructions) VALUES (?, ?, ?, ?, ?);
+INSERT INTO messages (mid, shard, expires, message, instructions, payload_bytes) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: instructions_of
 SELECT instructions FROM messages WHERE mid = ?;
@@ -87,7 +94,7 @@ FROM messages JOIN queue ON queue.mid = messages.mid
 WHERE messages.expires <= ? LIMIT 1000;
 
 -- name: backlogs
-SELECT queue.session, count(*), sum(length(messages.message)) FROM queue
+SELECT queue.session, count(*), sum(coalesce(messages.payload_bytes, length(messages.message))) FROM queue
 JOIN messages ON messages.mid = queue.mid GROUP BY queue.session;
 
 -- name: last_numbers

@@ -9,13 +9,14 @@ import structlog
 from gateway.errors import BusError
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
-from gateway.home.rules import FOR_EVER
+from gateway.home.rules import FOR_EVER, Paced
 from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
 from gateway.host.marks import is_above
 from gateway.host.outbound import PublishEncoder
-from gateway.mqtt.codes import VERSION_5, ReasonCode
+from gateway.host.pacing import Pacing
+from gateway.mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from gateway.mqtt.connection import Closed, Event, ServerConnection
 from gateway.mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from gateway.mqtt.packets import (
@@ -71,6 +72,7 @@ class ClientConnection:
         self._attached: Attached | None = None
         self._expiry_s: int | None = None
         self._reading_paused = False
+        self._pacing: Pacing | None = None
         self._gone = False
         self._is_lost = False
         self._is_connecting = False
@@ -212,6 +214,8 @@ class ClientConnection:
             most = self._server.limits.client_in_flight_messages
             if is_above(attached.publisher.in_flight, most, half):
                 return True
+        if self._pacing is not None and self._pacing.holds():
+            return True
         return self._server.is_flooded(half)
 
     def _handle(self, event: Event) -> None:
@@ -282,6 +286,8 @@ class ClientConnection:
             arrival = arrival_of(connect, credentials, rules, expiry_s, server.limits)
             if self._is_over():
                 return
+            if isinstance(rules, Paced):
+                self._pacing = Pacing(rules, self.read_on)
             attached = await server.home.attach(arrival, self)
         except NotAdmitted as error:
             server.not_admitted(credentials, error)
@@ -320,8 +326,9 @@ class ClientConnection:
         self._core.send(Unsuback(packet.packet_id, codes))
 
     def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """MQTT 5 can say why; 3.1.1 has no word for it, so the connection ends and the client tries again later."""
-        if self._version != VERSION_5:
+        """MQTT 5 can say why; 3.1.1 has no word for it, so the connection ends and the client tries again later. So it
+        does where the reason is none for an answer. QoS 0 has none anyhow: it is counted, and dropped."""
+        if reason not in ALLOWED_REASONS[PacketType.PUBACK] or (qos and self._version != VERSION_5):
             self.disconnect(reason)
         elif qos:
             self._core.send(Puback(packet_id, reason) if qos == 1 else Pubrec(packet_id, reason))
@@ -337,6 +344,8 @@ class ClientConnection:
         if self._gone:
             return
         self._gone = True
+        if self._pacing is not None:
+            self._pacing.end()
         data = self._core.outgoing()
         if data:
             self._transport.write(data)

@@ -8,7 +8,7 @@ from gateway.home.rules import ClientRules
 from gateway.home.system_topics import is_system
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
-from gateway.mqtt.codes import VERSION_5, ReasonCode
+from gateway.mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from gateway.mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 from gateway.mqtt.packets import Connect, Publish
 from gateway.mqtt.properties import WILL, forwarded_section
@@ -74,11 +74,14 @@ def _will_record(connect: Connect, rules: ClientRules) -> WillRecord | None:
         return None
     if is_system(will.topic):
         raise NotAdmitted(ReasonCode.TOPIC_NAME_INVALID, "its will is for a topic of the gateway's own")
+    flags = ""
     if not rules.open:
-        verdict = rules.publish(Publish(will.topic, will.payload, will.qos, will.retain))
-        if verdict.reason is not ReasonCode.SUCCESS:
-            raise NotAdmitted(verdict.reason, f"its will is refused: {verdict.reason.name}")
+        packet = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
+        reason, flags = rules.publish(packet)
+        if reason is not ReasonCode.SUCCESS:
+            known = reason in ALLOWED_REASONS[PacketType.CONNACK]
+            raise NotAdmitted(reason if known else ReasonCode.QUOTA_EXCEEDED, f"its will is refused: {reason.name}")
     asked = will.properties or {}
     section = forwarded_section(asked, WILL)
     delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
-    return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry)
+    return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry, flags)

@@ -58,6 +58,19 @@ _PLAIN = {
     "quarantined": _Plain("waystation_records_quarantined", "Records of Kafka that could not be read"),
 }
 
+_POLICY = (
+    "message_bytes",
+    "topic_bytes",
+    "attachment_bytes",
+    "attachment_flagged",
+    "blocked_topic",
+    "blocked_filter",
+    "message_rate",
+    "message_rate_paused",
+    "connection_rate",
+    "client_connection_rate",
+)
+
 _OUTCOMES = ("delivered", "sent", "expired", "ended", "dropped")
 
 _LABELLED = (
@@ -78,6 +91,9 @@ _LABELLED = (
         "PUBLISH that were refused, and why",
         "reason",
         ("by_kafka", "by_rule", "retained_full", "system_topic"),
+    ),
+    _Labelled(
+        "policy_", "waystation_policy_findings", "What policy has refused, flagged or slowed down", "finding", _POLICY
     ),
     _Labelled(
         "dropped_",

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -43,7 +44,7 @@ AT = datetime.fromtimestamp(AT_MS / 1000, UTC).replace(tzinfo=None)
 DAY = date(2023, 11, 14)
 ID = new_message_id()
 TOPICS = Topics("")
-META = Meta(qos=2, flags="r", expires=AT_MS + 1000, accepted=AT_MS * 1000 + 7, seq=5)
+META = Meta(qos=2, flags="ar", expires=AT_MS + 1000, accepted=AT_MS * 1000 + 7, seq=5)
 
 
 def headers(meta: Meta = META, *more: tuple[str, bytes]) -> Headers:
@@ -79,10 +80,11 @@ def test_messages_are_exact(spark: SparkSession) -> None:
     assert rows.schema.simpleString() == table_schema(MESSAGES).simpleString()
     first, second = rows.collect()
     assert first == Row(
-        ID, "sender", "flights/é", 2, True, AT + timedelta(seconds=1),
+        ID, "sender", "flights/é", 2, True, "ar", AT + timedelta(seconds=1),
         AT.replace(microsecond=123007), 5, bytearray(b"\x00\xff"), 2, bytearray(b"\x01\xff"), 1, 7, AT, DAY,
     )  # fmt: skip
-    assert (second.destination, second.retained, second.expires, second.sequence) == ("@client", False, None, None)
+    assert (second.destination, second.retained, second.flags) == ("@client", False, "")
+    assert (second.expires, second.sequence) == (None, None)
     assert (second.payload, second.payload_bytes) == (None, 0)
 
 
@@ -323,7 +325,7 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
     moments = ["1 12:00:00.5", "1 12:00:00.501", "1 12:00:00.503", "2 14:00:03.75", "1 12:00:01", "2 15:00:00"]
     times = [f"TIMESTAMP '2024-05-0{moment}'" for moment in moments]
     values = {
-        "messages": f"('{ID}', 's', 'a/b', 1, false, null, {{0}}, null, null, 3, null, 0, 5, {{1}}, {{d}})",
+        "messages": f"('{ID}', 's', 'a/b', 1, false, '', null, {{0}}, null, null, 3, null, 0, 5, {{1}}, {{d}})",
         "instructions": f"('{ID}', 'a/b', 2, 0, null, 'routed', 'active', 0, 5, {{1}}, 9, {{2}}, {{d}}), "
         f"('{ID}', 'a/b', 3, 1, 2, 'everyone', 'backup', 0, 5, {{1}}, 9, {{2}}, {{d}})",
         "outcomes": f"('{ID}', 2, 0, 'c', 'delivered', 1, {{3}}, {{1}}, {{3}}, {{d}}), "
@@ -349,3 +351,16 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
             "accepted", "appended", "routed", "routed", "nobody", "untouched", "delivered", "completed",
         ]  # fmt: skip
         assert all(row.detail and row.who for row in spark.sql(sql).collect())
+
+
+def test_a_table_of_an_earlier_version_gets_the_columns_it_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    """Q12: `messages` had no `flags`; what is in it stays."""
+    older = Schema([f for f in Schema.from_json(table_schema(MESSAGES).json()).fields if f.name != "flags"])
+    uri = f"{tmp_path}/messages"
+    DeltaTable.create(uri, older, partition_by=["date"])
+    write_deltalake(uri, pa.table({"id": [ID], "date": [DAY]}), mode="append", schema_mode="merge")
+    for _ in range(2):
+        ensure_tables(str(tmp_path))
+    found = DeltaTable(uri).to_pyarrow_table(columns=["id", "flags"]).to_pylist()
+    assert found == [{"id": ID, "flags": None}]
+    assert DeltaTable(uri).version() == 2, "once"

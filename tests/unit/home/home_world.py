@@ -61,10 +61,10 @@ class InlineSpool(SpoolThread):
 class World:
     """Everything around one home. Times are virtual."""
 
-    def __init__(self, directory: Path, **limits: int) -> None:
+    def __init__(self, directory: Path, **limits: int | str) -> None:
         self._loop = asyncio.get_running_loop()
         self._path = str(directory / "spool.sqlite")
-        self._limits = limits
+        self.limits = limits
         self.topics = Topics("")
         self.broker = MemoryBroker(self.clock)
         lead_ms = int(LEAD_S * 1000)
@@ -84,9 +84,13 @@ class World:
     def clock(self) -> float:
         return EPOCH + self._loop.time()
 
+    def loop_time(self) -> float:
+        """The clock that never goes back."""
+        return self._loop.time()
+
     def settings(self) -> Settings:
         settings = process_settings({"WAYSTATION_KAFKA__SHARDS": str(SHARDS)})
-        limits = msgspec.structs.replace(settings.gateway.limits, **self._limits)
+        limits = msgspec.structs.replace(settings.gateway.limits, **self.limits)
         return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, limits=limits))
 
     async def start(self) -> "World":

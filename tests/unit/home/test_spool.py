@@ -1,5 +1,7 @@
 """The spool's contract: atomic commits, order, finished messages, nothing uncommitted after a crash (Q1, R4)."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def test_rows_come_back_in_order_by_page(path: str) -> None:
     assert (entry.message, entry.instructions) == (message(1), [instruction(1)])
     assert (entry.session, entry.shard, entry.qos, entry.retain) == ("s", 3, 1, False)
     assert (entry.subscription_ids, entry.dup) == ((7,), True)
-    assert {name: count for name, (count, _size) in spool.backlogs().items()} == {"s": 3, "t": 3}
+    assert spool.backlogs() == {"s": (3, 3 * len(b"payload")), "t": (3, 3 * len(b"payload"))}
     assert spool.last_numbers() == (3, 31)
     spool.close()
 
@@ -125,6 +127,23 @@ def test_a_spool_that_cannot_be_read_says_so(path: str) -> None:
     for read in (*reads, lambda: spool.expired(0)):
         with pytest.raises(SpoolError, match="cannot be read"):
             read()
+
+
+def test_a_spool_of_an_earlier_version_goes_on(path: str) -> None:
+    """It did not know how large a payload is: its messages count with all they have."""
+    spool = Spool(path)
+    spool.commit(batch(1))
+    spool.close()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE messages DROP COLUMN payload_bytes")
+    spool = Spool(path)
+    spool.commit(batch(2, sessions=("t",)))
+    rows, size = spool.backlogs()["s"]
+    assert rows == 1
+    assert size > len(b"payload")
+    assert spool.backlogs()["t"] == (1, len(b"payload"))
+    assert [entry.message for entry in spool.load("s", 0, 10)] == [message(1)]
+    spool.close()
 
 
 def test_a_file_that_is_no_spool_is_one_clear_sentence(tmp_path: Path) -> None:

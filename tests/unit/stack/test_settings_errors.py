@@ -47,6 +47,14 @@ def test_an_overlay_changes_single_keys(tmp_path):
         ),
         ("[log]\nlevel = 'loud'\n", ["log.level", "'loud'", "debug|info|warning|error"]),
         ("[stack]\nbroker_heap = 'much'\n", ["stack.broker_heap", "'much'"]),
+        (
+            "[gateway.limits]\nqueue_full = 'never'\n",
+            ["gateway.limits.queue_full", "'never'", "drop_oldest|disconnect"],
+        ),
+        ("[gateway.policy]\nblocked_publish = ['a', 'b/#/c']\n", ["gateway.policy.blocked_publish[1]", "'b/#/c'"]),
+        ("[gateway.policy]\ntopic_bytes = [{filter = 'a+', bytes = 1}]\n", ["topic_bytes[0].filter", "'a+'"]),
+        ("[gateway.policy.attachments]\ntypes = ['image']\n", ["gateway.policy.attachments.types[0]", "'image'"]),
+        ("[gateway.policy.message_rate]\nabove = 'stop'\n", ["message_rate.above", "'stop'", "pause|disconnect"]),
         ("[router]\nbatch_s = 1.0\n", ["router.batch_s", "1.0", "5"]),
         ("[router]\nroute_lead_s = 6.0\n", ["router.route_lead_s", "6", "at least", "15"]),
     ],
@@ -68,6 +76,22 @@ response_prefix = "responses/"
     assert load_settings(overlay(tmp_path, text), {}).gateway.proxy_protocol
     override = {"WAYSTATION_GATEWAY__TRUSTED_PROXIES": '["10.0.0.0/8"]'}
     assert load_settings([BASE], override).gateway.trusted_proxies == ["10.0.0.0/8"]
+
+
+def test_filters_of_policy_as_they_may_be(tmp_path):
+    """Q12: every form of a topic filter; sub-tables by the environment."""
+    filters = ["#", "/", "+", "a/+/#", "/a//b", "@inbox", "$SYS/#", "+/+", "a b/é"]
+    settings = load_settings(
+        overlay(tmp_path, f"[gateway.policy]\nblocked_subscribe = {filters}\n"),
+        {
+            "WAYSTATION_GATEWAY__POLICY__MESSAGE_RATE__MESSAGES_PER_S": "2.5",
+            "WAYSTATION_GATEWAY__POLICY__TOPIC_BYTES": '[{filter = "a/#", bytes = 10}]',
+        },
+    )
+    policy = settings.gateway.policy
+    assert list(policy.blocked_subscribe) == filters
+    assert policy.message_rate.messages_per_s == 2.5
+    assert [(limit.filter, limit.bytes) for limit in policy.topic_bytes] == [("a/#", 10)]
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path):

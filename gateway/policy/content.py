@@ -1,0 +1,106 @@
+"""What a message may be, whoever sends it: where to, how large, of what content type (Q12). Pure."""
+
+from typing import Final, NamedTuple
+
+from gateway.home.rules import ALLOWED, Verdict
+from gateway.home.trie import SubscriptionTrie
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.packets import Publish
+from gateway.mqtt.topics import split_shared
+from schemas.envelope import OVERSIZED_FLAG
+from schemas.policy_settings import AttachmentSettings, PolicySettings
+
+
+class Finding(NamedTuple):
+    """`event` is its name among the metrics, "" where there is nothing to count."""
+
+    verdict: Verdict
+    event: str
+
+
+FINE: Final = Finding(ALLOWED, "")
+# 0x90 and not 0x87: the name is well formed but not accepted, and no other user would fare better (MQTT 5.0, 3.4.2.1).
+BLOCKED_TOPIC: Final = Finding(Verdict(ReasonCode.TOPIC_NAME_INVALID), "policy_blocked_topic")
+_LARGE: Final = Verdict(ReasonCode.QUOTA_EXCEEDED)
+LARGE_MESSAGE: Final = Finding(_LARGE, "policy_message_bytes")
+LARGE_FOR_TOPIC: Final = Finding(_LARGE, "policy_topic_bytes")
+LARGE_ATTACHMENT: Final = Finding(_LARGE, "policy_attachment_bytes")
+FLAGGED_ATTACHMENT: Final = Finding(Verdict(ReasonCode.SUCCESS, OVERSIZED_FLAG), "policy_attachment_flagged")
+
+
+class ContentPolicy:
+    """The configured limits and blocks; all that concern a message hold for it."""
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._message_bytes = settings.message_bytes
+        self._topic_bytes = _filters({limit.filter: limit.bytes for limit in settings.topic_bytes})
+        self._blocked = _filters(dict.fromkeys(settings.blocked_publish, 0))
+        self._attachments = _Attachments(settings.attachments) if settings.attachments.types else None
+        self._unsubscribable = settings.blocked_subscribe
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is configured."""
+        asks = (self._message_bytes, self._topic_bytes, self._blocked, self._attachments, self._unsubscribable)
+        return not any(asks)
+
+    def judge(self, packet: Publish) -> Finding:
+        """On a message whose topic is there in full."""
+        topic, n_bytes = packet.topic, len(packet.payload)
+        if self._blocked is not None and self._blocked.match(topic):
+            return BLOCKED_TOPIC
+        if self._message_bytes and n_bytes > self._message_bytes:
+            return LARGE_MESSAGE
+        if self._topic_bytes is not None and n_bytes > min(self._topic_bytes.match(topic), default=n_bytes):
+            return LARGE_FOR_TOPIC
+        if self._attachments is not None and packet.properties:
+            return self._attachments.judge(packet.properties.get("content_type"), n_bytes)
+        return FINE
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """False if a blocked filter covers all that `topic_filter` (with `$share/…/` if it is shared) asks for."""
+        shared = split_shared(topic_filter)
+        wanted = topic_filter if shared is None else shared[1]
+        return not any(covers(blocked, wanted) for blocked in self._unsubscribable)
+
+
+class _Attachments:
+    """Messages whose content type is among the configured: `type/subtype`, `type/*` or `*/*`, in any case of letters,
+    without parameters (RFC 9110, 8.3.1 and 12.5.1)."""
+
+    def __init__(self, settings: AttachmentSettings) -> None:
+        self._types = frozenset(name.lower() for name in settings.types)
+        self._bytes = settings.bytes
+        self._oversized = FLAGGED_ATTACHMENT if settings.above == "flag" else LARGE_ATTACHMENT
+
+    def judge(self, content_type: str | None, n_bytes: int) -> Finding:
+        if n_bytes <= self._bytes or not content_type:
+            return FINE
+        name = content_type.partition(";")[0].strip().lower()
+        main, slash, _ = name.partition("/")
+        return FINE if self._types.isdisjoint((name, f"{main}{slash}*", "*/*")) else self._oversized
+
+
+def covers(wider: str, narrower: str) -> bool:
+    """Whether the topic filter `wider` matches every topic name that `narrower` matches (MQTT 5.0, 4.7)."""
+    if wider == "+/#":
+        wider = "#"  # the same topics
+    levels, wanted = wider.split("/"), narrower.split("/")
+    if levels[0] in ("+", "#") and wanted[0].startswith("$"):
+        return False  # [MQTT-4.7.2-1]
+    for position, level in enumerate(levels):
+        if level == "#":
+            return True  # the parent level too
+        if position == len(wanted) or wanted[position] == "#" or level not in ("+", wanted[position]):
+            return False
+    return len(levels) == len(wanted)
+
+
+def _filters(values: dict[str, int]) -> SubscriptionTrie[int] | None:
+    """What to look up for a topic; None for nothing."""
+    if not values:
+        return None
+    trie: SubscriptionTrie[int] = SubscriptionTrie()
+    for topic_filter, value in values.items():
+        trie.add(topic_filter, "", value)
+    return trie

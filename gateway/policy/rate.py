@@ -1,0 +1,33 @@
+"""How fast one client may publish: messages and bytes of payload a second, each with a burst (Q12, R9)."""
+
+from gateway.policy.bucket import TokenBucket
+from schemas.policy_settings import MessageRateSettings
+
+
+class MessageRate:
+    """The two buckets of one client; kept over its connections. Pure: see :class:`TokenBucket`."""
+
+    __slots__ = ("_bytes", "_messages")
+
+    def __init__(self, settings: MessageRateSettings) -> None:
+        self._messages = TokenBucket(settings.messages_per_s, settings.messages_burst)
+        self._bytes = TokenBucket(settings.bytes_per_s, settings.bytes_burst)
+
+    def admits(self, now: float, n_bytes: int) -> bool:
+        """Whether a message of so many bytes is within the rate; if so it is counted."""
+        if not self._messages.has(now) or not self._bytes.has(now, n_bytes):
+            return False
+        self.count(now, n_bytes)
+        return True
+
+    def count(self, now: float, n_bytes: int) -> None:
+        """Counts a message, which may be beyond the rate."""
+        self._messages.take(now)
+        self._bytes.take(now, n_bytes)
+
+    def owed_s(self, now: float) -> float:
+        """Seconds until what came beyond the rate is made up for; 0 or less: nothing did."""
+        return max(self._messages.owed_s(now), self._bytes.owed_s(now))
+
+    def is_full(self, now: float) -> bool:
+        return self._messages.is_full(now) and self._bytes.is_full(now)

@@ -1,0 +1,32 @@
+"""What policy refused: counted each time, said in the log now and then (Q12)."""
+
+from collections import Counter
+
+import structlog
+
+REPORT_EVERY_S = 60.0
+_SHOWN = 128
+
+log = structlog.get_logger(__name__)
+
+
+class Refusals:
+    """`counts` are the gateway's, which the metrics show. An event is logged when it happens for the first time, and
+    then at most once in `REPORT_EVERY_S`, with how often it happened since: a flood makes no flood of lines."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts = counts
+        self._reported: dict[str, tuple[float, int]] = {}
+
+    def note(self, event: str, client: str, now: float) -> None:
+        """`event` is its word among the counts, `client` the latest whom it concerned."""
+        self._counts[event] += 1
+        at, before = self._reported.get(event, (float("-inf"), 0))
+        if now - at >= REPORT_EVERY_S:
+            self._reported[event] = (now, self._counts[event])
+            log.warning(
+                "policy",
+                finding=event.removeprefix("policy_"),
+                client=client[:_SHOWN],
+                times=self._counts[event] - before,
+            )

@@ -1,0 +1,85 @@
+"""What policy lets one client do, before its own rights are asked (Q12)."""
+
+from collections.abc import Callable
+
+from gateway.home.rules import ClientRules, Verdict
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.packets import Publish
+from gateway.policy.content import ContentPolicy
+from gateway.policy.rate import MessageRate
+from gateway.policy.refusals import Refusals
+
+# 0x96 is no answer to a PUBLISH: the host ends the connection with it.
+_ABOVE = {"refuse": Verdict(ReasonCode.QUOTA_EXCEEDED), "disconnect": Verdict(ReasonCode.MESSAGE_RATE_TOO_HIGH)}
+
+
+class PolicyRules:
+    """The rules of one connected client: policy's, and then those of `inner`.
+
+    Every PUBLISH counts for the rate, also one that is refused for another reason. `above` is what happens beyond it;
+    with `pause` all may be sent on, and the host reads on when :meth:`wait_s` is over. `clock` never goes back.
+    """
+
+    open = False
+
+    def __init__(
+        self,
+        inner: ClientRules,
+        client: str,
+        content: ContentPolicy,
+        rate: MessageRate | None,
+        above: str,
+        refusals: Refusals,
+        clock: Callable[[], float],
+    ) -> None:
+        self.user, self.until = inner.user, inner.until
+        self.blocked_filter = ReasonCode.UNSPECIFIED_ERROR
+        self._inner = inner
+        self._judge_inner = None if inner.open else inner.publish
+        self._client = client
+        self._content = content
+        self._rate = rate
+        self._above = _ABOVE.get(above)
+        self._refusals = refusals
+        self._clock = clock
+
+    def publish(self, packet: Publish) -> Verdict:
+        """The first refusal, or the flags of all."""
+        if self._rate is not None:
+            above = self._above_rate(self._rate, len(packet.payload))
+            if above is not None:
+                return above
+        verdict, event = self._content.judge(packet)
+        if event:
+            self._note(event)
+        if self._judge_inner is None or verdict.reason is not ReasonCode.SUCCESS:
+            return verdict
+        inner = self._judge_inner(packet)
+        return Verdict(inner.reason, verdict.flags + inner.flags) if verdict.flags else inner
+
+    def subscribe(self, topic_filter: str) -> ReasonCode:
+        """`blocked_filter` for what nobody may subscribe to: 0x80, as no other code of SUBACK says it without blaming
+        the client; over HTTP that would be the server's fault, and 0x87 (403) is closer."""
+        if self._content.may_subscribe(topic_filter):
+            return self._inner.subscribe(topic_filter)
+        self._note("policy_blocked_filter")
+        return self.blocked_filter
+
+    def wait_s(self) -> float:
+        """Seconds until more may be read from the client; 0 or less: now."""
+        return 0.0 if self._rate is None or self._above is not None else self._rate.owed_s(self._clock())
+
+    def _above_rate(self, rate: MessageRate, n_bytes: int) -> Verdict | None:
+        now = self._clock()
+        if self._above is None:
+            was_within = rate.owed_s(now) <= 0
+            rate.count(now, n_bytes)
+            if was_within and rate.owed_s(now) > 0:
+                self._note("policy_message_rate_paused")
+        elif not rate.admits(now, n_bytes):
+            self._note("policy_message_rate")
+            return self._above
+        return None
+
+    def _note(self, event: str) -> None:
+        self._refusals.note(event, self._client, self._clock())
