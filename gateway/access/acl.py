@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.access.filters import Levels, covers, levels_of, overlaps
+from gateway.mqtt.filters import Levels, covers, levels_of, overlaps
 from gateway.mqtt.topics import SHARED_PREFIX, is_topic_filter
 from schemas.errors import SettingsError
 from schemas.sections import Section

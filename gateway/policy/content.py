@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from gateway.home.rules import ALLOWED, Verdict
 from gateway.home.trie import SubscriptionTrie
 from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.filters import covers, levels_of
 from gateway.mqtt.packets import Publish
 from gateway.mqtt.topics import split_shared
 from schemas.envelope import OVERSIZED_FLAG
@@ -36,7 +37,7 @@ class ContentPolicy:
         self._topic_bytes = _filters({limit.filter: limit.bytes for limit in settings.topic_bytes})
         self._blocked = _filters(dict.fromkeys(settings.blocked_publish, 0))
         self._attachments = _Attachments(settings.attachments) if settings.attachments.types else None
-        self._unsubscribable = settings.blocked_subscribe
+        self._unsubscribable = [levels_of(topic_filter) for topic_filter in settings.blocked_subscribe]
 
     @property
     def is_open(self) -> bool:
@@ -61,7 +62,8 @@ class ContentPolicy:
         """False if a blocked filter covers all that `topic_filter` (with `$share/…/` if it is shared) asks for."""
         shared = split_shared(topic_filter)
         wanted = topic_filter if shared is None else shared[1]
-        return not any(covers(blocked, wanted) for blocked in self._unsubscribable)
+        levels = levels_of(wanted)
+        return not any(covers(blocked, levels) for blocked in self._unsubscribable)
 
 
 class _Attachments:
@@ -79,21 +81,6 @@ class _Attachments:
         name = content_type.partition(";")[0].strip().lower()
         main, slash, _ = name.partition("/")
         return FINE if self._types.isdisjoint((name, f"{main}{slash}*", "*/*")) else self._oversized
-
-
-def covers(wider: str, narrower: str) -> bool:
-    """Whether the topic filter `wider` matches every topic name that `narrower` matches (MQTT 5.0, 4.7)."""
-    if wider == "+/#":
-        wider = "#"  # the same topics
-    levels, wanted = wider.split("/"), narrower.split("/")
-    if levels[0] in ("+", "#") and wanted[0].startswith("$"):
-        return False  # [MQTT-4.7.2-1]
-    for position, level in enumerate(levels):
-        if level == "#":
-            return True  # the parent level too
-        if position == len(wanted) or wanted[position] == "#" or level not in ("+", wanted[position]):
-            return False
-    return len(levels) == len(wanted)
 
 
 def _filters(values: dict[str, int]) -> SubscriptionTrie[int] | None:

@@ -1,11 +1,8 @@
 """What a message may be: destinations, sizes, attachments (Q12)."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.mqtt.packets import Publish
-from gateway.mqtt.topics import matches
 from gateway.policy.content import (
     BLOCKED_TOPIC,
     FINE,
@@ -14,15 +11,8 @@ from gateway.policy.content import (
     LARGE_FOR_TOPIC,
     LARGE_MESSAGE,
     ContentPolicy,
-    covers,
 )
 from tests.unit.policy.policies import policy
-
-levels = st.sampled_from(["a", "b", "$x"])
-names = st.lists(levels, min_size=1, max_size=4).map("/".join)
-filters = st.tuples(
-    st.lists(st.sampled_from(["a", "b", "+", "$x"]), min_size=0, max_size=3), st.sampled_from(["a", "+", "#"])
-).map(lambda parts: "/".join([*parts[0], parts[1]]))
 
 
 def publish(topic: str, n_bytes: int, content_type: str | None = None) -> Publish:
@@ -87,18 +77,3 @@ def test_a_subscription_is_refused_if_it_asks_for_nothing_but_what_is_blocked() 
         assert not content.may_subscribe(topic_filter)
     for topic_filter in ("test/+", "#", "test", "secrets", "$share/group/#", "$share"):
         assert content.may_subscribe(topic_filter)
-
-
-@given(wider=filters, narrower=filters, topics=st.lists(names, max_size=30))
-def test_a_filter_covers_another_only_if_it_matches_all_of_its_topics(
-    wider: str, narrower: str, topics: list[str]
-) -> None:
-    """MQTT 5.0, 4.7: `matches` is the reference."""
-    assert covers(wider, wider)
-    if covers(wider, narrower):
-        assert all(matches(wider, topic) for topic in topics if matches(narrower, topic))
-
-
-@given(wider=filters, topic=names)
-def test_a_filter_covers_a_topic_that_it_matches(wider: str, topic: str) -> None:
-    assert covers(wider, topic) == matches(wider, topic)

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.access.filters import covers, levels_of, overlaps
+from gateway.mqtt.filters import covers, levels_of, overlaps
 from gateway.mqtt.topics import is_topic_filter, matches
 
 NAMES = ("a", "", "$s")

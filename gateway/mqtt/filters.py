@@ -1,4 +1,4 @@
-"""What topic filters say about each other (MQTT 5.0, 4.7), as access rules need it. Filters are split into levels.
+"""What topic filters say about each other (MQTT 5.0, 4.7), as access rules and policy ask it; split into levels.
 
 A topic name is a filter without wildcards, so both questions serve PUBLISH and SUBSCRIBE alike.
 """
