@@ -20,6 +20,10 @@ CONNECT_TIMEOUT = "connect_timeout"
 UNTRUSTED_PROXY = "untrusted_proxy"
 PROXY_HEADER_MISSING = "proxy_header_missing"
 PROXY_HEADER_MALFORMED = "proxy_header_malformed"
+STREAM_CLOSED = "stream_closed"
+"""The client of an event stream has closed it, or its time was over."""
+STREAM_STALLED = "stream_stalled"
+"""The client of an event stream took nothing of what was written to it."""
 
 END_REASONS: Final = frozenset(
     {
@@ -31,6 +35,8 @@ END_REASONS: Final = frozenset(
         UNTRUSTED_PROXY,
         PROXY_HEADER_MISSING,
         PROXY_HEADER_MALFORMED,
+        STREAM_CLOSED,
+        STREAM_STALLED,
         *(
             reason.name.lower()
             for place in (PacketType.CONNACK, PacketType.DISCONNECT)
@@ -39,7 +45,7 @@ END_REASONS: Final = frozenset(
         ),
     }
 )
-"""Every word that `end_reason` can give."""
+"""Every word that there is."""
 
 ORDINARY: Final = frozenset(
     {NORMAL_DISCONNECTION, DISCONNECT_WITH_WILL, CONNECTION_LOST, "session_taken_over", "server_shutting_down"}
