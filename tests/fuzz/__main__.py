@@ -23,6 +23,8 @@ FINDINGS = BUILD / "findings"
 PROGRESS_S = 10.0
 INPUT_TIMEOUT_S = 20
 RSS_LIMIT_MB = 1_024
+INTERRUPTED = 72
+"""Exit status of libFuzzer when it is told to stop (SIGINT)."""
 
 _COUNT = re.compile(r"^#(\d+)\s")
 _UNITS = re.compile(r"^stat::number_of_executed_units:\s*(\d+)")
@@ -71,7 +73,7 @@ def fuzz(name: str, executions: int, seconds: int, seed: int) -> Ran:
         if time.monotonic() - shown >= PROGRESS_S:
             shown = time.monotonic()
             say(f"{name}: {done:,} of {executions:,} executions, {done / (shown - started):,.0f}/s")
-    broken = process.wait() != 0
+    broken = process.wait() not in (0, INTERRUPTED)
     return Ran(name, done, time.monotonic() - started, list(tail) if broken else [])
 
 

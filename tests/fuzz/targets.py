@@ -8,19 +8,18 @@ from typing import NamedTuple
 
 from tests.fuzz.mutate import Blind, mutate_stream
 from tests.fuzz.programs import mutate_program
-from tests.fuzz.seeds import PIECES, codec_seeds, program_seeds
+from tests.fuzz.seeds import PIECES
 
 CORPUS = Path(__file__).parent / "corpus"
 LARGEST_BYTES = 4_096
 
 
 class Target(NamedTuple):
-    """`module` has `run`; `share` is its part of the executions over all targets; `seeds` are inputs by name."""
+    """`module` has `run`; `share` is its part of the executions over all targets."""
 
     module: str
     share: float
     mutate: Callable[[bytes, random.Random, Blind], bytes]
-    seeds: Callable[[], dict[str, bytes]]
 
     @property
     def run(self) -> Callable[[bytes], None]:
@@ -41,9 +40,9 @@ def _program_child(data: bytes, rng: random.Random, blind: Blind) -> bytes:
 
 
 TARGETS = {
-    "codec": Target("tests.fuzz.codec", 0.7, _codec_child, codec_seeds),
-    "connection": Target("tests.fuzz.connection", 0.298, _program_child, program_seeds),
-    "host": Target("tests.fuzz.host", 0.002, _program_child, program_seeds),
+    "codec": Target("tests.fuzz.codec", 0.7, _codec_child),
+    "connection": Target("tests.fuzz.connection", 0.298, _program_child),
+    "host": Target("tests.fuzz.host", 0.002, _program_child),
 }
 
 

@@ -26,7 +26,8 @@ def main() -> None:
         rng.seed(step)
         return target.mutate(bytes(data), rng, lambda raw: bytes(atheris.Mutate(raw, LARGEST_BYTES)))[:max_size]
 
-    atheris.Setup([sys.argv[0], *options, f"-seed={seed}", f"-max_len={LARGEST_BYTES}"], run, custom_mutator=mutate)
+    command = f"{sys.executable} -m tests.fuzz.worker {name} {seed}"  # by which libFuzzer starts itself to merge
+    atheris.Setup([command, *options, f"-seed={seed}", f"-max_len={LARGEST_BYTES}"], run, custom_mutator=mutate)
     atheris.Fuzz()
 
 
