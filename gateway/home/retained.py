@@ -1,6 +1,7 @@
 """Retained messages: a fold over the compacted topic `retained` (MQTT 5.0, 3.3.1.3)."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable
 
 import structlog
@@ -23,6 +24,9 @@ class RetainedMessages:
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._bytes = 0
+        self._coming = 0  # written by this gateway and not folded yet: messages, and their bytes
+        self._coming_bytes = 0
+        self._to_fold: deque[tuple[int, int]] = deque()  # (offset, bytes) of those that Kafka has
         self._by_topic: dict[str, Message] = {}
         self._folded_to = 0
         self._stored_to = 0
@@ -37,19 +41,36 @@ class RetainedMessages:
         return self._folded_to
 
     def has_room(self, topic: str, payload_bytes: int) -> bool:
-        """Whether one more may be retained, or `topic` has one already that is no smaller."""
-        old = self._by_topic.get(topic)
+        """Whether one more may be retained, or `topic` has one that is no smaller; what is on its way counts."""
+        old, will_be = self._by_topic.get(topic), self._bytes + self._coming_bytes + payload_bytes
         if old is None:
-            return len(self._by_topic) < self._limit and self._bytes + payload_bytes <= self._limit_bytes
-        return payload_bytes <= len(old.payload) or self._bytes - _size(old) + payload_bytes <= self._limit_bytes
+            return len(self._by_topic) + self._coming < self._limit and will_be <= self._limit_bytes
+        return payload_bytes <= len(old.payload) or will_be - _size(old) <= self._limit_bytes
 
     def begin(self, position: int) -> None:
         """The topic was read up to `position`."""
         self._folded_to = max(self._folded_to, position)
 
-    def stored(self, record: Record) -> None:
-        """This gateway has written a record of the topic; it will come to `fold`."""
+    def sent(self, payload_bytes: int) -> None:
+        """This gateway writes a record of the topic; `stored` or `refused` follows."""
+        self._coming += payload_bytes > 0
+        self._coming_bytes += payload_bytes
+
+    def stored(self, record: Record, payload_bytes: int) -> None:
+        """Kafka has a record of this gateway; it will come to `fold`, or has."""
         self._stored_to = max(self._stored_to, record.offset() + 1)
+        if record.offset() < self._folded_to:
+            self._arrived(payload_bytes)
+        else:
+            self._to_fold.append((record.offset(), payload_bytes))
+
+    def refused(self, payload_bytes: int) -> None:
+        """Kafka does not take a record of this gateway."""
+        self._arrived(payload_bytes)
+
+    def _arrived(self, payload_bytes: int) -> None:
+        self._coming -= payload_bytes > 0
+        self._coming_bytes -= payload_bytes
 
     async def caught_up(self) -> None:
         """Returns once what this gateway has written and acknowledged so far is folded."""
@@ -63,6 +84,8 @@ class RetainedMessages:
         """Takes one record of the topic, in the order of its offsets."""
         self._fold(record)
         self._folded_to = max(self._folded_to, record.offset() + 1)
+        while self._to_fold and self._to_fold[0][0] < self._folded_to:
+            self._arrived(self._to_fold.popleft()[1])
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for folded in waiting:

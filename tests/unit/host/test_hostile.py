@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError
 
 from gateway.home.progress import portions
 from gateway.home.retained import RetainedMessages
@@ -14,7 +15,7 @@ from gateway.host import ends
 from gateway.host.ends import END_REASONS, ORDINARY, EndLog
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.connection import Closed
-from gateway.mqtt.packets import Connack, Pingreq, Puback, Publish, Suback, Subscribe, Subscription, Will
+from gateway.mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
 from jobs.stack.broker import EVENT_BYTES
 from schemas.envelope import Meta, ingress_headers
 from schemas.events import Delivery
@@ -23,7 +24,6 @@ from schemas.session_log import encode
 from tests.unit.home.home_world import turn
 from tests.unit.home.test_host_connection import Wire, connect, hosted
 from tests.unit.home.virtual_time import run
-from tests.unit.host.test_ends import ends as ended_by
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -147,6 +147,35 @@ def test_retained_bytes_are_limited(tmp_path: Path) -> None:
             (answer,) = wire.received
             assert isinstance(answer, Puback)
             assert answer.reason_code == code, (topic, size)
+        await server.stop()
+
+    run(scenario())
+
+
+def test_retained_messages_on_their_way_count(tmp_path: Path) -> None:
+    """A client does not wait for its answers to pass the limit; what Kafka refuses counts no more."""
+
+    async def scenario() -> None:
+        world, server = await hosted(tmp_path, retained_bytes=10_000, retained_messages=3)
+        wire = Wire(server).send(connect("c"))
+        await turn()
+        retained = world.context.retained
+        for refused in (True, False):
+            world.bus.held_acks = {world.topics.retained}
+            world.bus.refused = {world.topics.retained: KafkaError(KafkaError.INVALID_MSG)} if refused else {}
+            wire.received.clear()
+            wire.send(*(Publish(f"{number}", bytes(3_000), 1, True, packet_id=number) for number in range(1, 6)))
+            await turn()
+            assert [p.packet_id for p in wire.received if isinstance(p, Puback)] == []
+            world.bus.held_acks = set()
+            world.bus.release()
+            await turn()
+            codes = [p.reason_code for p in wire.received if isinstance(p, Puback)]
+            first = ReasonCode.UNSPECIFIED_ERROR if refused else ReasonCode.SUCCESS
+            assert codes == [first] * 3 + [ReasonCode.QUOTA_EXCEEDED] * 2
+            assert len(retained) == (0 if refused else 3)
+        assert retained.has_room("1", 3_900)
+        assert not retained.has_room("4", 0)
         await server.stop()
 
     run(scenario())
