@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env lint check test demo bench clean
+.PHONY: help env lint check test demo bench fuzz clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -57,6 +57,9 @@ demo: env  ## a day of flights through the platform; pass options with ARGS="--k
 
 bench: env  ## measure speed; writes build/bench.json and a plot
 	@$(BIN)/python -m bench $(ARGS)
+
+fuzz: $(INSTALLED)  ## fuzz what the gateway reads; options in ARGS, e.g. ARGS="--executions 1_000_000"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean:  ## remove what building and testing left; keeps .venv and the data directory
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -74,7 +74,7 @@ async def run(settings: Settings, part: str) -> None:
             lambda error: fatal(WaystationError(f"progress cannot be written: {error.str()}")),
         ),
         routes=RouteInterest(bus, topics.routes, int(settings.router.route_lead_s * 1000)),
-        retained=RetainedMessages(gateway.limits.retained_messages),
+        retained=RetainedMessages(gateway.limits.retained_messages, gateway.limits.retained_bytes),
         shards=[Shard(number) for number in range(settings.kafka.shards)],
         on_fatal=fatal,
         counts=counts,

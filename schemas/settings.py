@@ -62,11 +62,17 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
     client_topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
     subscriptions: Positive
+    subscription_bytes: Annotated[int, Meta(ge=1024, le=900_000)]
+    filter_levels: Annotated[int, Meta(ge=1, le=1000)]
+    client_id_bytes: Annotated[int, Meta(ge=23, le=16_384)]
+    will_bytes: Annotated[int, Meta(ge=0, le=262_144)]
     queue_messages: Positive
     queue_bytes: Positive
     queue_full: Annotated[str, Meta(pattern="^(drop_newest|drop_oldest|disconnect)$")]
     retained_messages: Natural
+    retained_bytes: Natural
     connections: Positive
+    sessions: Positive
     session_expiry_s: Natural
     keep_alive_s: Annotated[int, Meta(ge=0, le=65535)]
     connect_timeout_s: Seconds

@@ -148,6 +148,13 @@ class Home:
         publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
         return Attached(session, present, publisher)
 
+    def has_room(self, client: str) -> bool:
+        """Whether a client has a session, or there may be one more; "" for a client that is to be given a name."""
+        if client and self._context.session(client) is not None:
+            return True
+        sessions = sum(len(shard.sessions) for shard in self._context.shards)
+        return sessions + len(self._turns) < self._context.settings.gateway.limits.sessions
+
     def resume(self, session: Session, link: Link) -> None:
         """CONNACK is sent: resends what was in flight and delivers what waits."""
         if session.link is link:

@@ -16,7 +16,13 @@ _GATHER_S = 0.01
 of what they cost one by one."""
 
 DELIVERIES_AT_MOST = 1_000
-"""In one event: some 100 KB, so that no broker refuses it."""
+"""In one event."""
+
+_EVENT_BYTES = 800_000
+"""Of the deliveries in one event, so that no broker refuses it however long the identifiers of clients are."""
+
+_FEW = 8
+"""Deliveries that fit in any case: a client's identifier has 16 KiB at most (`client_id_bytes`)."""
 
 
 class _Epoch:
@@ -84,13 +90,10 @@ class ProgressReporter:
         self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
     ) -> list[Delivery]:
         """Writes more deliveries than one event takes, and returns those that are left for the last event."""
-        if len(deliveries) <= DELIVERIES_AT_MOST:
-            return deliveries
-        instruction = instructions[0] if instructions else None
-        last = max(0, len(deliveries) - 1) // DELIVERIES_AT_MOST * DELIVERIES_AT_MOST
-        for start in range(0, last, DELIVERIES_AT_MOST):
-            self._write("outcome", message, shard, instruction, deliveries[start : start + DELIVERIES_AT_MOST], False)
-        return deliveries[last:]
+        *surplus, last = portions(deliveries)
+        for portion in surplus:
+            self._write("outcome", message, shard, instructions[0] if instructions else None, portion, False)
+        return last
 
     def _send(self) -> None:
         """Sends what was gathered."""
@@ -129,3 +132,19 @@ class ProgressReporter:
         self._gathered[partition].append((message.id.encode(), encode(event)))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._send)
+
+
+def portions(deliveries: list[Delivery]) -> list[list[Delivery]]:
+    """The deliveries in as many lists as it takes for each to fit one event; at least one."""
+    if len(deliveries) <= _FEW:
+        return [deliveries]
+    found: list[list[Delivery]] = [[]]
+    left = _EVENT_BYTES
+    for delivery in deliveries:
+        size = 6 * len(delivery.client) + 120  # as JSON a character has six bytes at most
+        if size > left or len(found[-1]) == DELIVERIES_AT_MOST:
+            found.append([])
+            left = _EVENT_BYTES
+        found[-1].append(delivery)
+        left -= size
+    return found

@@ -87,7 +87,7 @@ class Publisher:
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG
-            if packet.payload and not self._context.retained.has_room(packet.topic):
+            if packet.payload and not self._context.retained.has_room(packet.topic, len(packet.payload)):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(
@@ -114,16 +114,20 @@ class Publisher:
         if not pending.retained_first:
             bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
         if pending.stores > 1:
+            size, kept = len(payload), self._context.retained
 
             def retained(error: Any, record: Record) -> None:
                 if error is None:
-                    self._context.retained.stored(record)
+                    kept.stored(record, size)
+                else:
+                    kept.refused(size)
                 if pending.retained_first and error is None:
                     bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
                 elif pending.retained_first:
                     self._stored(pending, error, record)
                 self._one_stored(pending, error)
 
+            kept.sent(size)
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, flags: str, message_id: str) -> Headers:

@@ -1,14 +1,18 @@
 """Retained messages: a fold over the compacted topic `retained` (MQTT 5.0, 3.3.1.3)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
 
 import structlog
 
 from gateway.bus import Record
 from gateway.home.messages import Message, message_of
-from gateway.mqtt.topics import matches
+from gateway.home.trie import SubscriptionTrie
 from schemas.errors import RecordError
+
+_AT_ONCE = 500
+"""How many topics, or messages found, are looked at before everybody else has a turn."""
 
 log = structlog.get_logger(__name__)
 
@@ -16,8 +20,13 @@ log = structlog.get_logger(__name__)
 class RetainedMessages:
     """The latest retained message of each topic. Records have the envelope of `ingress`; no value ends a topic's."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, limit_bytes: int) -> None:
         self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._coming = 0  # written by this gateway and not folded yet: messages, and their bytes
+        self._coming_bytes = 0
+        self._to_fold: deque[tuple[int, int]] = deque()  # (offset, bytes) of those that Kafka has
         self._by_topic: dict[str, Message] = {}
         self._folded_to = 0
         self._stored_to = 0
@@ -31,17 +40,37 @@ class RetainedMessages:
         """Up to where the topic is taken."""
         return self._folded_to
 
-    def has_room(self, topic: str) -> bool:
-        """Whether one more may be retained, or `topic` has one already."""
-        return topic in self._by_topic or len(self._by_topic) < self._limit
+    def has_room(self, topic: str, payload_bytes: int) -> bool:
+        """Whether one more may be retained, or `topic` has one that is no smaller; what is on its way counts."""
+        old, will_be = self._by_topic.get(topic), self._bytes + self._coming_bytes + payload_bytes
+        if old is None:
+            return len(self._by_topic) + self._coming < self._limit and will_be <= self._limit_bytes
+        return payload_bytes <= len(old.payload) or will_be - _size(old) <= self._limit_bytes
 
     def begin(self, position: int) -> None:
         """The topic was read up to `position`."""
         self._folded_to = max(self._folded_to, position)
 
-    def stored(self, record: Record) -> None:
-        """This gateway has written a record of the topic; it will come to `fold`."""
+    def sent(self, payload_bytes: int) -> None:
+        """This gateway writes a record of the topic; `stored` or `refused` follows."""
+        self._coming += payload_bytes > 0
+        self._coming_bytes += payload_bytes
+
+    def stored(self, record: Record, payload_bytes: int) -> None:
+        """Kafka has a record of this gateway; it will come to `fold`, or has."""
         self._stored_to = max(self._stored_to, record.offset() + 1)
+        if record.offset() < self._folded_to:
+            self._arrived(payload_bytes)
+        else:
+            self._to_fold.append((record.offset(), payload_bytes))
+
+    def refused(self, payload_bytes: int) -> None:
+        """Kafka does not take a record of this gateway."""
+        self._arrived(payload_bytes)
+
+    def _arrived(self, payload_bytes: int) -> None:
+        self._coming -= payload_bytes > 0
+        self._coming_bytes -= payload_bytes
 
     async def caught_up(self) -> None:
         """Returns once what this gateway has written and acknowledged so far is folded."""
@@ -55,6 +84,8 @@ class RetainedMessages:
         """Takes one record of the topic, in the order of its offsets."""
         self._fold(record)
         self._folded_to = max(self._folded_to, record.offset() + 1)
+        while self._to_fold and self._to_fold[0][0] < self._folded_to:
+            self._arrived(self._to_fold.popleft()[1])
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for folded in waiting:
@@ -64,21 +95,47 @@ class RetainedMessages:
     def _fold(self, record: Record) -> None:
         topic, payload = (record.key() or b"").decode(errors="replace"), record.value()
         if not payload:
-            self._by_topic.pop(topic, None)
+            self._replace(topic, None)
             return
         try:
             place = (-1, record.offset(), record.timestamp()[1])
-            self._by_topic[topic] = message_of(topic, payload, record.headers() or [], place)
+            self._replace(topic, message_of(topic, payload, record.headers() or [], place))
         except RecordError as error:
             log.warning("retained message unreadable", topic=topic, reason=str(error))
 
-    def matching(self, topic_filter: str, now_ms: int) -> Iterator[Message]:
-        """Retained messages whose topic matches and whose time is not over."""
-        if "+" not in topic_filter and "#" not in topic_filter:
-            found = self._by_topic.get(topic_filter)
-            candidates = [found] if found is not None else []
+    def _replace(self, topic: str, message: Message | None) -> None:
+        old = self._by_topic.get(topic)
+        if old is not None:
+            self._bytes -= _size(old)
+        if message is None:
+            self._by_topic.pop(topic, None)
         else:
-            candidates = [m for topic, m in self._by_topic.items() if matches(topic_filter, topic)]
-        for message in candidates:
-            if message.expires is None or message.expires > now_ms:
-                yield message
+            self._by_topic[topic] = message
+            self._bytes += _size(message)
+
+    async def matching(self, filters: Iterable[str]) -> AsyncIterator[tuple[str, Message]]:
+        """Each filter with each retained message whose topic it matches, as it is when it is given.
+
+        One pass over all topics, however many filters; others have their turns meanwhile.
+        """
+        wild: SubscriptionTrie[str] = SubscriptionTrie()
+        for topic_filter in filters:
+            if "+" in topic_filter or "#" in topic_filter:
+                wild.add(topic_filter, "", topic_filter)
+            elif topic_filter in self._by_topic:
+                yield topic_filter, self._by_topic[topic_filter]
+        seen = 0
+        for topic in list(self._by_topic) if wild else ():
+            found = wild.search(topic)
+            seen += 1 + len(found)
+            if seen > _AT_ONCE:
+                seen = 0
+                await asyncio.sleep(0)
+            for topic_filter in found:
+                message = self._by_topic.get(topic)
+                if message is not None:  # it may have ended meanwhile
+                    yield topic_filter, message
+
+
+def _size(message: Message) -> int:
+    return len(message.topic) + len(message.payload) + len(message.properties)

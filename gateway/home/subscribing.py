@@ -1,8 +1,10 @@
 """SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+
+import msgspec
 
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
@@ -18,6 +20,9 @@ from schemas.identity import INBOX_MARK, inbox_of, route_key
 from schemas.session_log import SubscriptionRecord
 
 _RETAINED_FENCE_S = 30.0
+_RECORD_BYTES = 176
+"""Of a subscription in the session log, but for its filter and its positions on `ingress`."""
+_POSITION_BYTES = 26
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
@@ -61,9 +66,9 @@ class Subscriber:
         answer(codes)
         if session.ended:
             return
-        for wanted in allowed:
-            if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and wanted.filter not in existed):
-                self._send_retained(session, wanted, identifier)
+        asking = {w.filter: w for w in allowed if _wants_retained(w, w.filter in existed)}
+        if asking:
+            await self._send_retained(session, asking, identifier)
         self._deliverer.flush()
 
     async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
@@ -91,21 +96,34 @@ class Subscriber:
                 self._fenced.discard(session)
 
     def _verdicts(self, session: Session, filters: list[Subscription]) -> list[ReasonCode]:
-        known, codes = set(session.subscriptions), []
+        known, codes = {topic_filter: self._size(topic_filter) for topic_filter in session.subscriptions}, []
+        left = self._context.settings.gateway.limits.subscription_bytes - sum(known.values())
         for wanted in filters:
-            codes.append(self._verdict(session, wanted, known))
-            if codes[-1] < ReasonCode.UNSPECIFIED_ERROR:
-                known.add(wanted.filter)
+            size = 0 if wanted.filter in known else self._size(wanted.filter)
+            code = self._verdict(session, wanted, known)
+            if size > left and code < ReasonCode.UNSPECIFIED_ERROR:
+                code = ReasonCode.QUOTA_EXCEEDED
+            if code < ReasonCode.UNSPECIFIED_ERROR and size:
+                known[wanted.filter] = size
+                left -= size
+            codes.append(code)
         return codes
 
-    def _verdict(self, session: Session, wanted: Subscription, known: set[str]) -> ReasonCode:
-        limit = self._context.settings.gateway.limits.subscriptions
+    def _size(self, topic_filter: str) -> int:
+        """Bytes of a subscription in the session log, at most: all of a session are one record there."""
+        partitions = self._context.settings.kafka.ingress_partitions
+        return len(msgspec.json.encode(topic_filter)) + _RECORD_BYTES + partitions * _POSITION_BYTES
+
+    def _verdict(self, session: Session, wanted: Subscription, known: Mapping[str, int]) -> ReasonCode:
+        limits = self._context.settings.gateway.limits
         if split_shared(wanted.filter) is not None:
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
             return ReasonCode.NOT_AUTHORIZED
-        if wanted.filter not in known and len(known) >= limit:
+        if wanted.filter not in known and len(known) >= limits.subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
+        if wanted.filter.count("/") >= limits.filter_levels:
+            return ReasonCode.TOPIC_FILTER_INVALID
         refused = session.rules.subscribe(wanted.filter)
         return refused or _GRANTED[wanted.qos]
 
@@ -155,23 +173,34 @@ class Subscriber:
             self._instant.hold_until(route.effective_ms)
         return route.effective_ms, start
 
-    def _send_retained(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
-        now = self._context.clock()
+    async def _send_retained(
+        self, session: Session, wanted: Mapping[str, Subscription], identifier: int | None
+    ) -> None:
+        """Offers what is retained, a message for each filter; others have their turns meanwhile."""
         identifiers = () if identifier is None else (identifier,)
-        if is_system(wanted.filter):
-            for message in self._context.system.matching(wanted.filter):
+        for topic_filter in filter(is_system, wanted):
+            for message in self._context.system.matching(topic_filter):
                 send_system(session, message, True, identifiers)
-            return
-        for message in self._context.retained.matching(wanted.filter, int(now * 1000)):
-            if message.id in session.live_meanwhile or (wanted.no_local and message.source == session.client):
+        async for topic_filter, message in self._context.retained.matching(wanted):
+            now, subscription = self._context.clock(), wanted[topic_filter]
+            if session.ended:
+                return
+            if message.expires is not None and message.expires <= now * 1000:
+                continue
+            if message.id in session.live_meanwhile or (subscription.no_local and message.source == session.client):
                 continue
             held = Held(message, session.shard, -1, now, [])
-            entry = Entry(session.client, held, min(wanted.qos, message.qos), True, identifiers)
+            qos = min(subscription.qos, message.qos)
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
             self._fenced.add(session)
-            self._deliverer.offer(session, held, entry)
+            self._deliverer.offer(session, held, Entry(session.client, held, qos, True, identifiers))
             self._deliverer.offered(held)
 
     def _detach(self, session: Session, topic_filter: str) -> None:
         self._context.shards[session.shard].trie.remove(topic_filter, session.client)
         self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
+
+
+def _wants_retained(wanted: Subscription, existed: bool) -> bool:
+    """Retain Handling (MQTT 5.0, 3.8.3.1): always, only for a new subscription, never."""
+    return wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)

@@ -7,7 +7,10 @@ from typing import Generic, TypeVar
 
 S = TypeVar("S")
 
-_CACHED_TOPICS = 10_000
+_CACHED_WORDS = 500_000
+"""Size of what is remembered, a word for each match and each eight characters of a topic, and some for their lists."""
+
+_ENTRY_WORDS = 24
 
 
 class _Node(Generic[S]):
@@ -24,6 +27,7 @@ class SubscriptionTrie(Generic[S]):
     def __init__(self) -> None:
         self._root: _Node[S] = _Node()
         self._cache: dict[str, list[S]] = {}
+        self._cached_words = 0
 
     def add(self, topic_filter: str, key: str, subscription: S) -> None:
         """Adds or replaces the subscription of `key` with `topic_filter`."""
@@ -31,7 +35,7 @@ class SubscriptionTrie(Generic[S]):
         for level in topic_filter.split("/"):
             node = node.children.setdefault(level, _Node())
         node.here[key] = subscription
-        self._cache.clear()
+        self._forget()
 
     def remove(self, topic_filter: str, key: str) -> None:
         """Removes the subscription of `key` with `topic_filter`, if there is one, and the branches it leaves empty."""
@@ -47,19 +51,30 @@ class SubscriptionTrie(Generic[S]):
             if node.here or node.children:
                 break
             del parent.children[level]
-        self._cache.clear()
+        self._forget()
 
     def match(self, topic: str) -> list[S]:
         """All subscriptions whose filter matches `topic`; the list is shared, do not change it."""
         found = self._cache.get(topic)
         if found is None:
-            found = self._search(topic)
-            if len(self._cache) >= _CACHED_TOPICS:
-                self._cache.clear()
-            self._cache[topic] = found
+            found = self.search(topic)
+            words = _ENTRY_WORDS + len(topic) // 8 + len(found)
+            if self._cached_words + words > _CACHED_WORDS:
+                self._forget()
+            if words <= _CACHED_WORDS:
+                self._cache[topic] = found
+                self._cached_words += words
         return found
 
-    def _search(self, topic: str) -> list[S]:
+    def _forget(self) -> None:
+        self._cache.clear()
+        self._cached_words = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._root.children)
+
+    def search(self, topic: str) -> list[S]:
+        """As `match`, without remembering."""
         levels = topic.split("/")
         found: list[S] = []
         stack = [(self._root, 0)]

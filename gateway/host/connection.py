@@ -268,7 +268,7 @@ class ClientConnection:
         server, transport = self._server, self._transport
         self._version = connect.version
         self._encoder = outbound_encoder(connect, server.limits, server.clock)
-        if server.is_full():
+        if server.is_full() or not server.home.has_room(connect.client_id):
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
         self._is_connecting = True
@@ -357,6 +357,7 @@ class ClientConnection:
             has_connect=self._core.connect is not None,
         )
         self._server.gone(self, reason)
+        self._server.ends.ended(reason, closed, client=self._client, peer=self._transport.peer)
         self._server.paused.discard(self)
         if self._attached is not None:
             send_will = not closed.clean or closed.send_will

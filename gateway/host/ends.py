@@ -1,11 +1,16 @@
-"""Why a connection ended: one word for it in metrics (`closed_<word>`), presence events and the ledger (R12).
+"""Why a connection ended: one word for it in metrics (`closed_<word>`), presence events, the ledger and the log (R12).
 
 The word is the name of the MQTT reason code in small letters (MQTT 5.0, 2.4), as sent in DISCONNECT or CONNACK, but for
-ends that no code tells apart: those below. docs/operators.md explains them all.
+ends that no code tells apart: those below. There are no other words than END_REASONS; docs/operators.md explains them.
 """
 
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
 from gateway.home.home import LOST_CONNECTING
-from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
 from gateway.mqtt.connection import Closed
 
 NORMAL_DISCONNECTION = "normal_disconnection"
@@ -15,6 +20,41 @@ CONNECT_TIMEOUT = "connect_timeout"
 UNTRUSTED_PROXY = "untrusted_proxy"
 PROXY_HEADER_MISSING = "proxy_header_missing"
 PROXY_HEADER_MALFORMED = "proxy_header_malformed"
+STREAM_CLOSED = "stream_closed"
+"""The client of an event stream has closed it, or its time was over."""
+STREAM_STALLED = "stream_stalled"
+"""The client of an event stream took nothing of what was written to it."""
+
+END_REASONS: Final = frozenset(
+    {
+        NORMAL_DISCONNECTION,
+        DISCONNECT_WITH_WILL,
+        CONNECTION_LOST,
+        LOST_CONNECTING,
+        CONNECT_TIMEOUT,
+        UNTRUSTED_PROXY,
+        PROXY_HEADER_MISSING,
+        PROXY_HEADER_MALFORMED,
+        STREAM_CLOSED,
+        STREAM_STALLED,
+        *(
+            reason.name.lower()
+            for place in (PacketType.CONNACK, PacketType.DISCONNECT)
+            for reason in ALLOWED_REASONS[place].values()
+            if reason >= ReasonCode.UNSPECIFIED_ERROR
+        ),
+    }
+)
+"""Every word that there is."""
+
+ORDINARY: Final = frozenset(
+    {NORMAL_DISCONNECTION, DISCONNECT_WITH_WILL, CONNECTION_LOST, "session_taken_over", "server_shutting_down"}
+)
+"""Ends that happen to well-behaved clients too: not worth a line in the log."""
+
+LINES_PER_S: Final = 10
+
+log = structlog.get_logger(__name__)
 
 
 def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connect: bool) -> str:
@@ -29,4 +69,29 @@ def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connec
         return LOST_CONNECTING if is_connecting else CONNECTION_LOST
     if not has_connect and closed.reason == ReasonCode.UNSPECIFIED_ERROR:
         return CONNECT_TIMEOUT
-    return closed.reason.name.lower()
+    word = closed.reason.name.lower()
+    return word if word in END_REASONS else ReasonCode.UNSPECIFIED_ERROR.name.lower()
+
+
+class EndLog:
+    """One line for each end that is not ordinary, `LINES_PER_S` at most; then how many more there were. `now`: seconds.
+
+    A line has no payload, topic or secret, but who it was, from where, the word, and what was wrong with which packet.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._second = -1
+        self._lines = 0
+
+    def ended(self, reason: str, closed: Closed, *, client: str, peer: str) -> None:
+        if reason in ORDINARY:
+            return
+        second = int(self._now())
+        if second != self._second:
+            if self._lines > LINES_PER_S:
+                log.info("more connections ended", count=self._lines - LINES_PER_S)
+            self._second, self._lines = second, 0
+        self._lines += 1
+        if self._lines <= LINES_PER_S:
+            log.info("connection ended", client=client[:64], peer=peer, reason=reason, detail=closed.detail)

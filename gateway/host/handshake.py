@@ -50,7 +50,11 @@ def response_information(connect: Connect, client: str, prefix: str) -> str | No
 def arrival_of(
     connect: Connect, credentials: Credentials, rules: ClientRules, expiry_s: int, limits: GatewayLimits
 ) -> Arrival:
-    """The client as the home takes it; raises NotAdmitted if its will is not allowed, by `rules` or for all."""
+    """The client as the home takes it; raises NotAdmitted if its identifier or its will is too long, or if its will is
+    not allowed, by `rules` or for all."""
+    if len(credentials.client.encode()) > limits.client_id_bytes:
+        detail = f"its client identifier is longer than {limits.client_id_bytes} bytes"
+        raise NotAdmitted(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail)
     asked = connect.properties or {}
     window = min(asked.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT), limits.client_receive_maximum)
     protocol = "mqtt5" if connect.version == VERSION_5 else "mqtt3.1.1"
@@ -60,7 +64,7 @@ def arrival_of(
         credentials.client,
         connect.clean_start,
         expiry_s,
-        _will_record(connect, rules),
+        _will_record(connect, rules, limits.will_bytes),
         window,
         credentials.peer,
         protocol,
@@ -68,7 +72,7 @@ def arrival_of(
     )
 
 
-def _will_record(connect: Connect, rules: ClientRules) -> WillRecord | None:
+def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillRecord | None:
     will = connect.will
     if will is None:
         return None
@@ -83,5 +87,7 @@ def _will_record(connect: Connect, rules: ClientRules) -> WillRecord | None:
             raise NotAdmitted(reason if known else ReasonCode.QUOTA_EXCEEDED, f"its will is refused: {reason.name}")
     asked = will.properties or {}
     section = forwarded_section(asked, WILL)
+    if len(will.topic.encode()) + len(will.payload) + len(section) > most_bytes:  # it is part of a record on Kafka
+        raise NotAdmitted(ReasonCode.QUOTA_EXCEEDED, f"its will has more than {most_bytes} bytes")
     delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
     return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry, flags)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.home.home import Home
 from gateway.host.connection import ClientConnection
+from gateway.host.ends import EndLog
 from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
 from gateway.host.marks import is_above
 from gateway.host.refusals import RefusalLog
@@ -50,6 +51,7 @@ class HostServer:
         self.counts: Counter[str] = Counter()
         self.tally = Tally()
         self.dirty = _DirtySet(self)
+        self.ends = EndLog(self.now)
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -6,15 +6,11 @@ from typing import NamedTuple, Protocol
 
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
+from gateway.host.ends import STREAM_CLOSED, STREAM_STALLED
 from gateway.host.server import HostServer
 from gateway.http.events import EventId, comment, end_event, message_event
 from gateway.http.window import StreamWindow
 from gateway.mqtt.codes import ReasonCode
-
-STREAM_CLOSED = "stream_closed"
-"""Its client has closed it, or its time was over."""
-STREAM_STALLED = "stream_stalled"
-"""Its client took nothing of what was written to it."""
 
 _CHUNK_BYTES = 65_536
 

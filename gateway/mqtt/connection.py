@@ -38,7 +38,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.state import State, Step, next_state
 from gateway.mqtt.tally import Tally
-from gateway.mqtt.wire import protocol_error
+from gateway.mqtt.wire import HEADER_BYTES_MAX, packet_bytes, protocol_error
 
 KEEP_ALIVE_FACTOR: Final = 1.5  # [MQTT-3.1.2-22]
 _UNLIMITED: Final = 1 << 32
@@ -72,6 +72,7 @@ class ServerConnection:
         "_aliases",
         "_deadline_base",
         "_decoder",
+        "_head",
         "_held",
         "_held_bytes",
         "_keep_alive_s",
@@ -93,7 +94,8 @@ class ServerConnection:
         self._deadline_base = now  # when the connection began; once connected, when the last packet came
         self._keep_alive_s = 0
         self._held: list[Packet] = []
-        self._held_bytes = 0
+        self._held_bytes = 0  # before CONNECT: all that has come
+        self._head = b""  # of the stream, as much as a fixed header can have
         self._out: list[bytes] = []
         self._aliases: dict[int, str] | None = None
         self._receive_maximum = _UNLIMITED
@@ -244,16 +246,20 @@ class ServerConnection:
         if self.state is State.CLOSED:
             return []
         packets = self._feed(data)
+        self._held_bytes += len(data)
+        events: list[Event] = []
+        if self.state is State.AWAIT_CONNECT:
+            self._head = (self._head + bytes(data[:HEADER_BYTES_MAX]))[:HEADER_BYTES_MAX]
+            if not packets:
+                return [self._fail(self._decoder.error)] if self._decoder.error is not None else []
+            events.append(self._take_connect(packets.pop(0)))
+            self._held_bytes -= packet_bytes(self._head)
         if self.state is State.CONNECTING:
             self._held += packets
-            self._held_bytes += len(data)
             if self._held_bytes > self._limits.held_bytes_max:
-                return [self._fail(RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, "too much came behind CONNECT"))]
-            return []
-        if packets:
-            self._held = packets[1:]
-            return [self._take_connect(packets[0])]
-        return [self._fail(self._decoder.error)] if self._decoder.error is not None else []
+                fault = RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, "too much came behind CONNECT")
+                events.append(self._fail(fault))
+        return events
 
     def _take_connect(self, packet: Packet) -> Event:
         if not isinstance(packet, Connect):

@@ -142,6 +142,8 @@ class Decoder:
         """Reads protocol name and level (3.1.2.1, 3.1.2.2); sets the version in which CONNACK can be understood."""
         name = reader.take(reader.u16())
         level = reader.u8()
+        if self.version is not None and (name, level) != (b"MQTT", self.version):
+            raise protocol_error("a second CONNECT, of another version")  # answered in the version of the first
         refused = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
         if name == b"MQIsdp":
             self.version = codes.VERSION_3_1_1

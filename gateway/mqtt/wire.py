@@ -10,6 +10,7 @@ from gateway.errors import LocalProtocolError, RemoteProtocolError
 from gateway.mqtt.codes import ReasonCode
 
 VARINT_MAX: Final = 268_435_455
+HEADER_BYTES_MAX: Final = 5
 _LENGTH_MAX: Final = 65_535
 
 
@@ -32,6 +33,16 @@ def decode_string(raw: bytes) -> str:
     if "\0" in text:
         raise malformed("a string contains U+0000")
     return text
+
+
+def packet_bytes(header: bytes) -> int:
+    """Bytes of the packet that begins with this whole fixed header (2.1.1), header included."""
+    length, at = 0, 1
+    while True:
+        length |= (header[at] & 127) << 7 * (at - 1)
+        at += 1
+        if header[at - 1] < 128:
+            return at + length
 
 
 class Reader:

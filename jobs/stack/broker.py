@@ -18,6 +18,8 @@ from jobs.errors import StackError
 NODE_ID = 1
 ENVELOPE_BYTES = 65_536
 """Room for key and headers beside the largest payload."""
+EVENT_BYTES = 1_048_576
+"""The largest record of a session, or event, that the limits of a gateway allow."""
 
 _LOGGING = """\
 # Written at each start: what the broker says goes to its standard output.
@@ -78,7 +80,7 @@ def server_properties(spec: BrokerSpec) -> dict[str, str]:
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(spec.storage),
         "auto.create.topics.enable": "false",
-        "message.max.bytes": str(spec.payload_bytes + ENVELOPE_BYTES),
+        "message.max.bytes": str(max(spec.payload_bytes, EVENT_BYTES) + ENVELOPE_BYTES),
         "default.replication.factor": "1",
         "min.insync.replicas": "1",
         "offsets.topic.replication.factor": "1",

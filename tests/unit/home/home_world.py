@@ -107,7 +107,9 @@ class World:
             clock=self.clock,
             reporter=reporter,
             routes=RouteInterest(bus, self.topics.routes, int(LEAD_S * 1000)),
-            retained=RetainedMessages(settings.gateway.limits.retained_messages),
+            retained=RetainedMessages(
+                settings.gateway.limits.retained_messages, settings.gateway.limits.retained_bytes
+            ),
             shards=[Shard(number) for number in range(SHARDS)],
             on_fatal=self.fatal.append,
         )

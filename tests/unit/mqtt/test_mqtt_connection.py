@@ -202,6 +202,30 @@ def test_flood_behind_connect_is_refused() -> None:
     assert closed(client.send(Publish("a", bytes(100)))).reason is ReasonCode.QUOTA_EXCEEDED
 
 
+@pytest.mark.parametrize(("size", "fine"), [(193, True), (194, False)])
+def test_what_comes_with_connect_counts_as_behind_it(size: int, fine: bool) -> None:
+    """However the bytes were cut: 200 of them may stand behind CONNECT, with those of the same read."""
+    client = Client()
+    connect = Connect("c", will=WILL)
+    events = client.send(connect, Publish("a", bytes(size)))
+    assert events[0] == connect
+    assert (len(events) == 1) == fine
+    assert fine or closed(events).reason is ReasonCode.QUOTA_EXCEEDED
+
+
+@pytest.mark.parametrize("level", [3, 4, 6])
+def test_a_second_connect_of_another_version_is_answered_in_the_first(level: int) -> None:
+    """[MQTT-3.1.0-2]: found by fuzzing: the version must not change, or the client is not told why it is closed."""
+    client = Client(5).connected()
+    name = b"\0\6MQIsdp" if level == 3 else b"\0\4MQTT"
+    body = name + bytes((level, 2)) + b"\0\0" + b"\0\1c"
+    assert closed(client.server.receive(bytes((0x10, len(body))) + body, 1.0)).reason is ReasonCode.PROTOCOL_ERROR
+    assert client.server.version == 5
+    (told,) = client.received()
+    assert isinstance(told, Disconnect)
+    assert told.reason_code is ReasonCode.PROTOCOL_ERROR
+
+
 @pytest.mark.parametrize("behind", [False, True])
 def test_second_connect_is_a_protocol_error(behind: bool) -> None:
     """[MQTT-3.1.0-2]."""
