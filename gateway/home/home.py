@@ -5,7 +5,7 @@ Everything runs on one event loop; a host calls these methods, the home calls th
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from gateway.home.recovery import Recovery
 from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Link, Session
 from gateway.home.subscribing import Subscriber
+from gateway.home.turns import Turns
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Subscribe, Unsubscribe
 from schemas.session_log import WillRecord
@@ -70,14 +71,6 @@ class Kicked(NamedTuple):
     session: bool
 
 
-class _Turn:
-    """Attaching or kicking a client: one after the other; forgotten when nobody is at it or waits."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-
-
 class Home:
     """Owns all shards of this gateway."""
 
@@ -85,7 +78,7 @@ class Home:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._turns: dict[str, _Turn] = {}
+        self._turns = Turns()
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writer = SessionLogWriter(context)
         self._instant = InstantReader(context, self._spawn)
@@ -139,7 +132,7 @@ class Home:
         Returns once that is durable; deliveries begin with `resume`. Raises NotAdmitted if the session is another
         user's (R11).
         """
-        async with self._turn(arrival.client):
+        async with self._turns.of(arrival.client):
             earlier = self._context.session(arrival.client)
             was_logged = earlier is not None and earlier.in_log
             self._entitlement.check_owner(earlier, arrival.rules)
@@ -245,7 +238,7 @@ class Home:
     async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
         """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
         The will is due as after any loss. The client may come back at once."""
-        async with self._turn(client):
+        async with self._turns.of(client):
             session = self._context.session(client)
             if session is None:
                 return None
@@ -254,18 +247,6 @@ class Home:
             if end_session and not session.ended:
                 self._end(session)
             return Kicked(is_connected, session.ended)
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, client: str) -> AsyncIterator[None]:
-        turn = self._turns.setdefault(client, _Turn())
-        turn.users += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[client]
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
