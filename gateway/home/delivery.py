@@ -200,7 +200,7 @@ class Deliverer:
     async def end_backlog(self, spool_key: str) -> None:
         """Ends what the spool holds for a session that is gone."""
         row = 0
-        while page := await self._context.spool.call(Spool.load, spool_key, row, _PAGE):
+        while page := await self._context.read_spool(spool_key, Spool.load, spool_key, row, _PAGE):
             for spooled in page:
                 if spooled.row not in self._context.gone_rows:
                     self.finish(entry_of(spooled, self._context.clock()), "ended")
@@ -312,7 +312,7 @@ class Deliverer:
 
     async def _load(self, session: Session, most: int) -> None:
         start = session.loaded_row
-        page = await self._context.spool.call(Spool.load, session.spool_key, start, most)
+        page = await self._context.read_spool(session.spool_key, Spool.load, session.spool_key, start, most)
         session.loading = False
         if session.ended:
             return

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from gateway.errors import BusError
+from gateway.errors import BusError, SpoolError
 from gateway.home.checkpoint import Checkpointer
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
@@ -84,7 +84,6 @@ class Home:
     def __init__(self, context: HomeContext) -> None:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
         self._turns: dict[str, _Turn] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writer = SessionLogWriter(context)
@@ -100,8 +99,8 @@ class Home:
         """PUBACK of a session's packet id."""
         self._own = OwnCopies(context, self._deliverer, self._instant)
         self.keyed = KeyedMessages(context)
-        flow = EgressFlow(context, self._spawn)
-        self.records = Fold(context, self._deliverer, self._instant, self._own, flow).records
+        self._flow = EgressFlow(context, self._spawn)
+        self.records = Fold(context, self._deliverer, self._instant, self._own, self._flow).records
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
@@ -120,16 +119,19 @@ class Home:
         self._spawn(self._housekeeping())
 
     async def stop(self) -> None:
-        """Stops the timers and makes a last checkpoint; connections are gone already.
+        """Stops the timers and makes a last checkpoint; connections are gone already. Raises SpoolError if it fails:
+        nothing is lost, but the next start reads more.
 
         What is being worked on is brought to its end: a checkpoint must not be left half-way. Wills whose delay is not
         over stay in the session log, for the next start.
         """
         for timer in self._timers.values():
             timer.cancel()
-        self._stopping.set()
+        self._context.stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._checkpointer.run()
+        await self._checkpointer.run(at_once=True)
+        if not self._context.outage.is_writing:
+            raise SpoolError(self._context.outage.reason)
 
     # -- the interface -------------------------------------------------------------------------------------------------
 
@@ -383,7 +385,7 @@ class Home:
             if not self._own.held_back:  # it may be among them
                 self._subscriber.forget_retained(now)
             try:
-                if await self._instant.end_if_passed(int(now * 1000)) or self._own.held_back:
+                if await self._instant.end_if_passed(int(now * 1000)) or self._own.held_back or self._flow.is_paused:
                     self.records([])
             except BusError as error:  # the next time, perhaps
                 log.warning("housekeeping", reason=str(error))
@@ -391,8 +393,8 @@ class Home:
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        return not self._stopping.is_set()
+            await asyncio.wait_for(self._context.stopping.wait(), seconds)
+        return not self._context.stopping.is_set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> object:
         task = asyncio.get_running_loop().create_task(work)
