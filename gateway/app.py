@@ -34,7 +34,9 @@ from schemas.readiness import announce_ready
 from schemas.settings import Settings
 from schemas.topics import Topics
 
-_FLUSH_TIMEOUT_S = 10.0
+_FLUSH_TIMEOUT_S = 3.0
+"""For the last checkpoint, for the consumer to end, and for what is on its way: with 8 s for connections less than the
+20 s that a supervisor gives."""
 
 log = structlog.get_logger(__name__)
 

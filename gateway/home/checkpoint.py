@@ -87,7 +87,7 @@ class Checkpointer:
     async def _run(self, now: float) -> None:
         context = self._context
         await self._sweep_expired(now)
-        inbound = msgspec.msgpack.encode(self.inbound)
+        inbound = None if context.wills_settling else msgspec.msgpack.encode(self.inbound)
         sessions = [session for shard in context.shards for session in shard.sessions.values()]
         await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]
@@ -101,7 +101,8 @@ class Checkpointer:
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
         batch, context.batch, last_row = context.batch, SpoolBatch(), context.next_row
         await asyncio.gather(context.reporter.flush(), *map(self._write_windows, dirty))
-        positions[INBOUND] = inbound
+        if inbound is not None:
+            positions[INBOUND] = inbound
         batch.positions = {name: raw for name, raw in positions.items() if self._committed.get(name) != raw}
         if not batch.is_empty() or not context.outage.is_writing:
             try:

@@ -57,7 +57,10 @@ class SpoolThread:
 class HomeContext:
     """`clock` gives seconds since the epoch; `counts` are what the metrics show; `batch` is the next spool commit.
 
-    `outage` says whether the spool works; `stopping` is set when the home stops.
+    `in_flight_bytes` are the payloads of publishes that Kafka has not acknowledged yet.
+
+    `wills_settling` are sessions whose published will the session log may not know of yet: a restart must find it on
+    `ingress`. `outage` says whether the spool works; `stopping` is set when the home stops.
 
     Of the spool's rows those up to `committed_row` are there; those in `gone_rows` are finished, but still there until
     their deletion is committed.
@@ -74,12 +77,14 @@ class HomeContext:
     shards: list[Shard]
     on_fatal: Callable[[Exception], None]
     batch: SpoolBatch = field(default_factory=SpoolBatch)
+    wills_settling: set[Session] = field(default_factory=set)
     outage: SpoolOutage = field(default_factory=SpoolOutage)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     counts: Counter[str] = field(default_factory=Counter)
     gone_rows: set[int] = field(default_factory=set)
     system: SystemTopics = field(default_factory=SystemTopics)
     checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
+    in_flight_bytes: int = 0
     committed_row: int = 0
     next_mid: int = 0
     next_row: int = 0

@@ -57,6 +57,8 @@ class Deliverer:
         if not has_room:
             self.overflow.drop(session, entry)
             return
+        if held.message.appended <= session.sent_to_ms:
+            self._mark_repeated(session, entry)
         session.enqueue(entry)
         if session.link is not None:
             self._ready.add(session)
@@ -245,6 +247,12 @@ class Deliverer:
             session.loading = True
             self._spawn(self._load(session, most))
 
+    def _mark_repeated(self, session: Session, entry: Entry) -> None:
+        """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
+        message = entry.held.message
+        if entry.qos == 1 and message.partition >= 0 and message.appended <= session.sent_to_ms:
+            entry.dup = entry.dup or not self._is_expired(entry)
+
     def _drop(self, entry: Entry) -> None:
         self._context.counts["dropped_queue_full"] += 1
         self._note(entry, "dropped")
@@ -332,6 +340,7 @@ class Deliverer:
                 session.queued_bytes -= len(spooled.message.payload)
                 self.finish(entry, "dropped" if session.was_dropped(entry) else "delivered")
                 continue
+            self._mark_repeated(session, entry)
             session.queue.append(entry)
         if not page and session.backlog:
             log.warning("spool backlog miscounted", client=session.client, rows=session.backlog)

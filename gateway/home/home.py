@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 
 from gateway.errors import BusError, SpoolError
@@ -109,9 +110,13 @@ class Home:
         for spool_key in recovery.orphans:
             self._spawn(self._deliverer.end_backlog(spool_key))
         now = self._context.clock()
+        self._context.wills_settling.update(recovery.published_wills)
         for shard in self._context.shards:
             for session in list(shard.sessions.values()):
                 self._recovered(session, now)
+        for session in recovery.published_wills:
+            if not session.ended:
+                self._writer.opened(session, partial(self._will_settled, session))
         self._context.routes.begin(now)
         await self._context.bus.assign(start)
         await self._checkpointer.relinquish_finished()
@@ -133,6 +138,11 @@ class Home:
         if not self._context.outage.is_writing:
             raise SpoolError(self._context.outage.reason)
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of payload that clients have published and Kafka has not acknowledged yet."""
+        return self._context.in_flight_bytes
+
     # -- the interface -------------------------------------------------------------------------------------------------
 
     async def attach(self, arrival: Arrival, link: Link) -> Attached:
@@ -146,6 +156,8 @@ class Home:
             was_logged = earlier is not None and earlier.in_log
             self._entitlement.check_owner(earlier, arrival.rules)
             session, present = self._take_over(arrival)
+            if earlier is not None:
+                await self._wills_stored(earlier)
             await self._open(session, arrival, link, was_logged)
         publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
         return Attached(session, present, publisher)
@@ -283,11 +295,11 @@ class Home:
         return session, False
 
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
-        session.expiry_s, session.will = arrival.expiry_s, arrival.will
-        session.receive_maximum = arrival.receive_maximum
+        session.expiry_s, session.receive_maximum = arrival.expiry_s, arrival.receive_maximum
         session.disconnected_ms = None
         session.user = arrival.rules.user
         session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
+        session.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=session.epoch)
         if session.logged or session.in_log:
             await durable(lambda then: self._writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
@@ -310,6 +322,7 @@ class Home:
         if session.disconnected_ms is None:
             session.epoch = int(now * 1e6)
             session.disconnected_ms = int(now * 1000)
+            self._writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")
         gone_s = now - session.disconnected_ms / 1000
         if session.will is not None:
@@ -334,7 +347,8 @@ class Home:
         self._deliverer.end(session)
         if session.in_log:
             # The record that holds the will goes only when Kafka has the will.
-            self._writer.ended(session, kinds=ALL_KINDS if not session.wills_on_way else ALL_KINDS[1:])
+            kinds = ALL_KINDS if not session.wills_on_way else ALL_KINDS[1:]
+            self._writer.ended(session, partial(self._will_settled, session), kinds)
 
     def _publish_will(self, session: Session) -> None:
         will, session.will = session.will, None
@@ -343,17 +357,35 @@ class Home:
 
         def stored() -> None:
             session.wills_on_way.remove(will)
-            if not session.ended:
-                if session.in_log:
-                    self._writer.opened(session)
-                return
+            settled = partial(self._will_settled, session)
             successor = self._context.session(session.client)
-            if not session.wills_on_way and (successor is None or not successor.in_log):
-                self._writer.ended(session, kinds=ALL_KINDS[:1])
+            if not session.ended and session.in_log:
+                self._writer.opened(session, settled)
+            elif session.ended and not session.wills_on_way and (successor is None or not successor.in_log):
+                self._writer.ended(session, settled, ALL_KINDS[:1])
+            elif successor is not None and successor.in_log:
+                self._writer.opened(successor, settled)
+            else:
+                settled()
+            waiting, session.will_waiters = session.will_waiters, []
+            for stored_too in waiting:
+                stored_too()
 
         session.wills_on_way.append(will)
+        self._context.wills_settling.add(session)
         publisher = Publisher(self._context, session.client, None, None, self._checkpointer.inbound)
         publisher.publish_will(will, stored)
+
+    async def _wills_stored(self, session: Session) -> None:
+        """Returns once Kafka has the wills that are on their way: until then the session log must keep them, and the
+        next connection's record is going to take their place."""
+        while session.wills_on_way:
+            await durable(session.will_waiters.append)
+
+    def _will_settled(self, session: Session) -> None:
+        """The session log says no more of the session's wills than are still to be published."""
+        if not session.wills_on_way:
+            self._context.wills_settling.discard(session)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ import structlog
 from gateway.bus import Record
 from gateway.home.checkpoint import INBOUND, INSTANT, SHARD, Checkpointer, InstantPosition
 from gateway.home.context import HomeContext
-from gateway.home.instant import InstantReader
+from gateway.home.instant import CLOCK_SLACK_MS, InstantReader
 from gateway.home.keyed import KeyedMessages
+from gateway.home.publishing import will_id
 from gateway.home.quarantine import quarantine
 from gateway.home.session import Session, SessionSubscription
 from gateway.home.spool import Spool
@@ -31,6 +32,7 @@ class Recovery:
         self._checkpointer = checkpointer
         self._keyed = keyed
         self.orphans: list[str] = []
+        self.published_wills: list[Session] = []
 
     async def run(self) -> dict[tuple[str, int], int]:
         """Restores everything; returns the positions on `egress` and `retained` from which to consume."""
@@ -92,6 +94,8 @@ class Recovery:
             session = Session(key.client, shard.number, record.since, record.born_us)
             session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
             session.disconnected_ms, session.user = record.disconnected_ms, record.user
+            gone_ms = int(self._context.clock() * 1000) if record.disconnected_ms is None else record.disconnected_ms
+            session.sent_to_ms = gone_ms + CLOCK_SLACK_MS
             shard.sessions[key.client] = session
             return
         found = shard.sessions.get(key.client)
@@ -107,14 +111,25 @@ class Recovery:
             self._context.next_row = max(self._context.next_row, record.settled.row)  # none is given twice
 
     async def _read_inbound(self, raw: bytes | None) -> None:
-        """QoS 2 messages on `ingress` that the session log does not know of yet (G8), and keyed ones that the spool
-        does not know."""
+        """QoS 2 messages, and wills, on `ingress` that the session log does not know of yet (G8, G9), and keyed ones
+        that the spool does not know."""
         context = self._context
+        wills = {
+            will_id(session.client, session.will).encode(): session
+            for shard in context.shards
+            for session in shard.sessions.values()
+            if session.will is not None
+        }
         known = msgspec.msgpack.decode(raw, type=dict[int, int]) if raw else {}
         start = {p: known.get(p, 0) for p in range(context.settings.kafka.ingress_partitions)}
 
         def fold(record: Record) -> None:
             headers = record.headers() or []
+            bereft = wills.pop(headers[0][1], None) if headers else None
+            if bereft is not None:
+                bereft.will = None
+                self.published_wills.append(bereft)
+                return
             self._keyed.recover(record)
             try:
                 meta = Meta.decode(headers[2][1])
