@@ -100,8 +100,9 @@ async def run(settings: Settings, part: str) -> None:
     readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:
-        announce_ready(settings.data, part, {"listeners": addresses})
-    log.info("gateway ready", sessions=sum(len(shard.sessions) for shard in context.shards), **addresses)
+        announce_ready(settings.data, part, {"listeners": addresses, "recovered": home.recovered})
+    sessions = sum(len(shard.sessions) for shard in context.shards)
+    log.info("gateway ready", sessions=sessions, recovered=home.recovered, **addresses)
     gc.collect()
     gc.freeze()
     try:

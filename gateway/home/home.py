@@ -80,10 +80,11 @@ class _Turn:
 
 
 class Home:
-    """Owns all shards of this gateway."""
+    """Owns all shards of this gateway. `recovered` counts what was read at the start (:class:`Recovery`)."""
 
     def __init__(self, context: HomeContext) -> None:
         self._context = context
+        self.recovered: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns: dict[str, _Turn] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
@@ -107,6 +108,7 @@ class Home:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
         recovery = Recovery(self._context, self._instant, self._checkpointer, self.keyed)
         start = await recovery.run()
+        self.recovered = dict(recovery.read)
         for spool_key in recovery.orphans:
             self._spawn(self._deliverer.end_backlog(spool_key))
         now = self._context.clock()
