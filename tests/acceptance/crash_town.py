@@ -1,4 +1,4 @@
-"""Who lives through the crashes of a gateway, what each of them is owed, and whether each has got it (Q1, G8, G9, R8)."""
+"""Who lives through the crashes of a gateway, what each is owed, and whether each has got it (Q1, G8, G9, R8)."""
 
 import asyncio
 import random

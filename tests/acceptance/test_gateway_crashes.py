@@ -29,7 +29,7 @@ SEED = int(os.environ.get("WAYSTATION_SEED", "0")) or uuid.uuid4().int % 1_000_0
 REST_EVERY = 10
 START_S = 90.0
 OF_SECONDS = 1_500
-"""Records of a topic that some seconds of this load leave behind: what a start may read more at the end than at first."""
+"""Records of a topic that some seconds of this load leave behind: so many more a start may read at the end."""
 
 
 class Restart(NamedTuple):

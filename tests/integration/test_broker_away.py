@@ -1,4 +1,4 @@
-"""Kafka stands still, and is killed: publishers are held, memory stays flat, nothing acknowledged is lost (Q1, R9, G8)."""
+"""Kafka stands still, or is killed: publishers are held, memory stays flat, nothing acknowledged is lost (Q1, R9)."""
 
 import asyncio
 import contextlib
