@@ -78,7 +78,7 @@ class Checkpointer:
                 else:
                     self._touched |= self._spool_aged(now)
             except SpoolError as error:
-                self._context.counts["spool_write_failures"] += 1
+                self._context.counts["spool_failed_write"] += 1
                 self._context.outage.failed("write", error, now)
             if not self._context.outage.is_writing:
                 self._bound()

@@ -103,7 +103,7 @@ class HomeContext:
             try:
                 result = await self.spool.call(method, *arguments)
             except SpoolError as error:
-                self.counts["spool_read_failures"] += 1
+                self.counts["spool_failed_read"] += 1
                 self.outage.failed(what, error, self.clock())
                 if self.stopping.is_set():
                     raise

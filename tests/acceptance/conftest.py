@@ -19,8 +19,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path)
         "WAYSTATION_STACK__RESTART_BACKOFF_S": "1e-10",
     }
     stack = Stack(tmp_path_factory.mktemp("stack"), overrides)
-    stack.up()
     try:
+        stack.up()
         yield stack
     finally:
         stack.down()

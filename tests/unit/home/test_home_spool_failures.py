@@ -49,7 +49,7 @@ def test_a_full_disk_keeps_nobody_online_waiting_and_loses_nothing(tmp_path: Pat
         assert online.payloads == [*numbered(0, 10), *(p * 500 for p in payloads)]
         assert "full" in world.context.outage.reason
         assert world.spool_rows() == 10
-        assert world.context.counts["spool_write_failures"] > 3
+        assert world.context.counts["spool_failed_write"] > 3
         if crash:
             world.crash()
             await world.start()
@@ -123,7 +123,7 @@ def test_what_clients_acknowledge_meanwhile_does_not_wait_for_the_spool(tmp_path
             slow.answer_all()
             await turn(6)
             assert len(slow.got) == 10 * (n + 1)
-        assert world.context.counts["spool_write_failures"] > 20
+        assert world.context.counts["spool_failed_write"] > 20
         assert not world.context.counts["unspooled_full"]
         assert world.context.batch.is_empty()
         assert world.relinquished() == world.instructions()
