@@ -11,8 +11,9 @@ log = structlog.get_logger(__name__)
 class SpoolOutage:
     """Of what was tried (`write`, or `read` of a session) what fails at present.
 
-    `reason` is the latest error, "" while all is well, for whoever asks whether the gateway is well; `is_full` while so much waits in memory for the spool that no
-    more is to be read from Kafka. Failing and mending are logged once each, not at each try.
+    `reason` is the latest error, "" while all is well, for whoever asks whether the gateway is well; `is_full` while so
+    much waits in memory for the spool that no more is to be read from Kafka. Failing and mending are logged once each,
+    not at each try.
     """
 
     def __init__(self) -> None:
