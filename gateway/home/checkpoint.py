@@ -61,12 +61,21 @@ class Checkpointer:
         self._halted = False
         self._touched: set[Session] = set()
         self._has_finished = False
+        self._covering: asyncio.Future[None] | None = None
         self.inbound: dict[int, int] = {}
+
+    async def cover(self) -> None:
+        """Returns once a checkpoint that begins later has ended; those who ask meanwhile share it. If the spool fails,
+        nobody waits for it."""
+        if self._covering is None:
+            self._covering = asyncio.ensure_future(self.run())
+        await asyncio.shield(self._covering)
 
     async def run(self, *, at_once: bool = False) -> None:
         """One checkpoint; nothing is written when nothing has changed. After a failure only when it is time to try
         again, or `at_once`. A spool that fails shows in `context.outage`."""
         async with self._lock:
+            self._covering = None  # what is asked from here on may come too late for this one
             if self._halted:
                 return
             self._halted = True  # until the end is reached: cancelled half-way, nobody knows what was committed

@@ -95,7 +95,7 @@ class Home:
         )
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
         self._presence = PresenceReporter(context)
-        self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
+        self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant, self._checkpointer.cover)
         self._entitlement = Entitlement(context, self._subscriber)
         self.acknowledged = self._deliverer.acknowledged
         """PUBACK of a session's packet id."""

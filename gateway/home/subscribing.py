@@ -1,7 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gateway.home.context import HomeContext
@@ -22,12 +22,18 @@ _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANT
 
 
 class Subscriber:
-    """Adds and removes subscriptions of sessions."""
+    """Adds and removes subscriptions of sessions. `checkpoint` returns once what waits by now is in the spool."""
 
     def __init__(
-        self, context: HomeContext, deliverer: Deliverer, writer: SessionLogWriter, instant: InstantReader
+        self,
+        context: HomeContext,
+        deliverer: Deliverer,
+        writer: SessionLogWriter,
+        instant: InstantReader,
+        checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
         self._context = context
+        self._checkpoint = checkpoint
         self._deliverer = deliverer
         self._writer = writer
         self._instant = instant
@@ -54,16 +60,16 @@ class Subscriber:
         await asyncio.gather(
             *(self._add(session, wanted, identifier) for wanted in {w.filter: w for w in allowed}.values())
         )
-        if session.logged and allowed:
-            await durable(partial(self._writer.subscribed, session))
         if any(wanted.retain_handling < 2 for wanted in allowed):
             await self._context.retained.caught_up()
+        due = [w for w in allowed if w.retain_handling == 0 or (w.retain_handling == 1 and w.filter not in existed)]
+        if session.persistent and any([self._send_retained(session, wanted, identifier, kept=True) for wanted in due]):
+            await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
+        if session.logged and allowed:
+            await durable(partial(self._writer.subscribed, session))
         answer(codes)
-        if session.ended:
-            return
-        for wanted in allowed:
-            if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and wanted.filter not in existed):
-                self._send_retained(session, wanted, identifier)
+        for wanted in due:
+            self._send_retained(session, wanted, identifier, kept=False)
         self._deliverer.flush()
 
     async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
@@ -155,22 +161,29 @@ class Subscriber:
             self._instant.hold_until(route.effective_ms)
         return route.effective_ms, start
 
-    def _send_retained(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
-        now = self._context.clock()
+    def _send_retained(self, session: Session, wanted: Subscription, identifier: int | None, *, kept: bool) -> bool:
+        """Sends either those that a crash must not lose (`kept`) or the others; whether there were any."""
+        now, found = self._context.clock(), False
         identifiers = () if identifier is None else (identifier,)
+        if session.ended:
+            return False
         if is_system(wanted.filter):
-            for message in self._context.system.matching(wanted.filter):
+            for message in self._context.system.matching(wanted.filter) if not kept else ():
                 send_system(session, message, True, identifiers)
-            return
+            return False
         for message in self._context.retained.matching(wanted.filter, int(now * 1000)):
             if message.id in session.live_meanwhile or (wanted.no_local and message.source == session.client):
                 continue
             held = Held(message, session.shard, -1, now, [])
             entry = Entry(session.client, held, min(wanted.qos, message.qos), True, identifiers)
+            if kept != (session.persistent and entry.qos > 0):
+                continue
+            found = True
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
             self._fenced.add(session)
             self._deliverer.offer(session, held, entry)
             self._deliverer.offered(held)
+        return found
 
     def _detach(self, session: Session, topic_filter: str) -> None:
         self._context.shards[session.shard].trie.remove(topic_filter, session.client)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.mqtt.packets import Subscription
 from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.virtual_time import run
 
@@ -83,5 +84,34 @@ def test_a_message_expires_though_the_gateway_is_killed(tmp_path: Path) -> None:
         await receiver.connect()
         await turn(1)
         assert receiver.payloads == [b"long"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("retain_handling", [0, 1])
+def test_retained_messages_that_suback_promises_survive_a_crash(tmp_path: Path, qos: int, retain_handling: int) -> None:
+    """G8, Q1: killed right after SUBACK, before the client has taken them: it has its session, and asks no more."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender = await world.client("sender")
+        for n in range(3):
+            sender.publish(f"a/{n}", b"%d" % n, qos, retain=True)
+        await turn(1)
+        receiver = await world.client("receiver", mute=True, receive_maximum=1)
+        await receiver.subscribe(Subscription("a/+", 2, retain_handling=retain_handling))
+        world.crash()
+        receiver.mute = False
+        taken = list(receiver.payloads)
+        await world.start()
+        await receiver.connect()
+        await turn(5)
+        assert set(receiver.payloads) == {b"0", b"1", b"2"}
+        assert len(receiver.payloads) == 3 or (qos == 1 and len(receiver.payloads) == 3 + len(taken))
+        assert all(got.retain for got in receiver.got)
+        await turn(10)
+        assert world.spool_rows() == 0
+        assert not world.fatal
 
     run(scenario())
