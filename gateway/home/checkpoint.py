@@ -133,9 +133,19 @@ class Checkpointer:
             if not session.backlog and restarts[session.shard] >= context.shards[session.shard].replay_to:
                 session.forget_restored()
         if batch.deleted_rows or batch.instructions or self._has_finished:
-            self._has_finished = True  # until they are read
+            await self._relinquish_or_later(now)
+
+    async def _relinquish_or_later(self, now: float) -> None:
+        """All is committed; if the finished messages cannot be read, the next checkpoint tries again."""
+        self._has_finished = True
+        try:
             await self.relinquish_finished()
-            self._has_finished = False
+        except SpoolError as error:
+            self._context.counts["spool_failed_read"] += 1
+            self._context.outage.failed("finished", error, now)
+            return
+        self._has_finished = False
+        self._context.outage.mended("finished", now)
 
     def _bound(self) -> None:
         """The spool cannot be written: what has come and gone meanwhile needs it no more; is the rest too much?"""
