@@ -30,6 +30,7 @@ from gateway.home.recovery import Recovery
 from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Link, Session
 from gateway.home.subscribing import Subscriber
+from gateway.home.wills import Wills
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Subscribe, Unsubscribe
 from schemas.session_log import WillRecord
@@ -94,6 +95,7 @@ class Home:
             context, self._writer, self._spawn, partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED)
         )
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
+        self._wills = Wills(context, self._writer, self._checkpointer)
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant, self._checkpointer.cover)
         self._entitlement = Entitlement(context, self._subscriber)
@@ -116,9 +118,7 @@ class Home:
         for shard in self._context.shards:
             for session in list(shard.sessions.values()):
                 self._recovered(session, now)
-        for session in recovery.published_wills:
-            if not session.ended:
-                self._writer.opened(session, partial(self._will_settled, session))
+        self._wills.recovered(recovery.published_wills)
         self._context.routes.begin(now)
         await self._context.bus.assign(start)
         await self._checkpointer.relinquish_finished()
@@ -126,11 +126,8 @@ class Home:
         self._spawn(self._housekeeping())
 
     async def stop(self) -> None:
-        """Stops the timers and makes a last checkpoint; connections are gone already. Raises SpoolError if it fails:
-        nothing is lost, but the next start reads more.
-
-        What is being worked on is brought to its end: a checkpoint must not be left half-way. Wills whose delay is not
-        over stay in the session log, for the next start.
+        """Stops the timers and makes a last checkpoint; connections are gone already. What is being worked on is brought
+        to its end; wills whose delay is not over stay in the session log. Raises SpoolError if there is no checkpoint.
         """
         for timer in self._timers.values():
             timer.cancel()
@@ -159,7 +156,7 @@ class Home:
             self._entitlement.check_owner(earlier, arrival.rules)
             session, present = self._take_over(arrival)
             if earlier is not None:
-                await self._wills_stored(earlier)
+                await self._wills.stored(earlier)
             await self._open(session, arrival, link, was_logged)
         publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
         return Attached(session, present, publisher)
@@ -244,7 +241,7 @@ class Home:
         self._deliverer.drop_qos0(session)
         session.forget_spooled(self._context.committed_row)
         if session.will is not None:
-            self._after(min(session.will.delay_s, session.expiry_s), session, "will", self._publish_will)
+            self._after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
         if session.expiry_s == 0:
             self._expire(session)
         elif session.logged:
@@ -329,7 +326,7 @@ class Home:
         gone_s = now - session.disconnected_ms / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
-            self._after(max(0.0, delay), session, "will", self._publish_will)
+            self._after(max(0.0, delay), session, "will", self._wills.publish)
         self._after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
 
     def _expire(self, session: Session) -> None:
@@ -339,7 +336,7 @@ class Home:
 
     def _end(self, session: Session) -> None:
         """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
-        self._publish_will(session)
+        self._wills.publish(session)
         session.ended = True
         shard = self._context.shards[session.shard]
         if shard.sessions.get(session.client) is session:
@@ -348,46 +345,7 @@ class Home:
         self._subscriber.forget(session)
         self._deliverer.end(session)
         if session.in_log:
-            # The record that holds the will goes only when Kafka has the will.
-            kinds = ALL_KINDS if not session.wills_on_way else ALL_KINDS[1:]
-            self._writer.ended(session, partial(self._will_settled, session), kinds)
-
-    def _publish_will(self, session: Session) -> None:
-        will, session.will = session.will, None
-        if will is None:
-            return
-
-        def stored() -> None:
-            session.wills_on_way.remove(will)
-            settled = partial(self._will_settled, session)
-            successor = self._context.session(session.client)
-            if not session.ended and session.in_log:
-                self._writer.opened(session, settled)
-            elif session.ended and not session.wills_on_way and (successor is None or not successor.in_log):
-                self._writer.ended(session, settled, ALL_KINDS[:1])
-            elif successor is not None and successor.in_log:
-                self._writer.opened(successor, settled)
-            else:
-                settled()
-            waiting, session.will_waiters = session.will_waiters, []
-            for stored_too in waiting:
-                stored_too()
-
-        session.wills_on_way.append(will)
-        self._context.wills_settling.add(session)
-        publisher = Publisher(self._context, session.client, None, None, self._checkpointer.inbound)
-        publisher.publish_will(will, stored)
-
-    async def _wills_stored(self, session: Session) -> None:
-        """Returns once Kafka has the wills that are on their way: until then the session log must keep them, and the
-        next connection's record is going to take their place."""
-        while session.wills_on_way:
-            await durable(session.will_waiters.append)
-
-    def _will_settled(self, session: Session) -> None:
-        """The session log says no more of the session's wills than are still to be published."""
-        if not session.wills_on_way:
-            self._context.wills_settling.discard(session)
+            self._wills.end(session)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
