@@ -20,7 +20,8 @@ def ready_file(data: str | Path, part: str) -> Path:
 def announce_ready(data: str | Path, part: str, content: Mapping[str, Any]) -> None:
     """Say that `part` is ready.
 
-    A gateway's content is `{"listeners": {"mqtt": "127.0.0.1:1883", …}}`; others may say `{}`.
+    A gateway's content is `{"listeners": {"mqtt": "127.0.0.1:1883", …}, "recovered": {"egress": 12, …}}`, the latter
+    how many records it read to recover; others may say `{}`.
     """
     write_json(ready_file(data, part), content)
 

@@ -20,7 +20,9 @@ _SEPARATOR = b"\x00"
 
 
 class WillRecord(msgspec.Struct, frozen=True):
-    """`flags`: what policy found when the client connected, as in :class:`schemas.envelope.Meta` (Q12)."""
+    """`flags`: what policy found when the client connected, as in :class:`schemas.envelope.Meta` (Q12). `of_us` is when
+    the connection began that it is the will of, µs since the epoch: no other will of the client has the same, and its
+    message id is derived from it."""
 
     topic: str
     payload: bytes
@@ -30,6 +32,7 @@ class WillRecord(msgspec.Struct, frozen=True):
     delay_s: int
     expiry_s: int | None
     flags: str = ""
+    of_us: int = 0
 
 
 class SessionOpened(msgspec.Struct, frozen=True):

@@ -78,8 +78,11 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     connect_timeout_s: Seconds
     in_flight_messages: Positive
     client_in_flight_messages: Positive
+    in_flight_bytes: Positive
     held_back_messages: Positive
     held_back_bytes: Positive
+    unspooled_messages: Positive
+    unspooled_bytes: Positive
     write_buffer_bytes: Positive
     websocket_frame_bytes: Annotated[int, Meta(ge=1024, le=67_108_864)]
 

@@ -33,9 +33,13 @@ class Topics:
         """Every topic with its settings. Times are the broker's: routing compares append times."""
         clock = {"message.timestamp.type": "LogAppendTime"}
         kept = clock | {"cleanup.policy": "delete", "retention.ms": str(kept_ms)}
+        # A gateway reads these from their beginning when it starts. The broker leaves a topic's last segment alone, and
+        # waits until so much of the rest is out of date: both are small, so that a start is quick after any history.
         compacted = clock | {
             "cleanup.policy": "compact",
             "segment.ms": str(DAY_MS // 24),
+            "segment.bytes": str(16 << 20),
+            "min.cleanable.dirty.ratio": "0.1",
             "max.compaction.lag.ms": str(DAY_MS),
         }
         yield Topic(self.ingress, ingress_partitions, kept)

@@ -2,6 +2,10 @@
 
 A checkpoint promises: every effect of what lies before its positions is durable — relinquished, spooled, or written to
 the session log. Therefore its order: note the positions; flush progress and windows; then one commit to the spool.
+
+A commit that fails has changed nothing (:meth:`Spool.commit`), and its positions are not in effect: a restart would
+read again from those before. What it was to write stays in memory, goes in front of the next batch, and new positions
+are taken with that: so the promise holds for whichever commit is the first to succeed, and until then Kafka has it all.
 """
 
 import asyncio
@@ -10,6 +14,7 @@ import itertools
 
 import msgspec
 
+from gateway.errors import SpoolError
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
@@ -17,7 +22,8 @@ from gateway.home.log_writer import SessionLogWriter
 from gateway.home.messages import Held
 from gateway.home.session import Session
 from gateway.home.shard import Shard
-from gateway.home.spool import Spool, SpoolBatch
+from gateway.home.spool import Spool
+from gateway.home.spool_batch import SpoolBatch
 
 INSTANT = "instant"
 INBOUND = "inbound"
@@ -36,8 +42,8 @@ class InstantPosition(msgspec.Struct):
 
 
 class Checkpointer:
-    """Makes checkpoints, one at a time; none any more once one has failed: what it would have written is lost from
-    memory, and only a restart, which reads it from Kafka again, may go on from there.
+    """Makes checkpoints, one at a time. While the spool fails they are tried again, ever later; what they would write
+    waits in memory, and above `limits.unspooled_messages` or `unspooled_bytes` no more is read from Kafka.
 
     `inbound` are the offsets of `ingress`, by partition, up to which this gateway's own publishes are acknowledged.
     """
@@ -52,29 +58,49 @@ class Checkpointer:
         self._committed: dict[str, bytes] = {}
         self._next_sweep = 0.0
         self._lock = asyncio.Lock()
-        self._failed = False
+        self._halted = False
+        self._touched: set[Session] = set()
+        self._has_finished = False
+        self._covering: asyncio.Future[None] | None = None
         self.inbound: dict[int, int] = {}
 
-    async def run(self) -> None:
-        """One checkpoint; nothing is written when nothing has changed. Raises SpoolError."""
-        async with self._lock:
-            if self._failed:
-                return
-            self._failed = True  # until the end is reached: being cancelled half-way is a failure too
-            began = asyncio.get_running_loop().time()
-            await self._run()
-            self._context.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
-            self._failed = False
+    async def cover(self) -> None:
+        """Returns once a checkpoint that begins later has ended; those who ask meanwhile share it. If the spool fails,
+        nobody waits for it."""
+        if self._covering is None:
+            self._covering = asyncio.ensure_future(self.run())
+        await asyncio.shield(self._covering)
 
-    async def _run(self) -> None:
+    async def run(self, *, at_once: bool = False) -> None:
+        """One checkpoint; nothing is written when nothing has changed. After a failure only when it is time to try
+        again, or `at_once`. A spool that fails shows in `context.outage`."""
+        async with self._lock:
+            self._covering = None  # what is asked from here on may come too late for this one
+            if self._halted:
+                return
+            self._halted = True  # until the end is reached: cancelled half-way, nobody knows what was committed
+            began, now = asyncio.get_running_loop().time(), self._context.clock()
+            try:
+                if at_once or self._context.outage.may_write(now):
+                    await self._run(now)
+                    self._context.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
+                else:
+                    self._touched |= self._spool_aged(now)
+            except SpoolError as error:
+                self._context.counts["spool_failed_write"] += 1
+                self._context.outage.failed("write", error, now)
+            if not self._context.outage.is_writing:
+                self._bound()
+            self._halted = False
+
+    async def _run(self, now: float) -> None:
         context = self._context
-        now = context.clock()
         await self._sweep_expired(now)
-        inbound = msgspec.msgpack.encode(self.inbound)
+        inbound = None if context.wills_settling else msgspec.msgpack.encode(self.inbound)
         sessions = [session for shard in context.shards for session in shard.sessions.values()]
         await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]
-        spooled = self._spool_aged(now)
+        self._touched |= self._spool_aged(now)
         self._report_partly_done()
         positions = {f"{SHARD}{shard.number}": shard.snapshot() for shard in context.shards}
         restarts = [shard.restart for shard in context.shards]
@@ -84,23 +110,55 @@ class Checkpointer:
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
         batch, context.batch, last_row = context.batch, SpoolBatch(), context.next_row
         await asyncio.gather(context.reporter.flush(), *map(self._write_windows, dirty))
-        positions[INBOUND] = inbound
+        if inbound is not None:
+            positions[INBOUND] = inbound
         batch.positions = {name: raw for name, raw in positions.items() if self._committed.get(name) != raw}
-        if not batch.is_empty():
-            await context.spool.call(Spool.commit, batch)
+        if not batch.is_empty() or not context.outage.is_writing:
+            try:
+                await context.spool.call(Spool.commit, batch)
+            except SpoolError:
+                context.batch = batch.then(context.batch)
+                raise
+        context.outage.mended("write", now)
         self._committed |= batch.positions
         context.committed_row = last_row
         context.gone_rows.difference_update(batch.deleted_rows)
         for session, places in dropped:
             session.dropped -= places
-        for session in spooled:
+        touched, self._touched = self._touched, set()
+        for session in touched:
             if session.link is None and not session.ended:
                 session.forget_spooled(last_row)
         for session in restored:
             if not session.backlog and restarts[session.shard] >= context.shards[session.shard].replay_to:
                 session.forget_restored()
-        if batch.deleted_rows or batch.instructions:
+        if batch.deleted_rows or batch.instructions or self._has_finished:
+            await self._relinquish_or_later(now)
+
+    async def _relinquish_or_later(self, now: float) -> None:
+        """All is committed; if the finished messages cannot be read, the next checkpoint tries again."""
+        self._has_finished = True
+        try:
             await self.relinquish_finished()
+        except SpoolError as error:
+            self._context.counts["spool_failed_read"] += 1
+            self._context.outage.failed("finished", error, now)
+            return
+        self._has_finished = False
+        self._context.outage.mended("finished", now)
+
+    def _bound(self) -> None:
+        """The spool cannot be written: what has come and gone meanwhile needs it no more; is the rest too much?"""
+        context, limits = self._context, self._context.settings.gateway.limits
+        done, rows = context.batch.take_done()
+        context.gone_rows -= rows
+        for shard, message, instructions in done:
+            context.reporter.relinquish(Held(message, shard, -1, 0, instructions), replayed=True)
+        batch = context.batch
+        is_full = len(batch.messages) >= limits.unspooled_messages or batch.size >= limits.unspooled_bytes
+        if is_full and not context.outage.is_full:
+            context.counts["unspooled_full"] += 1
+        context.outage.is_full = is_full
 
     async def relinquish_finished(self) -> None:
         """Relinquishes messages whose last row is gone; they are forgotten once that is stored."""

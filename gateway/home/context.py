@@ -1,6 +1,7 @@
 """What the parts of a home share."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +12,22 @@ from prometheus_client import Histogram
 
 from gateway import durations
 from gateway.bus import Bus
+from gateway.errors import SpoolError
+from gateway.home.outage import SpoolOutage
 from gateway.home.progress import ProgressReporter
 from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
 from gateway.home.session import Session
 from gateway.home.shard import Shard
-from gateway.home.spool import Spool, SpoolBatch, SpoolSize
+from gateway.home.spool import Spool, SpoolSize
+from gateway.home.spool_batch import SpoolBatch
 from gateway.home.system_topics import SystemTopics
 from schemas.identity import shard_of
 from schemas.settings import Settings
 from schemas.topics import Topics
+
+_READ_AGAIN_S = (0.25, 5.0)
+"""The first and the longest pause before a read of the spool is tried again."""
 
 R = TypeVar("R")
 
@@ -50,6 +57,11 @@ class SpoolThread:
 class HomeContext:
     """`clock` gives seconds since the epoch; `counts` are what the metrics show; `batch` is the next spool commit.
 
+    `in_flight_bytes` are the payloads of publishes that Kafka has not acknowledged yet.
+
+    `wills_settling` are sessions whose published will the session log may not know of yet: a restart must find it on
+    `ingress`. `outage` says whether the spool works; `stopping` is set when the home stops.
+
     Of the spool's rows those up to `committed_row` are there; those in `gone_rows` are finished, but still there until
     their deletion is committed.
     """
@@ -65,10 +77,14 @@ class HomeContext:
     shards: list[Shard]
     on_fatal: Callable[[Exception], None]
     batch: SpoolBatch = field(default_factory=SpoolBatch)
+    wills_settling: set[Session] = field(default_factory=set)
+    outage: SpoolOutage = field(default_factory=SpoolOutage)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     counts: Counter[str] = field(default_factory=Counter)
     gone_rows: set[int] = field(default_factory=set)
     system: SystemTopics = field(default_factory=SystemTopics)
     checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
+    in_flight_bytes: int = 0
     committed_row: int = 0
     next_mid: int = 0
     next_row: int = 0
@@ -78,6 +94,25 @@ class HomeContext:
 
     def session(self, client: str) -> Session | None:
         return self.shard_for(client).sessions.get(client)
+
+    async def read_spool(self, what: str, method: Callable[..., R], *arguments: Any) -> R:
+        """Reads from the spool, and again while that fails: whoever waits for `what` waits on (G9). Raises SpoolError
+        only when the home stops."""
+        pause_s, longest_s = _READ_AGAIN_S
+        while True:
+            try:
+                result = await self.spool.call(method, *arguments)
+            except SpoolError as error:
+                self.counts["spool_failed_read"] += 1
+                self.outage.failed(what, error, self.clock())
+                if self.stopping.is_set():
+                    raise
+            else:
+                self.outage.mended(what, self.clock())
+                return result
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), pause_s)
+            pause_s = min(2 * pause_s, longest_s)
 
     def new_row(self) -> int:
         self.next_row += 1

@@ -57,6 +57,8 @@ class Deliverer:
         if not has_room:
             self.overflow.drop(session, entry)
             return
+        if held.message.appended <= session.sent_to_ms:
+            self._mark_repeated(session, entry)
         session.enqueue(entry)
         if session.link is not None:
             self._ready.add(session)
@@ -200,7 +202,7 @@ class Deliverer:
     async def end_backlog(self, spool_key: str) -> None:
         """Ends what the spool holds for a session that is gone."""
         row = 0
-        while page := await self._context.spool.call(Spool.load, spool_key, row, _PAGE):
+        while page := await self._context.read_spool(spool_key, Spool.load, spool_key, row, _PAGE):
             for spooled in page:
                 if spooled.row not in self._context.gone_rows:
                     self.finish(entry_of(spooled, self._context.clock()), "ended")
@@ -244,6 +246,12 @@ class Deliverer:
         if session.backlog and not session.loading:
             session.loading = True
             self._spawn(self._load(session, most))
+
+    def _mark_repeated(self, session: Session, entry: Entry) -> None:
+        """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
+        message = entry.held.message
+        if entry.qos == 1 and message.partition >= 0 and message.appended <= session.sent_to_ms:
+            entry.dup = entry.dup or not self._is_expired(entry)
 
     def _drop(self, entry: Entry) -> None:
         self._context.counts["dropped_queue_full"] += 1
@@ -312,7 +320,7 @@ class Deliverer:
 
     async def _load(self, session: Session, most: int) -> None:
         start = session.loaded_row
-        page = await self._context.spool.call(Spool.load, session.spool_key, start, most)
+        page = await self._context.read_spool(session.spool_key, Spool.load, session.spool_key, start, most)
         session.loading = False
         if session.ended:
             return
@@ -332,6 +340,7 @@ class Deliverer:
                 session.queued_bytes -= len(spooled.message.payload)
                 self.finish(entry, "dropped" if session.was_dropped(entry) else "delivered")
                 continue
+            self._mark_repeated(session, entry)
             session.queue.append(entry)
         if not page and session.backlog:
             log.warning("spool backlog miscounted", client=session.client, rows=session.backlog)

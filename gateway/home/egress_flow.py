@@ -1,4 +1,4 @@
-"""How much of `egress` is read ahead of the instant reader: what is parked in memory is bounded (R8)."""
+"""How much of `egress` is read ahead: what waits in memory, for the instant reader or the spool, is bounded (R8)."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,10 +10,11 @@ from gateway.home.shard import Shard
 
 class EgressFlow:
     """Pauses the shards that have `limits.held_back_messages` or `held_back_bytes` parked, shared by the shards evenly,
-    until half of it has gone.
+    until half of it has gone. Not while own copies wait: they may wait for what is still to come on `egress`, and the
+    reader behind them.
 
-    Not while own copies wait: they may wait for what is still to come on `egress`, and the reader behind them. `spawn`
-    starts a coroutine whose failure is fatal.
+    Pauses all of them while a spool that cannot be written has left too much in memory. `spawn` starts a coroutine
+    whose failure is fatal.
     """
 
     def __init__(self, context: HomeContext, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
@@ -25,17 +26,23 @@ class EgressFlow:
         self._paused: set[int] = set()
         self._lock = asyncio.Lock()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether some shard is."""
+        return bool(self._paused)
+
     def adjust(self, own_copies_wait: bool) -> None:
         """Pauses and resumes what has to be, after a batch of records."""
+        is_full = self._context.outage.is_full
         for shard in self._context.shards:
             load = max(shard.parked_records / self._most, shard.parked_bytes / self._most_bytes)
             if shard.number in self._paused:
-                if own_copies_wait or load <= 1 / 2:
+                if not is_full and (own_copies_wait or load <= 1 / 2):
                     self._paused.discard(shard.number)
                     self._spawn(self._go_on(shard))
-            elif load >= 1 and not own_copies_wait:
+            elif is_full or (load >= 1 and not own_copies_wait):
                 self._paused.add(shard.number)
-                self._context.counts["parked_full"] += 1
+                self._context.counts["parked_full"] += not is_full
                 self._spawn(self._pause(shard))
 
     async def _pause(self, shard: Shard) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 
-from gateway.errors import BusError
+from gateway.errors import BusError, SpoolError
 from gateway.home.checkpoint import Checkpointer
 from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
@@ -30,6 +31,7 @@ from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Link, Session
 from gateway.home.subscribing import Subscriber
 from gateway.home.turns import Turns
+from gateway.home.wills import Wills
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Subscribe, Unsubscribe
 from schemas.session_log import WillRecord
@@ -72,12 +74,12 @@ class Kicked(NamedTuple):
 
 
 class Home:
-    """Owns all shards of this gateway."""
+    """Owns all shards of this gateway. `recovered` counts what was read at the start (:class:`Recovery`)."""
 
     def __init__(self, context: HomeContext) -> None:
         self._context = context
+        self.recovered: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
         self._turns = Turns()
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writer = SessionLogWriter(context)
@@ -86,26 +88,30 @@ class Home:
             context, self._writer, self._spawn, partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED)
         )
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
+        self._wills = Wills(context, self._writer, self._checkpointer)
         self._presence = PresenceReporter(context)
-        self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant)
+        self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant, self._checkpointer.cover)
         self._entitlement = Entitlement(context, self._subscriber)
         self.acknowledged = self._deliverer.acknowledged
         """PUBACK of a session's packet id."""
         self._own = OwnCopies(context, self._deliverer, self._instant)
         self.keyed = KeyedMessages(context)
-        flow = EgressFlow(context, self._spawn)
-        self.records = Fold(context, self._deliverer, self._instant, self._own, flow).records
+        self._flow = EgressFlow(context, self._spawn)
+        self.records = Fold(context, self._deliverer, self._instant, self._own, self._flow).records
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
         recovery = Recovery(self._context, self._instant, self._checkpointer, self.keyed)
         start = await recovery.run()
+        self.recovered = dict(recovery.read)
         for spool_key in recovery.orphans:
             self._spawn(self._deliverer.end_backlog(spool_key))
         now = self._context.clock()
+        self._context.wills_settling.update(recovery.published_wills)
         for shard in self._context.shards:
             for session in list(shard.sessions.values()):
                 self._recovered(session, now)
+        self._wills.recovered(recovery.published_wills)
         self._context.routes.begin(now)
         await self._context.bus.assign(start)
         await self._checkpointer.relinquish_finished()
@@ -113,16 +119,21 @@ class Home:
         self._spawn(self._housekeeping())
 
     async def stop(self) -> None:
-        """Stops the timers and makes a last checkpoint; connections are gone already.
-
-        What is being worked on is brought to its end: a checkpoint must not be left half-way. Wills whose delay is not
-        over stay in the session log, for the next start.
+        """Stops the timers and makes a last checkpoint; connections are gone already. What is being worked on comes to
+        its end; wills whose delay is not over stay in the session log. Raises SpoolError if there is no checkpoint.
         """
         for timer in self._timers.values():
             timer.cancel()
-        self._stopping.set()
+        self._context.stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._checkpointer.run()
+        await self._checkpointer.run(at_once=True)
+        if not self._context.outage.is_writing:
+            raise SpoolError(self._context.outage.reason)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of payload that clients have published and Kafka has not acknowledged yet."""
+        return self._context.in_flight_bytes
 
     # -- the interface -------------------------------------------------------------------------------------------------
 
@@ -137,6 +148,8 @@ class Home:
             was_logged = earlier is not None and earlier.in_log
             self._entitlement.check_owner(earlier, arrival.rules)
             session, present = self._take_over(arrival)
+            if earlier is not None:
+                await self._wills.stored(earlier)
             await self._open(session, arrival, link, was_logged)
         publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
         return Attached(session, present, publisher)
@@ -228,7 +241,7 @@ class Home:
         self._deliverer.drop_qos0(session)
         session.forget_spooled(self._context.committed_row)
         if session.will is not None:
-            self._after(min(session.will.delay_s, session.expiry_s), session, "will", self._publish_will)
+            self._after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
         if session.expiry_s == 0:
             self._expire(session)
         elif session.logged:
@@ -269,11 +282,11 @@ class Home:
         return session, False
 
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
-        session.expiry_s, session.will = arrival.expiry_s, arrival.will
-        session.receive_maximum = arrival.receive_maximum
+        session.expiry_s, session.receive_maximum = arrival.expiry_s, arrival.receive_maximum
         session.disconnected_ms = None
         session.user = arrival.rules.user
         session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
+        session.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=session.epoch)
         if session.logged or session.in_log:
             await durable(lambda then: self._writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
@@ -296,11 +309,12 @@ class Home:
         if session.disconnected_ms is None:
             session.epoch = int(now * 1e6)
             session.disconnected_ms = int(now * 1000)
+            self._writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")
         gone_s = now - session.disconnected_ms / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
-            self._after(max(0.0, delay), session, "will", self._publish_will)
+            self._after(max(0.0, delay), session, "will", self._wills.publish)
         self._after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
 
     def _expire(self, session: Session) -> None:
@@ -310,7 +324,7 @@ class Home:
 
     def _end(self, session: Session) -> None:
         """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
-        self._publish_will(session)
+        self._wills.publish(session)
         session.ended = True
         shard = self._context.shards[session.shard]
         if shard.sessions.get(session.client) is session:
@@ -319,27 +333,7 @@ class Home:
         self._subscriber.forget(session)
         self._deliverer.end(session)
         if session.in_log:
-            # The record that holds the will goes only when Kafka has the will.
-            self._writer.ended(session, kinds=ALL_KINDS if not session.wills_on_way else ALL_KINDS[1:])
-
-    def _publish_will(self, session: Session) -> None:
-        will, session.will = session.will, None
-        if will is None:
-            return
-
-        def stored() -> None:
-            session.wills_on_way.remove(will)
-            if not session.ended:
-                if session.in_log:
-                    self._writer.opened(session)
-                return
-            successor = self._context.session(session.client)
-            if not session.wills_on_way and (successor is None or not successor.in_log):
-                self._writer.ended(session, kinds=ALL_KINDS[:1])
-
-        session.wills_on_way.append(will)
-        publisher = Publisher(self._context, session.client, None, None, self._checkpointer.inbound)
-        publisher.publish_will(will, stored)
+            self._wills.end(session)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -371,7 +365,7 @@ class Home:
             if not self._own.held_back:  # it may be among them
                 self._subscriber.forget_retained(now)
             try:
-                if await self._instant.end_if_passed(int(now * 1000)) or self._own.held_back:
+                if await self._instant.end_if_passed(int(now * 1000)) or self._own.held_back or self._flow.is_paused:
                     self.records([])
             except BusError as error:  # the next time, perhaps
                 log.warning("housekeeping", reason=str(error))
@@ -379,8 +373,8 @@ class Home:
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        return not self._stopping.is_set()
+            await asyncio.wait_for(self._context.stopping.wait(), seconds)
+        return not self._context.stopping.is_set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> object:
         task = asyncio.get_running_loop().create_task(work)

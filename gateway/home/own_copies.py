@@ -107,7 +107,10 @@ class OwnCopies:
         return offered
 
     def _offer(self, record: Record) -> bool:
-        """Offers a record to the subscriptions it is an own copy for; False if it must wait for instructions."""
+        """Offers a record to the subscriptions it is an own copy for; False if it must wait: for instructions, or for a
+        spool that is to keep it."""
+        if self._context.outage.is_full:
+            return False
         try:
             topic = (record.key() or b"").decode()
         except UnicodeDecodeError:

@@ -17,21 +17,28 @@ from gateway.mqtt.codes import PacketType, ReasonCode
 from gateway.mqtt.packets import Publish
 from gateway.mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
-from schemas.identity import INBOX_MARK, new_message_id, partition_of
+from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
 from schemas.session_log import WillRecord
 
 _LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
 """Refusals that say how much, not what."""
 
 
+def will_id(client: str, will: WillRecord) -> str:
+    """The message id of a will: the same whenever it is published."""
+    return derived_message_id(client, f"will/{will.of_us}")
+
+
 class _Pending(msgspec.Struct, eq=False):
-    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`). If it is
-    `retained_first`, what stands on `ingress` needs no further work: whoever finds it there may call it stored."""
+    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`); `size`
+    bytes of payload. If it is `retained_first`, what stands on `ingress` needs no further work: whoever finds it there
+    may call it stored."""
 
     packet_id: int
     qos: int
     stores: int
     reason: ReasonCode = ReasonCode.SUCCESS
+    size: int = 0
     then: Callable[[], None] | None = None
     retained_first: bool = False
 
@@ -91,7 +98,13 @@ class Publisher:
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(
-            _Pending(packet.packet_id, qos, 2 if retained else 1, retained_first=retained and message_id != ""),
+            _Pending(
+                packet.packet_id,
+                qos,
+                2 if retained else 1,
+                size=len(packet.payload),
+                retained_first=retained and message_id != "",
+            ),
             packet.topic,
             packet.payload,
             self._headers(packet, flags, message_id or new_message_id()),
@@ -99,17 +112,23 @@ class Publisher:
 
     def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
         """A will, as the client asked for it when it connected, its properties encoded already; `then` runs once Kafka
-        has it."""
+        has it.
+
+        A restart that finds it on `ingress`, by its id, does not publish it again; therefore its retained copy is
+        stored before.
+        """
         now = self._context.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
         meta = Meta(will.qos, will.flags + (RETAIN_FLAG if retained else ""), expires, int(now * 1e6), None)
-        headers = ingress_headers(new_message_id(), self._client, meta, will.properties)
-        self._send(_Pending(0, 0, 1 + retained, then=then), will.topic, will.payload, headers)
+        headers = ingress_headers(will_id(self._client, will), self._client, meta, will.properties)
+        pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
+        self._send(pending, will.topic, will.payload, headers)
 
     def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         """To `ingress`, and to `retained` if the publish waits for two."""
         self._pending.append(pending)
+        self._context.in_flight_bytes += pending.size
         key, topics, bus = topic.encode(), self._context.topics, self._context.bus
         if not pending.retained_first:
             bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
@@ -143,6 +162,7 @@ class Publisher:
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
         """The delivery report of a record on `ingress`."""
+        self._context.in_flight_bytes -= pending.size
         if error is None:
             offset = record.offset()
             self._inbound[self._partition] = offset + 1

@@ -1,14 +1,17 @@
 """Starting: a home's state from the spool's positions, the session log, the routes, the retained messages and the logs
 behind the positions. The time it takes is bounded by sessions and by what is unacknowledged, not by history."""
 
+from collections import Counter
+
 import msgspec
 import structlog
 
 from gateway.bus import Record
 from gateway.home.checkpoint import INBOUND, INSTANT, SHARD, Checkpointer, InstantPosition
 from gateway.home.context import HomeContext
-from gateway.home.instant import InstantReader
+from gateway.home.instant import CLOCK_SLACK_MS, InstantReader
 from gateway.home.keyed import KeyedMessages
+from gateway.home.publishing import will_id
 from gateway.home.quarantine import quarantine
 from gateway.home.session import Session, SessionSubscription
 from gateway.home.spool import Spool
@@ -21,7 +24,11 @@ log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Rebuilds the state of all shards; afterwards the bus may be assigned with `start`."""
+    """Rebuilds the state of all shards; afterwards the bus may be assigned with `start`.
+
+    `read` counts what that took: records by topic (of `egress` those that are to be read again), `spool` rows. That
+    depends on sessions and on what is unacknowledged; of compacted topics on how far the broker has compacted them.
+    """
 
     def __init__(
         self, context: HomeContext, instant: InstantReader, checkpointer: Checkpointer, keyed: KeyedMessages
@@ -31,6 +38,8 @@ class Recovery:
         self._checkpointer = checkpointer
         self._keyed = keyed
         self.orphans: list[str] = []
+        self.published_wills: list[Session] = []
+        self.read: Counter[str] = Counter()
 
     async def run(self) -> dict[tuple[str, int], int]:
         """Restores everything; returns the positions on `egress` and `retained` from which to consume."""
@@ -43,13 +52,15 @@ class Recovery:
             raw = positions.get(f"{SHARD}{shard.number}")
             start[context.topics.egress, shard.number] = shard.restore(raw) if raw else 0
             shard.replay_to = ends[shard.number]
+            self.read["egress"] += max(0, ends[shard.number] - start[context.topics.egress, shard.number])
         await context.bus.read(context.topics.routes, {0: 0}, self._fold_route)
-        retained_ends = await context.bus.read(context.topics.retained, {0: 0}, context.retained.fold)
+        retained_ends = await context.bus.read(context.topics.retained, {0: 0}, self._fold_retained)
         start[context.topics.retained, 0] = retained_ends[0]
         context.retained.begin(retained_ends[0])
         await self._read_sessions()
         context.committed_row = context.next_row
         for spool_key, (rows, size) in (await context.spool.call(Spool.backlogs)).items():
+            self.read["spool"] += rows
             session = context.session(spool_key.partition("\0")[0])
             if session is None or session.spool_key != spool_key:
                 self.orphans.append(spool_key)
@@ -60,7 +71,12 @@ class Recovery:
         await self._resume_instant(positions.get(INSTANT))
         return start
 
+    def _fold_retained(self, record: Record) -> None:
+        self.read["retained"] += 1
+        self._context.retained.fold(record)
+
     def _fold_route(self, record: Record) -> None:
+        self.read["routes"] += 1
         try:
             self._context.routes.recover(record)
         except RecordError as error:
@@ -71,6 +87,7 @@ class Recovery:
         values: dict[bytes, Record] = {}
 
         def fold(record: Record) -> None:
+            self.read["sessions"] += 1
             key = record.key() or b""
             if record.value() is None:
                 values.pop(key, None)
@@ -92,6 +109,8 @@ class Recovery:
             session = Session(key.client, shard.number, record.since, record.born_us)
             session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
             session.disconnected_ms, session.user = record.disconnected_ms, record.user
+            gone_ms = int(self._context.clock() * 1000) if record.disconnected_ms is None else record.disconnected_ms
+            session.sent_to_ms = gone_ms + CLOCK_SLACK_MS
             shard.sessions[key.client] = session
             return
         found = shard.sessions.get(key.client)
@@ -107,14 +126,26 @@ class Recovery:
             self._context.next_row = max(self._context.next_row, record.settled.row)  # none is given twice
 
     async def _read_inbound(self, raw: bytes | None) -> None:
-        """QoS 2 messages on `ingress` that the session log does not know of yet (G8), and keyed ones that the spool
-        does not know."""
+        """QoS 2 messages, and wills, on `ingress` that the session log does not know of yet (G8, G9), and keyed ones
+        that the spool does not know."""
         context = self._context
+        wills = {
+            will_id(session.client, session.will).encode(): session
+            for shard in context.shards
+            for session in shard.sessions.values()
+            if session.will is not None
+        }
         known = msgspec.msgpack.decode(raw, type=dict[int, int]) if raw else {}
         start = {p: known.get(p, 0) for p in range(context.settings.kafka.ingress_partitions)}
 
         def fold(record: Record) -> None:
+            self.read["ingress"] += 1
             headers = record.headers() or []
+            bereft = wills.pop(headers[0][1], None) if headers else None
+            if bereft is not None:
+                bereft.will = None
+                self.published_wills.append(bereft)
+                return
             self._keyed.recover(record)
             try:
                 meta = Meta.decode(headers[2][1])

@@ -77,7 +77,8 @@ class Session:
 
     `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`:
     places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
-    the exchanges that were open, and `replayed` what was settled, until all has come again that can.
+    the exchanges that were open, and `replayed` what was settled, until all has come again that can. What was appended
+    by `sent_to_ms` may have been sent by an earlier life of the home, which keeps no record of that at QoS 1.
 
     `dropping` are entries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
     all that were, until a checkpoint has seen their end, and `dropped_before` those of an earlier life of the home.
@@ -92,6 +93,7 @@ class Session:
         self.born_us = born_us
         self.ended = False
         self.wills_on_way: list[WillRecord] = []
+        self.will_waiters: list[Callable[[], None]] = []
         self.expiry_s = 0
         self.disconnected_ms: int | None = None
         self.will: WillRecord | None = None
@@ -113,6 +115,7 @@ class Session:
         self.dropping: dict[tuple[int, int], Entry] = {}
         self.dropped: set[tuple[int, int]] = set()
         self.dropped_before: set[tuple[int, int]] = set()
+        self.sent_to_ms = -1
         self.received: set[int] = set()
         self.publishing: set[int] = set()
         self.received_until = -1

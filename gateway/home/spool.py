@@ -5,11 +5,11 @@ or a power failure (WAL, synchronous NORMAL) the last commits may be missing as 
 
 Contract: `commit` is atomic; `load` gives rows in the order they were added; a message whose last row is deleted
 appears in `finished` in the same commit, and stays there until a later commit forgets it. Every call raises SpoolError
-if SQLite fails.
+if SQLite fails; a commit that raises has changed nothing and can be made again, alone or as part of a larger one.
 """
 
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,35 +18,19 @@ import msgspec
 
 from gateway.errors import SpoolError
 from gateway.home.messages import Message
+from gateway.home.spool_batch import SpoolBatch
 from schemas.envelope import Instruction
 from schemas.sql import named_blocks
+
+_REMEDY = (
+    "mend its directory or disk, or move the file away together with those that end in -wal and -shm, and start again "
+    "(docs/operators.md, 'A broken spool', says what is lost then)"
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _message_decoder = msgspec.msgpack.Decoder(Message)
 _entry_decoder = msgspec.msgpack.Decoder(tuple[int, bool, tuple[int, ...], bool])
 _instructions_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int, int | None, int, str]])
-
-
-@dataclass
-class SpoolBatch:
-    """What one commit changes. `messages`: (mid, shard, message, instructions); `rows`: (row, mid, session, qos,
-    retain, subscription ids, may have been sent); `instructions`: (mid, mid to use if that one is finished, shard,
-    message, instruction) are further ones for messages in the spool. `session` is what names a session for good.
-    `keyed`: by message id its fingerprint and time, None to forget it (:mod:`gateway.home.keyed`).
-    """
-
-    messages: list[tuple[int, int, Message, list[Instruction]]] = field(default_factory=list)
-    rows: list[tuple[int, int, str, int, bool, tuple[int, ...], bool]] = field(default_factory=list)
-    instructions: list[tuple[int, int, int, Message, Instruction]] = field(default_factory=list)
-    deleted_rows: list[int] = field(default_factory=list)
-    deleted_sessions: list[str] = field(default_factory=list)
-    forgotten: list[int] = field(default_factory=list)
-    positions: dict[str, bytes] = field(default_factory=dict)
-    dropped_positions: list[str] = field(default_factory=list)
-    keyed: dict[str, tuple[bytes, int] | None] = field(default_factory=dict)
-
-    def is_empty(self) -> bool:
-        return not any(vars(self).values())
 
 
 @dataclass(frozen=True)
@@ -93,13 +77,20 @@ class Spool:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(self._sql["schema"])
+            self._db.execute("BEGIN IMMEDIATE")  # fails now, not at the first commit, if it cannot be written
+            self._db.execute("ROLLBACK")
+            self._check()
             self._rows: int = self._db.execute(self._sql["count_rows"]).fetchone()[0]
             if self._db.execute(self._sql["has_payload_bytes"]).fetchone() == (0,):  # of an earlier version
                 self._db.execute(self._sql["add_payload_bytes"])
         except (sqlite3.Error, OSError) as error:
-            raise SpoolError(
-                f"cannot open the spool {path}: {error}; mend or move the file away and start again"
-            ) from error
+            raise SpoolError(f"cannot open the spool {path}: {error}; {_REMEDY}") from error
+
+    def _check(self) -> None:
+        """Reads every page once: damage is found here, and not when a client comes for its messages."""
+        [(found, *_), *_] = self._db.execute("PRAGMA quick_check(1)").fetchall()
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"the file is damaged: {' '.join(found.split())}")
 
     def commit(self, batch: SpoolBatch) -> None:
         """Applies the whole batch or nothing; raises SpoolError (disk full, file damaged)."""
@@ -107,13 +98,14 @@ class Spool:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 deleted = self._apply(batch)
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # SQLite may have rolled back by itself
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
             self._rows += len(batch.rows) - deleted
         except sqlite3.Error as error:
-            raise SpoolError(f"the spool cannot be written: {error}") from error
+            raise SpoolError(f"the spool {self._path} cannot be written: {error}") from error
 
     @property
     def size(self) -> SpoolSize:
@@ -199,7 +191,7 @@ class Spool:
         try:
             return self._db.execute(self._sql[block], parameters).fetchall()
         except sqlite3.Error as error:
-            raise SpoolError(f"the spool cannot be read: {error}") from error
+            raise SpoolError(f"the spool {self._path} cannot be read: {error}; {_REMEDY}") from error
 
     def close(self) -> None:
         self._db.close()

@@ -1,7 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -27,12 +27,18 @@ _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANT
 
 
 class Subscriber:
-    """Adds and removes subscriptions of sessions."""
+    """Adds and removes subscriptions of sessions. `checkpoint` returns once what waits by now is in the spool."""
 
     def __init__(
-        self, context: HomeContext, deliverer: Deliverer, writer: SessionLogWriter, instant: InstantReader
+        self,
+        context: HomeContext,
+        deliverer: Deliverer,
+        writer: SessionLogWriter,
+        instant: InstantReader,
+        checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
         self._context = context
+        self._checkpoint = checkpoint
         self._deliverer = deliverer
         self._writer = writer
         self._instant = instant
@@ -59,16 +65,16 @@ class Subscriber:
         await asyncio.gather(
             *(self._add(session, wanted, identifier) for wanted in {w.filter: w for w in allowed}.values())
         )
-        if session.logged and allowed:
-            await durable(partial(self._writer.subscribed, session))
         if any(wanted.retain_handling < 2 for wanted in allowed):
             await self._context.retained.caught_up()
-        answer(codes)
-        if session.ended:
-            return
         asking = {w.filter: w for w in allowed if _wants_retained(w, w.filter in existed)}
+        if asking and session.persistent and await self._send_retained(session, asking, identifier, kept=True):
+            await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
+        if session.logged and allowed:
+            await durable(partial(self._writer.subscribed, session))
+        answer(codes)
         if asking:
-            await self._send_retained(session, asking, identifier)
+            await self._send_retained(session, asking, identifier, kept=False)
         self._deliverer.flush()
 
     async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
@@ -174,27 +180,32 @@ class Subscriber:
         return route.effective_ms, start
 
     async def _send_retained(
-        self, session: Session, wanted: Mapping[str, Subscription], identifier: int | None
-    ) -> None:
-        """Offers what is retained, a message for each filter; others have their turns meanwhile."""
-        identifiers = () if identifier is None else (identifier,)
-        for topic_filter in filter(is_system, wanted):
+        self, session: Session, wanted: Mapping[str, Subscription], identifier: int | None, *, kept: bool
+    ) -> bool:
+        """Offers what is retained, a message for each filter: either what a crash must not lose (`kept`), or the rest;
+        whether there was any. Others have their turns meanwhile."""
+        identifiers, found = () if identifier is None else (identifier,), False
+        for topic_filter in filter(is_system, wanted) if not kept else ():
             for message in self._context.system.matching(topic_filter):
                 send_system(session, message, True, identifiers)
         async for topic_filter, message in self._context.retained.matching(wanted):
             now, subscription = self._context.clock(), wanted[topic_filter]
             if session.ended:
-                return
+                return False
             if message.expires is not None and message.expires <= now * 1000:
                 continue
             if message.id in session.live_meanwhile or (subscription.no_local and message.source == session.client):
                 continue
-            held = Held(message, session.shard, -1, now, [])
             qos = min(subscription.qos, message.qos)
+            if kept != (session.persistent and qos > 0):
+                continue
+            found = True
+            held = Held(message, session.shard, -1, now, [])
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
             self._fenced.add(session)
             self._deliverer.offer(session, held, Entry(session.client, held, qos, True, identifiers))
             self._deliverer.offered(held)
+        return found
 
     def _detach(self, session: Session, topic_filter: str) -> None:
         self._context.shards[session.shard].trie.remove(topic_filter, session.client)

@@ -80,6 +80,8 @@ class ClientConnection:
         self._encoder: PublishEncoder
         self._unread_bytes = 0
         self._until = FOR_EVER
+        self._delivers = True
+        self._reads = True
         self.writable = True
         server.opened(self)
 
@@ -99,7 +101,7 @@ class ClientConnection:
         self.writable = False
 
     def writing_resumed(self) -> None:
-        self.writable = True
+        self.writable = self._delivers
         self._unread_bytes = 0
         if self._attached is not None and not self._gone:
             self._server.home.writable(self._attached.session, self)
@@ -116,9 +118,29 @@ class ClientConnection:
 
     def read_on(self) -> None:
         """Resumes reading if what made it pause is over: below half of where it began, so that it pays."""
-        if self._reading_paused and not self._busy and not self._is_flooded(half=True):
+        if self._reading_paused and self._reads and not self._busy and not self._is_flooded(half=True):
             self._reading_paused = False
             self._transport.resume_reading()
+
+    # -- the server ends (gateway.host.drain) --------------------------------------------------------------------------
+
+    def hold_deliveries(self) -> None:
+        self._delivers = self.writable = False
+
+    def stop_reading(self) -> None:
+        self._reads, self._reading_paused = False, True
+        self._transport.pause_reading()
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether the client has yet to acknowledge something."""
+        return self._attached is not None and bool(self._attached.session.in_flight)
+
+    @property
+    def awaits_kafka(self) -> bool:
+        """Whether the client is still to be answered."""
+        attached = self._attached
+        return self._busy or (attached is not None and (attached.publisher.in_flight > 0 or attached.session.logging))
 
     # -- the home calls (Link) -----------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from gateway.home.home import Home
 from gateway.host.connection import ClientConnection
+from gateway.host.drain import drain
 from gateway.host.ends import EndLog
 from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
 from gateway.host.marks import is_above
 from gateway.host.refusals import RefusalLog
-from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.limits import ConnectionLimits
 from gateway.mqtt.tally import Tally
 from schemas.settings import GatewaySettings
@@ -67,7 +67,10 @@ class HostServer:
 
     def is_flooded(self, half: bool = False) -> bool:
         """Whether too much of all clients is on its way to Kafka, or more than half of that."""
-        return is_above(self.in_flight(), self.limits.in_flight_messages, half)
+        limits = self.limits
+        if is_above(self.home.in_flight_bytes, limits.in_flight_bytes, half):
+            return True
+        return is_above(self.in_flight(), limits.in_flight_messages, half)
 
     def read_on(self) -> None:
         """Lets those go on whom the others' load has stopped, once it is over."""
@@ -99,12 +102,11 @@ class HostServer:
         self._loop.call_soon(action, *arguments)
 
     async def stop(self) -> None:
-        """Tells every client that the server shuts down (0x8B), and lets what is being worked on end."""
+        """Ends every connection in order (:mod:`gateway.host.drain`), and lets what is being worked on end."""
         self._watch.cancel()
-        for connection in list(self.connections):
-            connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+        await drain(self)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5)
+            await asyncio.wait(self._tasks, timeout=1)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -54,6 +54,9 @@ _PLAIN = {
     "parked_full": _Plain(
         "waystation_parked_full", "How often instructions that wait for own copies were left on Kafka"
     ),
+    "unspooled_full": _Plain(
+        "waystation_unspooled_full", "How often so much waited for a failing spool that reading from Kafka paused"
+    ),
     "admin_refused": _Plain("waystation_admin_requests_refused", "Admin requests without the right to it"),
     "quarantined": _Plain("waystation_records_quarantined", "Records of Kafka that could not be read"),
 }
@@ -101,6 +104,13 @@ _LABELLED = (
         "Deliveries that were dropped, and why",
         "reason",
         ("queue_full", "slow_qos0", "too_large_for_client"),
+    ),
+    _Labelled(
+        "spool_failed_",
+        "waystation_spool_failures",
+        "Uses of the spool that have failed, each try",
+        "operation",
+        ("read", "write"),
     ),
     _Labelled(
         "subscription_refused_",

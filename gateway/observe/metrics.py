@@ -106,6 +106,8 @@ def _stores(sources: Sources) -> Iterator[Metric]:
     yield _gauge("waystation_routes", "Route keys this gateway has asked routers for", len(context.routes))
     yield _gauge("waystation_spool_rows", "Deliveries that wait in the spool", spool.rows)
     yield _gauge("waystation_spool_file_bytes", "Size of the spool's files", spool.file_bytes)
+    failing = int(bool(context.outage.reason))
+    yield _gauge("waystation_spool_failing", "1 while the spool cannot be written or read", failing)
     parked = sum(shard.parked_records for shard in context.shards)
     yield _gauge("waystation_parked_instructions", "Instructions that wait for own copies", parked)
 

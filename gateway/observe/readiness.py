@@ -50,7 +50,8 @@ class Readiness:
     async def check(self) -> Health:
         """Asks Kafka too, at most once a second however often this is called."""
         kafka = await self._ask_kafka()
-        return Health({"serving": self.phase, "consuming": self._consuming_fault(), "kafka": kafka})
+        spool = self._context.outage.reason
+        return Health({"serving": self.phase, "consuming": self._consuming_fault(), "kafka": kafka, "spool": spool})
 
     def _consuming_fault(self) -> str:
         if not self._is_consuming():

@@ -15,10 +15,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path)
         "WAYSTATION_STACK__ROUTER_PROCESSES": "2",
         "WAYSTATION_STACK__START_TIMEOUT_S": "200",
         "WAYSTATION_LEDGER__TRIGGER_S": "2.0",
+        # A part may die a hundred times, and is to start again at once: the pause doubles thirty times at most.
+        "WAYSTATION_STACK__RESTART_BACKOFF_S": "1e-10",
     }
     stack = Stack(tmp_path_factory.mktemp("stack"), overrides)
-    stack.up()
     try:
+        stack.up()
         yield stack
     finally:
         stack.down()

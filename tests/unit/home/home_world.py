@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.errors import SpoolError
 from gateway.home.context import HomeContext, SpoolThread
 from gateway.home.home import Home
 from gateway.home.progress import ProgressReporter
@@ -52,6 +53,14 @@ class InlineSpool(SpoolThread):
         if self.is_dead:
             await asyncio.get_running_loop().create_future()
         return result
+
+    def fill_disk(self) -> None:
+        """The file may not grow any more: SQLite says that the disk is full."""
+        [(pages,)] = self._inline._db.execute("PRAGMA page_count").fetchall()
+        self._inline._db.execute(f"PRAGMA max_page_count={pages}")
+
+    def free_disk(self) -> None:
+        self._inline._db.execute("PRAGMA max_page_count=1000000000")
 
     def close(self) -> None:
         self.is_dead = True
@@ -138,7 +147,7 @@ class World:
         for client in self.clients:
             if client.link is not None:
                 client.lose("server_shutting_down")
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, SpoolError):
             await asyncio.wait_for(self.home.stop(), 10)
         self.crash(stored=1_000)
 

@@ -1,7 +1,7 @@
 """The gateway is killed at any moment, and again: nothing acknowledged is lost, nothing at QoS 2 doubled (Q1, G8, G9).
 
 Hypothesis writes the schedule: who publishes, who comes and goes, what the broker holds back, when the home dies: with
-records stored or not, before or after a commit of the spool, in the middle of every handshake.
+records stored or not, before or after a commit of the spool, with its disk full, in the middle of every handshake.
 """
 
 import asyncio
@@ -36,7 +36,10 @@ dying = st.tuples(
     st.sampled_from(["crash", "die before commit", "die after commit", "stop"]), st.integers(0, 3), st.just(0)
 )
 routing = st.tuples(st.sampled_from(["stale", "fresh", "slow", "quick"]), st.integers(0, 1), st.just(0))
-step = st.one_of(publishing, publishing, publishing, pausing, pausing, coming, holding, releasing, dying, routing)
+filling = st.tuples(st.sampled_from(["disk full", "disk free"]), st.just(0), st.just(0))
+step = st.one_of(
+    publishing, publishing, publishing, pausing, pausing, coming, holding, releasing, dying, routing, filling
+)
 
 
 class Schedule:
@@ -90,6 +93,10 @@ class Schedule:
             case "stop":
                 self._release()
                 await world.stop()
+            case "disk full":
+                world.spool.fill_disk()
+            case "disk free":
+                world.spool.free_disk()
             case "stale" | "fresh":
                 [world.active, world.backup][number].stale = word == "stale"
             case "slow" | "quick":
@@ -99,6 +106,7 @@ class Schedule:
         world = self.world
         if world.is_up:
             world.spool.dies = None
+            world.spool.free_disk()
         else:
             await self._restart()
         self._release()
@@ -215,6 +223,7 @@ windows = st.one_of(
     st.tuples(st.just("hold acks"), st.just(1), st.just(0)),
     releasing,
     dying,
+    filling,
 )
 
 

@@ -1,5 +1,6 @@
 """Wills: when they are due, and that no crash loses them (G9; MQTT 5.0, 3.1.2.5 and 3.1.3.2.2)."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -134,5 +135,63 @@ def test_an_orderly_stop_publishes_wills_and_keeps_the_delayed(tmp_path: Path) -
         assert await wills_seen(world) == [b"one"]
         await turn(30)
         assert await wills_seen(world) == [b"one", b"two"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("held", ["acks of ingress", "stores of sessions", "acks of sessions"])
+@pytest.mark.parametrize("expiry_s", [0, 100])
+def test_a_will_that_kafka_has_is_not_published_again(tmp_path: Path, retain: bool, held: str, expiry_s: int) -> None:
+    """G9, G8: killed between storing the will and noting that in the session log; and again while that is noted."""
+
+    async def scenario() -> None:
+        world = await world_with_watcher(tmp_path)
+        last = WillRecord("wills/x", b"gone", 2, retain, b"\0", 0, None)
+        client = await world.client("client", will=last, expiry_s=expiry_s)
+        await turn(1)
+        what, _, topic = held.partition(" of ")
+        {"acks": world.bus.held_acks, "stores": world.bus.held_stores}[what].add(f"{topic}")
+        client.lose()
+        await turn(2)
+        for stored in (1, 0, 0):
+            world.crash(stored)
+            await world.start()
+            world.bus.held_acks = {world.topics.sessions}
+            await turn(2)
+        await world.restart()
+        await world.clients[0].connect()
+        assert await wills_seen(world) == [b"gone"]
+        published = world.broker.partitions[world.topics.ingress, 0] + world.broker.partitions[world.topics.ingress, 1]
+        assert len(published) == 1
+        client.will = WillRecord("wills/x", b"again", 2, retain, b"\0", 0, None)
+        await client.connect()
+        client.lose()
+        assert await wills_seen(world) == [b"gone", b"again"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_will_on_its_way_is_not_forgotten_for_the_next_connection(tmp_path: Path, clean: bool) -> None:
+    """G9: CONNECT is answered once Kafka has the earlier connection's will; a crash before loses none."""
+
+    async def scenario() -> None:
+        world = await world_with_watcher(tmp_path)
+        client = await world.client("client", will=will(payload=b"first"))
+        await turn(1)
+        world.bus.held_stores = {world.topics.ingress}
+        client.will = will(payload=b"second")
+        connecting = asyncio.ensure_future(client.connect(clean_start=clean))
+        await turn(1)
+        assert not connecting.done()
+        connecting.cancel()
+        await world.restart()
+        await world.clients[0].connect()
+        await turn(1)
+        assert await wills_seen(world) == [b"first"]
+        await client.connect()
+        client.lose()
+        assert await wills_seen(world) == [b"first", b"second"]
 
     run(scenario())

@@ -3,7 +3,10 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from gateway.host.connection import ClientConnection
+from gateway.host.drain import ACKNOWLEDGE_S, ANSWER_S
 from gateway.host.server import HostServer
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.decode import Decoder
@@ -65,8 +68,12 @@ def connect(client: str, expiry_s: int = 100, will: Will | None = None, keep_ali
 
 async def hosted(tmp_path: Path, **limits: int) -> tuple[World, HostServer]:
     world = await World(tmp_path, **limits).start()
+    return world, server_of(world)
+
+
+def server_of(world: World) -> HostServer:
     gateway = world.settings().gateway
-    return world, HostServer(gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append)
+    return HostServer(gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append)
 
 
 def kinds(wire: Wire) -> list[type]:
@@ -209,6 +216,87 @@ def test_a_client_that_is_not_listened_to_is_not_silent(tmp_path: Path) -> None:
         assert not wire.is_paused
         await turn(60)
         assert wire.received[-1].reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT  # type: ignore[union-attr]
+        await server.stop()
+
+    run(scenario())
+
+
+def test_an_orderly_stop_answers_what_it_took_and_lets_clients_acknowledge(tmp_path: Path) -> None:
+    """G8, Q1: PUBACK, then 0x8B; what a client acknowledges before does not come again; nothing new is sent."""
+
+    async def scenario() -> None:
+        world, server = await hosted(tmp_path)
+        receiver = Wire(server).send(connect("receiver"), Subscribe(1, [Subscription("a", 1)]))
+        sender = Wire(server).send(connect("sender"))
+        await turn()
+        sender.send(Publish("a", b"sent", 1, packet_id=1))
+        await turn()
+        assert kinds(receiver) == [Connack, Suback, Publish]
+        world.bus.held_stores = {world.topics.ingress}
+        sender.send(Publish("a", b"under way", 1, packet_id=2))
+        await turn()
+        stopping = asyncio.ensure_future(server.stop())
+        await turn(0.1)
+        receiver.send(Puback(receiver.received[-1].packet_id))  # type: ignore[union-attr]
+        await turn(0.1)
+        assert sender.is_paused
+        sender_got = kinds(sender)
+        world.bus.held_stores = set()
+        world.bus.release()
+        await stopping
+        assert sender_got == [Connack, Puback]
+        assert kinds(sender) == [Connack, Puback, Puback, Disconnect]
+        assert isinstance(sender.received[-1], Disconnect)
+        assert sender.received[-1].reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+        assert kinds(receiver) == [Connack, Suback, Publish, Disconnect]
+        await world.stop()
+        await world.start()
+        again = Wire(server_of(world)).send(connect("receiver"))
+        await turn()
+        assert [p.payload for p in again.received if isinstance(p, Publish)] == [b"under way"]
+        assert not world.fatal
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("silent", ["kafka", "client"])
+def test_an_orderly_stop_waits_for_nobody_for_ever(tmp_path: Path, silent: str) -> None:
+    """G8: neither for a client that acknowledges nothing nor for Kafka."""
+
+    async def scenario() -> None:
+        world, server = await hosted(tmp_path)
+        wire = Wire(server).send(connect("c"), Subscribe(1, [Subscription("a", 1)]))
+        await turn()
+        if silent == "kafka":
+            world.bus.held_stores = {world.topics.ingress}
+        wire.send(Publish("a", b"", 1, packet_id=1))
+        await turn()
+        await asyncio.wait_for(server.stop(), ACKNOWLEDGE_S + ANSWER_S + 1)
+        assert isinstance(wire.received[-1], Disconnect)
+        assert wire.is_closed
+        assert server.connections == set()
+
+    run(scenario())
+
+
+def test_reading_pauses_while_too_many_bytes_are_on_their_way_to_kafka(tmp_path: Path) -> None:
+    """R9: of all connections together; it goes on as Kafka takes them."""
+
+    async def scenario() -> None:
+        world, server = await hosted(tmp_path, in_flight_bytes=10_000)
+        one, two = Wire(server).send(connect("one")), Wire(server).send(connect("two"))
+        await turn()
+        world.bus.held_acks = {world.topics.ingress}
+        one.send(Publish("a", b"x" * 9_000, 0, packet_id=0))
+        assert not one.is_paused
+        two.send(Publish("a", b"x" * 1_000, 1, packet_id=1))
+        assert two.is_paused
+        assert world.home.in_flight_bytes == 10_000
+        world.bus.held_acks = set()
+        world.bus.release()
+        await turn()
+        assert not two.is_paused
+        assert world.home.in_flight_bytes == 0
         await server.stop()
 
     run(scenario())

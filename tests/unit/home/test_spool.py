@@ -8,7 +8,8 @@ import pytest
 
 from gateway.errors import SpoolError
 from gateway.home.messages import Message
-from gateway.home.spool import Spool, SpoolBatch
+from gateway.home.spool import Spool
+from gateway.home.spool_batch import SpoolBatch
 from schemas.envelope import EVERYONE, Instruction
 
 

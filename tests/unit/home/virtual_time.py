@@ -2,7 +2,7 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -16,6 +16,8 @@ EPOCH = 1_800_000_000.0
 class _Selector(selectors.SelectSelector):
     now = 0.0
     turns = 0
+    turns_in_all = 0
+    at_turn: tuple[int, Callable[[], None]] | None = None
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None:
@@ -24,6 +26,9 @@ class _Selector(selectors.SelectSelector):
         if self.turns > TURNS_AT_ONCE:
             raise AssertionError("things go round and round, and time stands still")
         self.now += max(0.0, timeout)
+        self.turns_in_all += 1
+        if self.at_turn is not None and self.turns_in_all == self.at_turn[0]:
+            self.at_turn[1]()
         return super().select(0)
 
 
@@ -34,6 +39,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual.now
+
+    @property
+    def turns(self) -> int:
+        """How often the loop has gone round."""
+        return self._virtual.turns_in_all
+
+    def call_at_turn(self, turns: int, action: Callable[[], None]) -> None:
+        """Calls `action` between two rounds, when there were so many."""
+        self._virtual.at_turn = (turns, action)
 
 
 def run(scenario: Coroutine[Any, Any, R]) -> R:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from unittest.mock import patch
 
+from gateway.errors import SpoolError
 from gateway.observe import server
 from gateway.observe.readiness import Readiness
 from tests.unit.observe.observed import HOST, Observed, observed, run_real
@@ -22,7 +23,7 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
         async with observed(tmp_path) as here:
             status, report = await here.get("/readyz")
             assert (status, report["ready"]) == (200, True)
-            assert set(report["parts"]) == {"serving", "consuming", "kafka"}
+            assert set(report["parts"]) == {"serving", "consuming", "kafka", "spool"}
 
             here.readiness.phase = "starting"
             assert await _faults(here) == {"serving": "starting"}
@@ -34,6 +35,9 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
 
             here.is_consuming = False
             assert await _faults(here) == {"consuming": "nothing is read from Kafka"}
+            here.world.context.outage.failed("write", SpoolError("disk full"), 0)
+            assert (await _faults(here))["spool"] == "disk full"
+            here.world.context.outage.mended("write", 1)
             here.is_consuming = True
 
             first = here.world.context.shards[0]

@@ -1,0 +1,52 @@
+"""What is known of a spool that fails: since when, why, when to try again, and how much waits for it meanwhile."""
+
+import structlog
+
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class SpoolOutage:
+    """Of what was tried (`write`, `finished`, or the backlog of a session) what fails at present.
+
+    `reason` is the latest error, "" while all is well, for whoever asks whether the gateway is well; `is_full` while so
+    much waits in memory for the spool that no more is to be read from Kafka. Failing and mending are logged once each,
+    not at each try.
+    """
+
+    def __init__(self) -> None:
+        self._failing: dict[str, float] = {}
+        self._due = 0.0
+        self._pause_s = 0.0
+        self.reason = ""
+        self.is_full = False
+
+    def failed(self, what: str, error: Exception, now: float) -> None:
+        """`now` in seconds since the epoch, here and below."""
+        self.reason = str(error)
+        if what == "write":
+            self._pause_s = min(self._pause_s * 2 or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            self._due = now + self._pause_s
+        if not self._failing:
+            log.error("the spool fails; online clients go on, it is tried again", reason=self.reason)
+        self._failing.setdefault(what, now)
+
+    def mended(self, what: str, now: float) -> None:
+        since = self._failing.pop(what, None)
+        if what == "write":
+            self._due = self._pause_s = 0.0
+            self.is_full = False
+        if since is not None and not self._failing:
+            self.reason = ""
+            log.info("the spool works again", after_s=round(now - since, 1))
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether commits succeed."""
+        return "write" not in self._failing
+
+    def may_write(self, now: float) -> bool:
+        """Whether it is time for a commit: at once, but for a pause behind one that failed."""
+        return now >= self._due

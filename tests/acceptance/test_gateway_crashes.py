@@ -1,0 +1,123 @@
+"""`kill -9` of the gateway, again and again, at random moments under load (Q1, R8, G8, G9).
+
+`WAYSTATION_KILLS` says how often, `WAYSTATION_SEED` repeats a run's moments.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+import uuid
+from statistics import median
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from jobs.stack.state import ProcessState
+from jobs.stack.topics import admin_client
+from schemas.readiness import read_ready
+from schemas.topics import Topics
+from tests.acceptance.crash_town import Town
+from tests.acceptance.stack import Stack
+from tests.faithful_client import eventually
+
+KILLS = int(os.environ.get("WAYSTATION_KILLS", "50"))
+SEED = int(os.environ.get("WAYSTATION_SEED", "0")) or uuid.uuid4().int % 1_000_000
+REST_EVERY = 10
+START_S = 90.0
+OF_SECONDS = 1_500
+"""Records of a topic that some seconds of this load leave behind: so many more a start may read at the end."""
+
+
+class Restart(NamedTuple):
+    """`seconds` from the kill to ready again; `recovered` counts what the gateway read for it."""
+
+    seconds: float
+    recovered: dict[str, int]
+
+
+class GatewayKiller:
+    """Kills the stack's gateway; its supervisor starts it again."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self.restarts: list[Restart] = []
+        self.up_since = time.monotonic()
+
+    async def kill(self) -> None:
+        """Returns once another one is ready."""
+        before = self._gateway()
+        began = time.monotonic()
+        os.kill(before.pid, signal.SIGKILL)
+
+        def is_back() -> bool:
+            gateway = self._gateway()
+            return gateway.pid != before.pid and gateway.state == "ready"
+
+        await eventually(is_back, "the gateway is back", START_S)
+        self.up_since = time.monotonic()
+        ready = read_ready(self._stack.data, "gateway") or {}
+        self.restarts.append(Restart(self.up_since - began, ready["recovered"]))
+
+    def _gateway(self) -> ProcessState:
+        return next(process for process in self._stack.state.processes if process.name == "gateway")
+
+
+def compact_soon(stack: Stack) -> None:
+    """Has the broker compact the session log within the minutes of this test, as it does over hours otherwise."""
+    name = Topics("ws.").sessions
+    changed = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in {"segment.ms": "5000", "min.cleanable.dirty.ratio": "0.01"}.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changed)
+    admin = admin_client(stack.state.bootstrap, {})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
+
+
+async def live_through(stack: Stack) -> tuple[Town, GatewayKiller]:
+    rng = random.Random(SEED)
+    killer = GatewayKiller(stack)
+    port = stack.mqtt_port
+    town = Town(lambda: port, uuid.uuid4().hex[:8], rng, lambda: killer.up_since)
+    await town.begin()
+    for number in range(1, KILLS + 1):
+        await asyncio.sleep(rng.uniform(0.0, 1.5))
+        await killer.kill()
+        town.check()
+        if number % REST_EVERY == 0:
+            await town.rest()
+            town.go_on()
+    await town.end()
+    return town, killer
+
+
+def report(killer: GatewayKiller, town: Town, seconds: float) -> list[str]:
+    """How each restart went, and what the town has lived through."""
+    restarts = killer.restarts
+    lines = [f"{n:3} ready after {r.seconds:.2f} s, having read {r.recovered}" for n, r in enumerate(restarts, 1)]
+    sent = sum(map(len, town.sent))
+    lines.append(f"{len(restarts)} kills in {seconds:.0f} s, {sent} messages; checked: {dict(town.checks)}")
+    lines.append(f"from kill to ready: median {median(r.seconds for r in restarts):.2f} s")
+    return lines
+
+
+@pytest.mark.timeout(120 + 15 * KILLS)
+def test_killed_again_and_again(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+    """Q1, R8, G8, G9: nothing acknowledged is lost, nothing at QoS 2 comes twice, what comes twice at QoS 1 says so,
+    order holds, sessions, wills and retained messages are right; a start reads what is unacknowledged, not history."""
+    with capsys.disabled():
+        sys.stdout.write(f"\nWAYSTATION_SEED={SEED} WAYSTATION_KILLS={KILLS}\n")
+    compact_soon(stack)
+    began = time.monotonic()
+    town, killer = asyncio.run(live_through(stack))
+    with capsys.disabled():
+        sys.stdout.write("\n".join([*report(killer, town, time.monotonic() - began), ""]))
+    some = max(1, len(killer.restarts) // 5)
+    for topic in ("egress", "ingress", "sessions", "routes"):
+        read = [restart.recovered.get(topic, 0) for restart in killer.restarts]
+        assert max(read[-some:]) <= 2 * max(read[:some]) + OF_SECONDS, f"{topic}: {read}"
