@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.unit.host.socket_gateway import SocketGateway
+from tests.unit.policy.policies import policy
 
 
 def main() -> int:
@@ -19,10 +20,15 @@ def main() -> int:
     parser.add_argument("--keep-alive", type=int, default=0, help="gateway.limits.keep_alive_s")
     asked = parser.parse_args()
     limits = {"keep_alive_s": asked.keep_alive}
+    refusing = policy(blocked_subscribe=["test/nosubscribe"])  # what the suite expects to be refused
     with (
         tempfile.TemporaryDirectory() as directory,
         SocketGateway(
-            Path(directory), limits=limits, mqtt_port=asked.port, websocket_port=asked.websocket_port
+            Path(directory),
+            limits=limits,
+            policy=refusing,
+            mqtt_port=asked.port,
+            websocket_port=asked.websocket_port,
         ) as gateway,
     ):
         sys.stdout.write(f"MQTT on port {gateway.mqtt_port}, WebSocket on port {gateway.websocket_port}\n")

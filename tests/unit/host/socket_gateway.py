@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
+from gateway.host.gate import OpenGate
 from gateway.host.listeners import Listeners
 from gateway.host.server import HostServer
+from gateway.policy.gate import PolicyGate
 from tests.unit.home.home_world import World
 
 HOST = "127.0.0.1"
@@ -87,7 +89,10 @@ class SocketGateway:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self.world = world = await World(self._directory, **self._limits).start()
         gateway = msgspec.structs.replace(world.settings().gateway, **self._settings)
-        self.server = HostServer(gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append)
+        gate = PolicyGate(OpenGate(), gateway.policy, world.context.counts, self._loop.time)
+        self.server = HostServer(
+            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, gate
+        )
         self.listeners = listeners = await Listeners.open(self.server, gateway)
         self.mqtt_port, self.websocket_port = listeners.mqtt_port, listeners.websocket_port
         self._ready.set()
