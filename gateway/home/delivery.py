@@ -91,6 +91,8 @@ class Deliverer:
         while session.link is not None and session.link.writable and not session.sending:
             if not session.queue:
                 self.load(session)
+                if session.borrower is not None and session.borrower.missed:
+                    self.lender.rouse(session, session.borrower)
                 return
             entries = self._unexpired(session, session.take(_CHUNK))
             if not entries:

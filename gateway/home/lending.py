@@ -109,13 +109,21 @@ class Lender:
         if borrower is None:
             return
         self._send_waiting(session, borrower)
-        if session.queue or session.backlog:
+        own_waits = bool(session.queue or session.backlog)
+        for group in self.rouse(session, borrower):
+            if own_waits and not borrower.own_is_next:  # at the next flush its own queue might be first
+                self.pump(group)
+        if own_waits:
             self._deliverer.wake(session)
-        for group in borrower.groups.values():
+
+    def rouse(self, session: Session, borrower: Borrower) -> set[ShareGroup]:
+        """Groups that found no room with a member may find some now."""
+        missed, borrower.missed = borrower.missed, set()
+        for group in missed:
             if session.client in group.connected:
                 group.ready.setdefault(session.client, session)
-                if group.waits:
-                    self._deliverer.wake(group)
+                self._deliverer.wake(group)
+        return missed
 
     # -- members come and go -------------------------------------------------------------------------------------------
 

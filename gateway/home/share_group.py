@@ -59,7 +59,8 @@ class Loan(msgspec.Struct, eq=False):
 
 class Borrower:
     """A session as a member of groups. `lent` are its loans by packet id, `ids` all its packet ids that are taken, also
-    by loans of an earlier life of the home that have not come again: `recalled`.
+    by loans of an earlier life of the home that have not come again: `recalled`. `missed` are groups that it had no room
+    for.
 
     Loans have packet ids of their own range: a group's record and the session's own are not written together, so that
     after a crash one may name an id that the other has used since. `on_wire` counts loans sent on the present
@@ -71,6 +72,7 @@ class Borrower:
         self.lent: dict[int, Loan] = {}
         self.ids: set[int] = set()
         self.recalled: dict[int, tuple[ShareGroup, Place]] = {}
+        self.missed: set[ShareGroup] = set()
         self.record_bytes = _BYTES_PER_LOAN + len(msgspec.json.encode(client))
         self.own_is_next = False
         self.on_wire = 0
@@ -170,13 +172,14 @@ class ShareGroup(Session):
     # -- lending -------------------------------------------------------------------------------------------------------
 
     def choose(self) -> Session | None:
-        """The next member with room, in turn; None if none has: whoever gets room is put into `ready` again."""
+        """The next member with room, in turn; None if none has: who gets room later is put into `ready` again."""
         while self.ready:
             client, session = next(iter(self.ready.items()))
             del self.ready[client]
             if has_room(session):
                 self.ready[client] = session
                 return session
+            borrower_of(session).missed.add(self)
         return None
 
     def lend(self, entry: Entry, session: Session) -> Loan:

@@ -153,6 +153,7 @@ class Story:
             if qos == 2 or not (qos or self.has_died) or self.is_calm:
                 assert len(names) <= 1, f"{payload!r} to {topic} at QoS {qos} went to {names}"
         self._check_order()
+        assert self.members[1].most_in_flight <= 2
         assert world.relinquished() == world.instructions()
         assert world.completed() == set(world.published())
         for shard in world.context.shards:
@@ -237,7 +238,7 @@ async def play(steps: list[Step], *, wait_s: float, keeps: bool) -> None:
         story.world.crash()
 
 
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 waits = st.sampled_from([0.0, 15.0, LEAD_S + 5])
 
 
