@@ -59,8 +59,8 @@ class Loan(msgspec.Struct, eq=False):
 
 class Borrower:
     """A session as a member of groups. `lent` are its loans by packet id, `ids` all its packet ids that are taken, also
-    by loans of an earlier life of the home that have not come again: `recalled`. `missed` are groups that it had no room
-    for.
+    by loans of an earlier life of the home that have not come again: `recalled`. `missed` are groups that found no room
+    with it.
 
     Loans have packet ids of their own range: a group's record and the session's own are not written together, so that
     after a crash one may name an id that the other has used since. `on_wire` counts loans sent on the present

@@ -483,6 +483,7 @@ def test_what_was_sent_before_unsubscribing_is_still_completed(tmp_path: Path, q
                 client.answer_all()
                 await turn(1)
         assert world.outcomes("m0") == ["delivered"]
+        await turn(1)
         assert world.outcomes("m1") == ["ended"], "with the group, though not for the member"
         staying.lose()
         await staying.connect()
