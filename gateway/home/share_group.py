@@ -252,8 +252,7 @@ class ShareGroup(Session):
             returned.append(entry)
         if not returned:
             return
-        returned.sort(key=_order)
-        last = _order(returned[-1])
+        last = max(_order(entry) for entry in returned)
         while self.queue and _order(self.queue[0]) < last:
             returned.append(self.queue.popleft())
         returned.sort(key=_order)

@@ -664,3 +664,129 @@ def test_records_of_groups_that_nobody_is_in_are_cleared(tmp_path: Path) -> None
         assert tombs == [SessionKey(GROUP_MARK + "$share/gone/a", "g").encode()]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("returned", [False, True], ids=["in hand", "given back"])
+def test_what_is_unacknowledged_below_what_is_settled_comes_again_after_a_crash(tmp_path: Path, returned: bool) -> None:
+    """G8, Q1: the cursor of a group says that all before it is done, but for what its record lists as open."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, [silent, other] = await with_members(world, "m0", "m1")
+        silent.mute = True
+        for n in range(40):
+            sender.publish("a", b"%d" % n, 1 if n % 2 == 0 else 2)  # in turn: QoS 1 is the silent one's
+        await turn(0.2)
+        if returned:  # and nobody takes it
+            link = other.link
+            assert link is not None
+            link.writable = False
+            silent.lose()
+            sender.publish("a", b"more", 2)
+            await turn(0.2)
+            assert group_of(world).put_back
+        world.home._writer.windows(group_of(world), lambda: None)
+        await turn(0.05)
+        world.crash()
+        await world.start()
+        silent.mute = False
+        await silent.connect()
+        await turn(10)
+        assert {b"%d" % n for n in range(0, 40, 2)} <= set(silent.payloads[20 if not returned else 0 :])
+        assert other.payloads == [b"%d" % n for n in range(1, 40, 2)]
+        assert not {b"%d" % n for n in range(1, 40, 2)} & set(silent.payloads), "QoS 2 is settled"
+
+    run(scenario())
+
+
+def test_what_a_member_has_in_hand_is_not_loaded_from_the_spool_again(tmp_path: Path) -> None:
+    """G9: its row is there until it is acknowledged."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, [silent, other] = await with_members(world, "m0", "m1", receive_maximum=3)
+        silent.mute = True
+        other.lose()
+        for n in range(9):
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+        await turn(20)
+        assert world.spool_rows() == 9
+        silent.lose()
+        link = (await other.connect()).link
+        await turn(1)
+        assert link is not None
+        assert other.payloads == [b"0", b"2", b"3", b"4", b"5", b"6", b"7", b"8"], "what was sent at QoS 2 stays"
+        await silent.connect()
+        silent.mute = False
+        silent.answer_all()
+        await turn(5)
+        assert silent.payloads == [b"0", b"1", b"2"]
+        assert world.spool_rows() == 0
+
+    run(scenario())
+
+
+def test_rows_are_loaded_around_what_a_member_has_in_hand(tmp_path: Path) -> None:
+    """G9: a queue that was dropped from memory, before and behind it."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, [silent, other] = await with_members(world, "m0", "m1", receive_maximum=3)
+        silent.mute = other.mute = True
+        other.lose()
+        for n in range(9):
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+        await turn(20)
+        silent.disconnect()
+        world.home._lender._take_back(group_of(world), list(group_of(world).stranded.values()))
+        group_of(world).forget_spooled(world.context.committed_row)
+        assert group_of(world).backlog == 8
+        other.mute = False
+        await other.connect()
+        await turn(5)
+        assert other.payloads == [b"0", b"2", b"3", b"4", b"5", b"6", b"7", b"8"]
+
+    run(scenario())
+
+
+def test_an_open_exchange_of_before_a_restart_ends_with_its_session(tmp_path: Path) -> None:
+    """[MQTT-4.8.2-5]: a clean start before the group has come to it again."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, [silent, other] = await with_members(world, "m0", "m1")
+        silent.mute = True
+        sender.publish("a", b"one", 2)
+        await turn(10)
+        await world.restart()
+        await turn(1)
+        assert group_of(world).backlog == 1
+        await silent.connect(clean_start=True)
+        await other.connect()
+        await turn(5)
+        assert other.payloads == []
+        assert world.outcomes(NAME) == ["ended"]
+        assert world.relinquished() == world.instructions()
+
+    run(scenario())
+
+
+def test_what_comes_back_from_several_is_in_order_for_the_next(tmp_path: Path) -> None:
+    """R8."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, [first, second, third] = await with_members(world, "m0", "m1", "m2", receive_maximum=4)
+        third.lose()
+        first.mute = second.mute = True
+        sent = [b"%d" % n for n in range(12)]
+        for payload in sent:
+            sender.publish("a", payload, 1)
+        await turn(1)
+        first.lose()
+        second.lose()
+        await third.connect()
+        await turn(1)
+        assert third.payloads == sent
+
+    run(scenario())
