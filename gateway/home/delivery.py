@@ -83,6 +83,12 @@ class Deliverer:
         while self._ready:
             self.pump(self._ready.pop())
 
+    def writable(self, session: Session) -> None:
+        """The connection takes deliveries again: its own, and what share groups have."""
+        self.pump(session)
+        self.lender.room(session)
+        self.flush()
+
     def pump(self, session: Session) -> None:
         """Sends as much of the queue as the client's window and its connection take now."""
         if isinstance(session, ShareGroup):
@@ -269,7 +275,7 @@ class Deliverer:
         """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
         message = entry.held.message
         if entry.qos == 1 and message.partition >= 0 and message.appended <= session.sent_to_ms:
-            entry.dup = entry.dup or not self._is_expired(entry)
+            entry.dup = entry.dup or not self.is_expired(entry)
 
     def _drop(self, entry: Entry) -> None:
         self._context.counts["dropped_queue_full"] += 1

@@ -21,6 +21,7 @@ from gateway.home.entitlement import Entitlement
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
 from gateway.home.keyed import KeyedMessages
+from gateway.home.link import Link
 from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
 from gateway.home.messages import Entry
 from gateway.home.own_copies import OwnCopies
@@ -28,7 +29,7 @@ from gateway.home.presence import PresenceReporter
 from gateway.home.publishing import Publisher
 from gateway.home.recovery import Recovery
 from gateway.home.rules import EVERYTHING, ClientRules
-from gateway.home.session import OWN_PACKET_IDS, Link, Session
+from gateway.home.session import OWN_PACKET_IDS, Session
 from gateway.home.sharing import ShareGroups
 from gateway.home.subscribing import Subscriber
 from gateway.home.turns import Turns
@@ -177,9 +178,7 @@ class Home:
     def writable(self, session: Session, link: Link) -> None:
         """The connection takes deliveries again."""
         if session.link is link:
-            self._deliverer.pump(session)
-            self._lender.room(session)
-            self._deliverer.flush()
+            self._deliverer.writable(session)
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
         """Publishes at QoS 0 and 1 for a client without a session; `link` is answered."""

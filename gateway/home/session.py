@@ -5,14 +5,14 @@ Pure: no clock, no I/O. The home performs what the methods return.
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from gateway.home.cursor import SettledCursor
-from gateway.home.messages import Entry, Message
+from gateway.home.link import Link
+from gateway.home.messages import Entry
 from gateway.home.rules import EVERYTHING, ClientRules
-from gateway.mqtt.codes import ReasonCode
 from schemas.session_log import (
     GroupRecord,
     OutgoingRecord,
@@ -29,36 +29,6 @@ if TYPE_CHECKING:
 MAX_PACKET_ID = 65_535
 OWN_PACKET_IDS = 49_151
 """Packet ids of what comes to a session itself; those above are for what share groups lend it."""
-
-
-class Link(Protocol):
-    """A host's end of a session: how the home reaches the client. Calls never fail; a dead link ignores them."""
-
-    @property
-    def writable(self) -> bool:
-        """Whether the connection takes more deliveries now; the host calls `Home.resume` when it does again."""
-        ...
-
-    def deliver(self, message: Message, entry: Entry) -> bool:
-        """Sends PUBLISH; False if the client does not take so large a packet: at QoS 1 and 2 the host calls
-        `Home.undeliverable`, afterwards."""
-        ...
-
-    def release(self, packet_id: int) -> None:
-        """Sends PUBREL."""
-        ...
-
-    def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """Sends PUBACK or PUBREC for the client's PUBLISH; nothing at QoS 0."""
-        ...
-
-    def complete(self, packet_id: int, reason: ReasonCode) -> None:
-        """Sends PUBCOMP."""
-        ...
-
-    def disconnect(self, reason: ReasonCode) -> None:
-        """Ends the connection; the host need not detach."""
-        ...
 
 
 class SessionSubscription(msgspec.Struct):

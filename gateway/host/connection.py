@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 
 class ClientConnection:
-    """The home's :class:`gateway.home.session.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or
+    """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or
     UNSUBSCRIBE is worked on, so that packets take effect in the order they came."""
 
     def __init__(self, server: "HostServer", transport: Transport) -> None:

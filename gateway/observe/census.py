@@ -75,8 +75,8 @@ class CensusTaker:
 
 
 async def slices(shards: Sequence[Shard]) -> AsyncIterator[list[Session]]:
-    """All sessions and share groups, SLICE at a time; the event loop serves others between two. What comes meanwhile may
-    be left out, what goes meanwhile may be in."""
+    """All sessions and share groups, SLICE at a time; the event loop serves others between two. What comes meanwhile
+    may be left out, what goes meanwhile may be in."""
     for shard in shards:
         sessions = list(shard.sessions.values())
         for start in range(0, len(sessions), SLICE):

@@ -71,6 +71,7 @@ records: st.SearchStrategy[Any] = st.one_of(
         st.lists(lent, max_size=3),
         st.builds(session_log.SettledRecord, offsets, offsets, number),
         st.lists(st.tuples(number, number), max_size=3),
+        st.lists(st.tuples(number, number), max_size=3),
         number,
     ),
 )

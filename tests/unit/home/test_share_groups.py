@@ -266,20 +266,41 @@ def test_what_nobody_is_there_for_waits_for_whoever_comes_first(
     run(scenario())
 
 
-def test_a_full_queue_drops_the_newest_and_names_the_group(tmp_path: Path) -> None:
-    """Q2: limits of a session are those of a group."""
+@pytest.mark.parametrize("choice", ["drop_newest", "drop_oldest", "disconnect"])
+@pytest.mark.parametrize("ending", ["", "aged", "restart"])
+def test_a_full_queue_drops_what_limits_say_and_names_the_group(tmp_path: Path, choice: str, ending: str) -> None:
+    """Q2: limits of a session are those of a group; what is dropped does not come back."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, queue_messages=5).start()
+        world = await World(tmp_path, queue_messages=5, queue_full=choice).start()
         sender, [member] = await with_members(world, "m0")
         member.lose()
         for n in range(8):
-            sender.publish("a", b"%d" % n, 1)
-        await turn(20)
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+            await turn(3 if ending == "aged" else 0.01)
+        await turn(20 if ending == "aged" else 1)
         assert world.outcomes(NAME) == ["dropped"] * 3
+        if ending == "restart":
+            await world.restart()
         await member.connect()
+        await turn(5)
+        kept = range(3, 8) if choice == "drop_oldest" else range(5)
+        assert member.payloads == [b"%d" % n for n in kept]
+        assert world.relinquished() == world.instructions()
+
+    run(scenario())
+
+
+def test_a_batch_larger_than_the_queue_is_not_dropped_while_members_take_it(tmp_path: Path) -> None:
+    """Q2: members are not slow because many messages come at once."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path, queue_messages=5).start()
+        sender, members = await with_members(world, "m0", "m1")
+        for n in range(100):
+            sender.publish("a", b"%d" % n, 1)
         await turn(1)
-        assert member.payloads == [b"0", b"1", b"2", b"3", b"4"]
+        assert len(spread(members)) == 100
 
     run(scenario())
 
@@ -641,7 +662,7 @@ def test_records_of_groups_that_nobody_is_in_are_cleared(tmp_path: Path) -> None
     async def scenario() -> None:
         world = await World(tmp_path).start()
         sender, [member] = await with_members(world, "m0")
-        stale = encode(GroupRecord([], SettledRecord({0: 1 << 40, 1: 1 << 40}), [], born_us=1))
+        stale = encode(GroupRecord([], SettledRecord({0: 1 << 40, 1: 1 << 40}), [], [], born_us=1))
         for name in (NAME, "$share/gone/a"):
             key = SessionKey(GROUP_MARK + name, "g").encode()
             shard = world.context.shard_for(GROUP_MARK + name).number
