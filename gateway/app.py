@@ -103,7 +103,7 @@ async def run(settings: Settings, part: str) -> None:
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:
         announce_ready(settings.data, part, {"listeners": addresses, "recovered": home.recovered})
-    sessions = sum(len(shard.sessions) for shard in context.shards)
+    sessions = sum(not s.is_group for shard in context.shards for s in shard.sessions.values())
     log.info("gateway ready", sessions=sessions, recovered=home.recovered, **addresses)
     gc.collect()
     gc.freeze()

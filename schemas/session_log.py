@@ -1,13 +1,16 @@
 """Records of the session log: the topic `sessions`, one partition a shard, compacted.
 
 A session has up to three records, so that what changes often stays small. The key is the client id, a NUL and the kind;
-a record without value (tombstone) ends that kind.
+a record without value (tombstone) ends that kind. A share group (MQTT 5.0, 4.8.2) has one record, in the partition of
+its own shard; it exists as long as subscriptions of sessions name it. Instead of a client id its key has a NUL, which
+no client id has, and `$share/name/filter`.
 
 | kind | record                  | written                                                          |
 |------|-------------------------|------------------------------------------------------------------|
 | `o`  | :class:`SessionOpened`  | before CONNACK, and when the connection is gone                  |
 | `s`  | :class:`Subscribed`     | before SUBACK and UNSUBACK                                       |
 | `w`  | :class:`WindowRecord`   | before what it promises is sent: see there                       |
+| `g`  | :class:`GroupRecord`    | the same, for what a share group sends to its members            |
 """
 
 from typing import NamedTuple
@@ -51,9 +54,12 @@ class SessionOpened(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-class SubscriptionRecord(msgspec.Struct, frozen=True):
+class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """`effective_ms`: instructions carry messages appended from then on; before, the home reads `ingress` itself, until
-    then. Nothing before `ingress_from` (offset by partition of `ingress`) comes to the subscription."""
+    then. Nothing before `ingress_from` (offset by partition of `ingress`) comes to the subscription.
+
+    For a shared subscription both are those of its share group, and `group_since`, `group_born_us` say of the group
+    what :class:`SessionOpened` says of a session."""
 
     filter: str
     qos: int
@@ -63,6 +69,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True):
     identifier: int | None
     effective_ms: int
     ingress_from: dict[int, int]
+    group_since: int = 0
+    group_born_us: int = 0
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -117,6 +125,27 @@ class WindowRecord(msgspec.Struct, frozen=True):
     version: int = 2
 
 
+class LentRecord(OutgoingRecord, frozen=True, kw_only=True):
+    """A QoS 2 message that a share group has given to a member: to the session of `client` that began at `born_us`, and
+    to no other, whatever becomes of it. Without a packet id that session is over."""
+
+    client: str
+    born_us: int
+
+
+class GroupRecord(msgspec.Struct, frozen=True):
+    """What the members of the share group that began at `born_us` have in hand; one of an earlier group of the same
+    name means nothing. `settled`, `open` and `dropped` are as in :class:`WindowRecord`, of the group's shard and rows;
+    messages in `lent` are settled too, if they are at or before it."""
+
+    lent: list[LentRecord]
+    settled: SettledRecord
+    open: list[tuple[int, int]]
+    dropped: list[tuple[int, int]]
+    born_us: int
+    version: int = 1
+
+
 class SessionKey(NamedTuple):
     client: str
     kind: str
@@ -135,10 +164,13 @@ class SessionKey(NamedTuple):
             raise RecordError(f"session log key {raw!r} is not UTF-8") from error
 
 
-Record = SessionOpened | Subscribed | WindowRecord
-KIND_OF: dict[type, str] = {SessionOpened: "o", Subscribed: "s", WindowRecord: "w"}
-_TYPE_OF: dict[str, type[Record]] = {"o": SessionOpened, "s": Subscribed, "w": WindowRecord}
-_VERSIONS = {"o": (1,), "s": (1,), "w": (1, 2)}
+Record = SessionOpened | Subscribed | WindowRecord | GroupRecord
+KIND_OF: dict[type, str] = {SessionOpened: "o", Subscribed: "s", WindowRecord: "w", GroupRecord: "g"}
+"""In the order in which a recovery applies them: each needs those before it."""
+KINDS_OF_SESSION = ("o", "s", "w")
+KIND_OF_GROUP = "g"
+_TYPE_OF: dict[str, type[Record]] = {kind: record_type for record_type, kind in KIND_OF.items()}
+_VERSIONS = {"o": (1,), "s": (1,), "w": (1, 2), "g": (1,)}
 
 
 def encode(record: Record) -> bytes:

@@ -58,7 +58,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
 class GatewayLimits(Section, frozen=True, kw_only=True):
     packet_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)]
     receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
-    client_receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
+    client_receive_maximum: Annotated[int, Meta(ge=1, le=49151)]
     topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
     client_topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
     subscriptions: Positive
@@ -73,6 +73,7 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     retained_bytes: Natural
     connections: Positive
     sessions: Positive
+    share_in_flight: Annotated[int, Meta(ge=1, le=100_000)]
     session_expiry_s: Natural
     keep_alive_s: Annotated[int, Meta(ge=0, le=65535)]
     connect_timeout_s: Seconds

@@ -20,7 +20,7 @@ from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
 from gateway.home.log_writer import SessionLogWriter
 from gateway.home.messages import Held
-from gateway.home.session import Session
+from gateway.home.session import Session, client_of
 from gateway.home.shard import Shard
 from gateway.home.spool import Spool
 from gateway.home.spool_batch import SpoolBatch
@@ -248,7 +248,7 @@ class Checkpointer:
         self._next_sweep = now + _EXPIRY_SWEEP_S
         context = self._context
         for spooled in await context.spool.call(Spool.expired, int(now * 1000)):
-            session = context.session(spooled.session.partition("\0")[0])
+            session = context.session(client_of(spooled.session))
             if session is None or session.spool_key != spooled.session or session.link is not None:
                 continue
             place = (spooled.message.partition, spooled.message.offset)

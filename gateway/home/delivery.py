@@ -6,10 +6,12 @@ from typing import Any, Literal
 import structlog
 
 from gateway.home.context import HomeContext
+from gateway.home.lending import Lender
 from gateway.home.log_writer import SessionLogWriter
 from gateway.home.messages import Entry, Held
 from gateway.home.overflow import Overflow
-from gateway.home.session import Session
+from gateway.home.session import Session, client_of
+from gateway.home.share_group import GROUP_MARK, ShareGroup
 from gateway.home.spool import Spool, SpooledEntry
 from gateway.mqtt.codes import ReasonCode
 from schemas.events import Delivery
@@ -24,7 +26,8 @@ log = structlog.get_logger(__name__)
 
 class Deliverer:
     """Moves entries through a session: queued → sent → finished; a message whose last recipient is finished is
-    relinquished. `spawn` starts a coroutine whose failure is fatal; `too_slow` ends the connection of a session."""
+    relinquished. `lender` does so for share groups. `spawn` starts a coroutine whose failure is fatal; `too_slow` ends
+    the connection of a session."""
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class Deliverer:
         self._spawn = spawn
         self.overflow = Overflow(context, self, writer, spawn, too_slow)
         self._ready: set[Session] = set()
+        self.lender = Lender(context, writer, self)
 
     def offer(self, session: Session, held: Held, entry: Entry) -> None:
         """Gives a session its share of a message. QoS 0 goes to connected clients only."""
@@ -60,7 +64,7 @@ class Deliverer:
         if held.message.appended <= session.sent_to_ms:
             self._mark_repeated(session, entry)
         session.enqueue(entry)
-        if session.link is not None:
+        if session.is_reachable:
             self._ready.add(session)
 
     def offered(self, held: Held) -> None:
@@ -70,19 +74,35 @@ class Deliverer:
         else:
             self._finish_held(held)
 
+    def wake(self, session: Session) -> None:
+        """There may be something to send by the next flush."""
+        self._ready.add(session)
+
     def flush(self) -> None:
         """Sends what was offered since the last flush."""
         while self._ready:
             self.pump(self._ready.pop())
 
+    def writable(self, session: Session) -> None:
+        """The connection takes deliveries again: its own, and what share groups have."""
+        self.pump(session)
+        self.lender.room(session)
+        self.flush()
+
     def pump(self, session: Session) -> None:
         """Sends as much of the queue as the client's window and its connection take now."""
+        if isinstance(session, ShareGroup):
+            self.lender.pump(session)
+            return
         while session.link is not None and session.link.writable and not session.sending:
-            if not session.queue and not self._refill(session):
+            if not session.queue:
+                self.load(session)
+                if session.borrower is not None and session.borrower.missed:
+                    self.lender.rouse(session, session.borrower)
                 return
             entries = self._unexpired(session, session.take(_CHUNK))
             if not entries:
-                if session.queue and len(session.in_flight) >= session.receive_maximum:
+                if session.queue and session.is_window_full:
                     return
                 continue
             if session.persistent and any(e.qos == 2 and not e.dup for e in entries):
@@ -115,18 +135,18 @@ class Deliverer:
         """PUBACK: the client has a QoS 1 message."""
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 1:
+            self.lender.acknowledged(session, packet_id)
             return
         del session.in_flight[packet_id]
         self.finish(entry, "delivered")
-        if session.queue or session.backlog:
-            self._ready.add(session)
+        self._has_room(session)
 
     def received(self, session: Session, packet_id: int, reason: int) -> None:
         """PUBREC: the client owns a QoS 2 message, or refuses it; PUBREL only once that is durable."""
         link = session.link
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 2:
-            if link is not None:
+            if not self.lender.received(session, packet_id, reason) and link is not None:
                 link.release(packet_id)
             return
         first = not entry.released
@@ -154,7 +174,9 @@ class Deliverer:
     def completed(self, session: Session, packet_id: int) -> None:
         """PUBCOMP: a QoS 2 exchange is over and its packet id free."""
         entry = session.in_flight.get(packet_id)
-        if entry is not None and entry.qos == 2 and entry.released:
+        if entry is None:
+            self.lender.completed(session, packet_id)
+        elif entry.qos == 2 and entry.released:
             self._complete(session, entry)
         for place, record in session.restored.items():
             if record.packet_id == packet_id and record.released:
@@ -165,6 +187,8 @@ class Deliverer:
         """An entry that was sent but is too large for its client."""
         if session.in_flight.get(entry.packet_id) is entry:
             del session.in_flight[entry.packet_id]
+        else:
+            self.lender.undeliverable(session, entry)
         self.finish(entry, "dropped")
         self.pump(session)
 
@@ -219,11 +243,11 @@ class Deliverer:
 
     def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
         link = session.link
-        if link is None:
+        if not session.is_reachable:
             return
-        if link.writable and not session.queue and not session.sending and not session.backlog:
+        if link is not None and link.writable and not session.queue and not session.sending and not session.backlog:
             entry.finished = True
-            if self._is_expired(entry):
+            if self.is_expired(entry):
                 self._note(entry, "expired")
                 return
             self._note(entry, "sent" if link.deliver(held.message, entry) else "dropped")
@@ -251,7 +275,7 @@ class Deliverer:
         """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
         message = entry.held.message
         if entry.qos == 1 and message.partition >= 0 and message.appended <= session.sent_to_ms:
-            entry.dup = entry.dup or not self._is_expired(entry)
+            entry.dup = entry.dup or not self.is_expired(entry)
 
     def _drop(self, entry: Entry) -> None:
         self._context.counts["dropped_queue_full"] += 1
@@ -263,19 +287,22 @@ class Deliverer:
 
     def _delivery(self, entry: Entry, outcome: Outcome) -> Delivery:
         self._context.counts[outcome] += 1
-        return Delivery(client=entry.client, outcome=outcome, qos=entry.qos, at_us=int(self._context.clock() * 1e6))
+        share = entry.lent or entry  # of a message that nobody in a group was lent, the group's own
+        client = share.client.removeprefix(GROUP_MARK)
+        return Delivery(client=client, outcome=outcome, qos=share.qos, at_us=int(self._context.clock() * 1e6))
 
     def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
         kept = []
         for entry in entries:
-            if self._is_expired(entry) and not entry.dup:
+            if self.is_expired(entry) and not entry.dup:
                 session.in_flight.pop(entry.packet_id, None)
                 self.finish(entry, "expired")
             else:
                 kept.append(entry)
         return kept
 
-    def _is_expired(self, entry: Entry) -> bool:
+    def is_expired(self, entry: Entry) -> bool:
+        """Whether the message's time is over."""
         expires = entry.held.message.expires
         return expires is not None and expires <= self._context.clock() * 1000
 
@@ -302,7 +329,13 @@ class Deliverer:
         del session.in_flight[entry.packet_id]
         if session.persistent:
             session.settle(entry)
-        if session.queue or session.backlog:
+        self._has_room(session)
+
+    def _has_room(self, session: Session) -> None:
+        """The client has answered: it may take more."""
+        if session.borrower is not None:
+            self.lender.room(session)
+        elif session.queue or session.backlog:
             self._ready.add(session)
 
     def _finish_held(self, held: Held) -> None:
@@ -312,11 +345,6 @@ class Deliverer:
             self._context.reporter.relinquish(held)
         elif held.deliveries:
             self._context.reporter.outcome(held.message, held.shard, [], held.deliveries)
-
-    def _refill(self, session: Session) -> bool:
-        """Begins to load the next page of the spool if the queue is empty; True if there is something to send now."""
-        self.load(session)
-        return False
 
     async def _load(self, session: Session, most: int) -> None:
         start = session.loaded_row
@@ -353,5 +381,12 @@ class Deliverer:
 def entry_of(spooled: SpooledEntry, now: float) -> Entry:
     """The entry in a row of the spool; it holds its message by itself."""
     held = Held(spooled.message, spooled.shard, -1, now, spooled.instructions, spooled=True)
-    client = spooled.session.partition("\0")[0]
-    return Entry(client, held, spooled.qos, spooled.retain, spooled.subscription_ids, dup=spooled.dup, row=spooled.row)
+    return Entry(
+        client_of(spooled.session),
+        held,
+        spooled.qos,
+        spooled.retain,
+        spooled.subscription_ids,
+        dup=spooled.dup,
+        row=spooled.row,
+    )

@@ -21,6 +21,7 @@ from gateway.home.entitlement import Entitlement
 from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
 from gateway.home.keyed import KeyedMessages
+from gateway.home.link import Link
 from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
 from gateway.home.messages import Entry
 from gateway.home.own_copies import OwnCopies
@@ -28,7 +29,8 @@ from gateway.home.presence import PresenceReporter
 from gateway.home.publishing import Publisher
 from gateway.home.recovery import Recovery
 from gateway.home.rules import EVERYTHING, ClientRules
-from gateway.home.session import Link, Session
+from gateway.home.session import OWN_PACKET_IDS, Session
+from gateway.home.sharing import ShareGroups
 from gateway.home.subscribing import Subscriber
 from gateway.home.turns import Turns
 from gateway.home.wills import Wills
@@ -87,10 +89,14 @@ class Home:
         self._deliverer = Deliverer(
             context, self._writer, self._spawn, partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED)
         )
+        self._lender = self._deliverer.lender
+        self._groups = ShareGroups(context, self._lender)
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
         self._wills = Wills(context, self._writer, self._checkpointer)
         self._presence = PresenceReporter(context)
-        self._subscriber = Subscriber(context, self._deliverer, self._writer, self._instant, self._checkpointer.cover)
+        self._subscriber = Subscriber(
+            context, self._deliverer, self._writer, self._instant, self._groups, self._checkpointer.cover
+        )
         self._entitlement = Entitlement(context, self._subscriber)
         self.acknowledged = self._deliverer.acknowledged
         """PUBACK of a session's packet id."""
@@ -101,15 +107,17 @@ class Home:
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
-        recovery = Recovery(self._context, self._instant, self._checkpointer, self.keyed)
+        recovery = Recovery(self._context, self._instant, self._checkpointer, self.keyed, self._groups)
         start = await recovery.run()
         self.recovered = dict(recovery.read)
         for spool_key in recovery.orphans:
             self._spawn(self._deliverer.end_backlog(spool_key))
+        for key in recovery.ended_groups:
+            self._writer.forget(self._context.shard_for(key.client).number, key)
         now = self._context.clock()
         self._context.wills_settling.update(recovery.published_wills)
         for shard in self._context.shards:
-            for session in list(shard.sessions.values()):
+            for session in [s for s in shard.sessions.values() if not s.is_group]:
                 self._recovered(session, now)
         self._wills.recovered(recovery.published_wills)
         self._context.routes.begin(now)
@@ -158,18 +166,19 @@ class Home:
         """Whether a client has a session, or there may be one more; "" for a client that is to be given a name."""
         if client and self._context.session(client) is not None:
             return True
-        sessions = sum(len(shard.sessions) for shard in self._context.shards)
+        sessions = sum(len(shard.sessions) for shard in self._context.shards) - self._groups.count
         return sessions + len(self._turns) < self._context.settings.gateway.limits.sessions
 
     def resume(self, session: Session, link: Link) -> None:
         """CONNACK is sent: resends what was in flight and delivers what waits."""
         if session.link is link:
             self._deliverer.resend(session)
+            self._lender.resume(session)
 
     def writable(self, session: Session, link: Link) -> None:
         """The connection takes deliveries again."""
         if session.link is link:
-            self._deliverer.pump(session)
+            self._deliverer.writable(session)
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
         """Publishes at QoS 0 and 1 for a client without a session; `link` is answered."""
@@ -240,6 +249,7 @@ class Home:
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self._deliverer.drop_qos0(session)
         session.forget_spooled(self._context.committed_row)
+        self._lender.lost(session)
         if session.will is not None:
             self._after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
         if session.expiry_s == 0:
@@ -282,7 +292,7 @@ class Home:
         return session, False
 
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
-        session.expiry_s, session.receive_maximum = arrival.expiry_s, arrival.receive_maximum
+        session.expiry_s, session.receive_maximum = arrival.expiry_s, min(arrival.receive_maximum, OWN_PACKET_IDS)
         session.disconnected_ms = None
         session.user = arrival.rules.user
         session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
@@ -332,6 +342,7 @@ class Home:
         self._cancel(session.client)
         self._subscriber.forget(session)
         self._deliverer.end(session)
+        self._lender.end(session)
         if session.in_log:
             self._wills.end(session)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from gateway.home.context import HomeContext
 from gateway.home.session import Session
-from schemas.session_log import KIND_OF, Record, SessionKey, encode
+from schemas.session_log import KIND_OF, KINDS_OF_SESSION, Record, SessionKey, encode
 
 Action = Callable[[], None]
-ALL_KINDS = tuple(KIND_OF.values())
+ALL_KINDS = KINDS_OF_SESSION
 
 
 async def durable(write: Callable[[Action], None]) -> None:
@@ -47,6 +47,10 @@ class SessionLogWriter:
         for kind in kinds:
             self._send(session, kind, None, then if kind == kinds[-1] else None)
 
+    def forget(self, shard: int, key: SessionKey) -> None:
+        """A tombstone for a record that belongs to nothing any more."""
+        self._produce(shard, key, None, None)
+
     def windows(self, session: Session, then: Action) -> None:
         """Writes the session's windows as they are by then; calls while a record is on its way share the next one."""
         session.after_log.append(then)
@@ -64,7 +68,7 @@ class SessionLogWriter:
             if session.after_log and not session.logging:
                 self._write_windows(session)
 
-        self._put(session, session.window_record(), stored)
+        self._put(session, session.logged_windows(), stored)
 
     def _put(self, session: Session, record: Record, then: Action | None) -> None:
         if session.ended:
@@ -74,11 +78,13 @@ class SessionLogWriter:
         self._send(session, KIND_OF[type(record)], encode(record), then)
 
     def _send(self, session: Session, kind: str, value: bytes | None, then: Action | None) -> None:
+        self._produce(session.shard, SessionKey(session.client, kind), value, then)
+
+    def _produce(self, shard: int, key: SessionKey, value: bytes | None, then: Action | None) -> None:
         def done(error: Any, _record: Any) -> None:
             if error is not None:
                 self._context.on_fatal(RuntimeError(f"the session log cannot be written: {error.str()}"))
             elif then is not None:
                 then()
 
-        key = SessionKey(session.client, kind).encode()
-        self._context.bus.produce(self._context.topics.sessions, session.shard, key, value, None, done)
+        self._context.bus.produce(self._context.topics.sessions, shard, key.encode(), value, None, done)

@@ -60,7 +60,8 @@ class Entry(msgspec.Struct, eq=False):
     """One recipient's share of a held message: what its PUBLISH will say, and where it stands.
 
     `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it
-    is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed.
+    is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed. Of a
+    share group's entry `lent` is the share of the member that has it.
     """
 
     client: str
@@ -74,6 +75,7 @@ class Entry(msgspec.Struct, eq=False):
     released: bool = False
     finished: bool = False
     row: int | None = None
+    lent: "Entry | None" = None
 
     @property
     def place(self) -> tuple[int, int]:

@@ -80,7 +80,7 @@ class Overflow:
     def _make_room(self, session: Session, entry: Entry) -> bool:
         """What came with the entry and is only not sent yet is sent first: a client is not slow because a batch is
         larger than its queue."""
-        if session.link is not None:
+        if session.is_reachable:
             self._queues.pump(session)
             if not self._is_full(session, entry):
                 return True

@@ -10,8 +10,9 @@ from confluent_kafka import KafkaError
 
 from gateway.bus import Record
 from gateway.home.context import HomeContext
+from gateway.home.link import Link
 from gateway.home.rules import EVERYTHING, ClientRules
-from gateway.home.session import Link, Session
+from gateway.home.session import Session
 from gateway.home.system_topics import SYSTEM_ROOT, is_system
 from gateway.mqtt.codes import PacketType, ReasonCode
 from gateway.mqtt.packets import Publish

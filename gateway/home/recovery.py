@@ -13,33 +13,44 @@ from gateway.home.instant import CLOCK_SLACK_MS, InstantReader
 from gateway.home.keyed import KeyedMessages
 from gateway.home.publishing import will_id
 from gateway.home.quarantine import quarantine
-from gateway.home.session import Session, SessionSubscription
+from gateway.home.session import Session, SessionSubscription, client_of
+from gateway.home.share_group import ShareGroup
+from gateway.home.sharing import ShareGroups
 from gateway.home.spool import Spool
+from gateway.mqtt.topics import split_shared
 from schemas.envelope import Meta
 from schemas.errors import RecordError
 from schemas.identity import route_key
-from schemas.session_log import SessionKey, SessionOpened, Subscribed, WindowRecord, decode
+from schemas.session_log import KIND_OF, GroupRecord, SessionKey, SessionOpened, Subscribed, WindowRecord, decode
 
 log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Rebuilds the state of all shards; afterwards the bus may be assigned with `start`.
+    """Rebuilds the state of all shards; afterwards the bus may be assigned with `start`. `orphans` are names in the
+    spool whose sessions are over, `ended_groups` records of share groups that have no member any more.
 
     `read` counts what that took: records by topic (of `egress` those that are to be read again), `spool` rows. That
     depends on sessions and on what is unacknowledged; of compacted topics on how far the broker has compacted them.
     """
 
     def __init__(
-        self, context: HomeContext, instant: InstantReader, checkpointer: Checkpointer, keyed: KeyedMessages
+        self,
+        context: HomeContext,
+        instant: InstantReader,
+        checkpointer: Checkpointer,
+        keyed: KeyedMessages,
+        groups: ShareGroups,
     ) -> None:
         self._context = context
         self._instant = instant
         self._checkpointer = checkpointer
         self._keyed = keyed
+        self._groups = groups
         self.orphans: list[str] = []
         self.published_wills: list[Session] = []
         self.read: Counter[str] = Counter()
+        self.ended_groups: list[SessionKey] = []
 
     async def run(self) -> dict[tuple[str, int], int]:
         """Restores everything; returns the positions on `egress` and `retained` from which to consume."""
@@ -61,7 +72,7 @@ class Recovery:
         context.committed_row = context.next_row
         for spool_key, (rows, size) in (await context.spool.call(Spool.backlogs)).items():
             self.read["spool"] += rows
-            session = context.session(spool_key.partition("\0")[0])
+            session = context.session(client_of(spool_key))
             if session is None or session.spool_key != spool_key:
                 self.orphans.append(spool_key)
             else:
@@ -95,8 +106,7 @@ class Recovery:
                 values[key] = record
 
         await context.bus.read(context.topics.sessions, dict.fromkeys(range(len(context.shards)), 0), fold)
-        # `o` comes before `s` and `w`: a session without it is gone.
-        for record in sorted(values.values(), key=lambda record: (record.key() or b"").rpartition(b"\x00")[2]):
+        for record in sorted(values.values(), key=_kind_order):
             try:
                 key = SessionKey.decode(record.key() or b"")
                 self._apply(key, decode(key.kind, record.value() or b""))
@@ -115,15 +125,23 @@ class Recovery:
             return
         found = shard.sessions.get(key.client)
         if found is None:
+            if isinstance(record, GroupRecord):
+                self.ended_groups.append(key)
             return
         if isinstance(record, Subscribed):
             for subscription in record.subscriptions:
                 found.subscriptions[subscription.filter] = SessionSubscription(key.client, subscription)
+                if split_shared(subscription.filter) is not None:
+                    self._groups.recover(found, subscription)
+                    continue
                 shard.trie.add(subscription.filter, key.client, found.subscriptions[subscription.filter])
                 self._context.routes.recount(shard.number, route_key(subscription.filter))
         elif isinstance(record, WindowRecord):
             found.recover(record)
             self._context.next_row = max(self._context.next_row, record.settled.row)  # none is given twice
+        elif isinstance(record, GroupRecord) and isinstance(found, ShareGroup):
+            found.recover_loans(record, self._context.session)
+            self._context.next_row = max(self._context.next_row, record.settled.row)
 
     async def _read_inbound(self, raw: bytes | None) -> None:
         """QoS 2 messages, and wills, on `ingress` that the session log does not know of yet (G8, G9), and keyed ones
@@ -184,3 +202,10 @@ class Recovery:
             return
         lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
         await self._instant.begin(lowest)
+
+
+def _kind_order(record: Record) -> int:
+    """Sessions, then subscriptions, which make share groups, then windows: what belongs to nothing is left out."""
+    kinds = [*KIND_OF.values()]
+    kind = (record.key() or b"").rpartition(b"\x00")[2].decode(errors="replace")
+    return kinds.index(kind) if kind in kinds else len(kinds)

@@ -5,47 +5,30 @@ Pure: no clock, no I/O. The home performs what the methods return.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from gateway.home.cursor import SettledCursor
-from gateway.home.messages import Entry, Message
+from gateway.home.link import Link
+from gateway.home.messages import Entry
 from gateway.home.rules import EVERYTHING, ClientRules
-from gateway.mqtt.codes import ReasonCode
-from schemas.session_log import OutgoingRecord, SessionOpened, Subscribed, SubscriptionRecord, WillRecord, WindowRecord
+from schemas.session_log import (
+    GroupRecord,
+    OutgoingRecord,
+    SessionOpened,
+    Subscribed,
+    SubscriptionRecord,
+    WillRecord,
+    WindowRecord,
+)
+
+if TYPE_CHECKING:
+    from gateway.home.share_group import Borrower
 
 MAX_PACKET_ID = 65_535
-
-
-class Link(Protocol):
-    """A host's end of a session: how the home reaches the client. Calls never fail; a dead link ignores them."""
-
-    @property
-    def writable(self) -> bool:
-        """Whether the connection takes more deliveries now; the host calls `Home.resume` when it does again."""
-        ...
-
-    def deliver(self, message: Message, entry: Entry) -> bool:
-        """Sends PUBLISH; False if the client does not take so large a packet: at QoS 1 and 2 the host calls
-        `Home.undeliverable`, afterwards."""
-        ...
-
-    def release(self, packet_id: int) -> None:
-        """Sends PUBREL."""
-        ...
-
-    def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """Sends PUBACK or PUBREC for the client's PUBLISH; nothing at QoS 0."""
-        ...
-
-    def complete(self, packet_id: int, reason: ReasonCode) -> None:
-        """Sends PUBCOMP."""
-        ...
-
-    def disconnect(self, reason: ReasonCode) -> None:
-        """Ends the connection; the host need not detach."""
-        ...
+OWN_PACKET_IDS = 49_151
+"""Packet ids of what comes to a session itself; those above are for what share groups lend it."""
 
 
 class SessionSubscription(msgspec.Struct):
@@ -84,7 +67,11 @@ class Session:
     all that were, until a checkpoint has seen their end, and `dropped_before` those of an earlier life of the home.
 
     `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started.
+
+    `borrower` is what it is to share groups, None if it has never been a member of one.
     """
+
+    is_group: ClassVar[bool] = False
 
     def __init__(self, client: str, shard: int, since: int, born_us: int = 0) -> None:
         self.client = client
@@ -120,7 +107,8 @@ class Session:
         self.publishing: set[int] = set()
         self.received_until = -1
         self.inbound_dirty = False
-        self.receive_maximum = MAX_PACKET_ID
+        self.receive_maximum = OWN_PACKET_IDS
+        self.borrower: Borrower | None = None
         self.backlog = 0
         self.loaded_row = 0
         self.loading = False
@@ -150,6 +138,31 @@ class Session:
         return self.persistent or self.will is not None
 
     @property
+    def is_reachable(self) -> bool:
+        """Whether anybody is there to deliver to."""
+        return self.link is not None
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages at QoS 1 and 2 that the client has in hand, or will have at once."""
+        return len(self.in_flight) + (0 if self.borrower is None else len(self.borrower.lent))
+
+    def has_in_hand(self, entry: Entry) -> bool:
+        """Whether what was delivered to the client as `entry` is still open."""
+        loan = None if self.borrower is None else self.borrower.lent.get(entry.packet_id)
+        return self.in_flight.get(entry.packet_id) is entry or (loan is not None and loan.view is entry)
+
+    @property
+    def is_window_full(self) -> bool:
+        """Whether the client takes no more at QoS 1 and 2 for now."""
+        return len(self.in_flight) >= self._own_window
+
+    @property
+    def _own_window(self) -> int:
+        """What share groups leave of the client's window."""
+        return self.receive_maximum - (0 if self.borrower is None else len(self.borrower.lent))
+
+    @property
     def is_recovering(self) -> bool:
         """Whether something of an earlier life of the home is still remembered."""
         return self.replayed is not None or bool(self.restored)
@@ -166,11 +179,11 @@ class Session:
     def take(self, most: int) -> list[Entry]:
         """Up to `most` entries that may be sent now, oldest first, with packet ids; in flight afterwards (QoS > 0)."""
         taken: list[Entry] = []
-        queue, in_flight = self.queue, self.in_flight
+        queue, in_flight, window = self.queue, self.in_flight, self._own_window
         while queue and len(taken) < most:
             entry = queue[0]
             if entry.qos:
-                if len(in_flight) >= self.receive_maximum:
+                if len(in_flight) >= window:
                     break
                 if not entry.packet_id:
                     entry.packet_id = self._free_packet_id()
@@ -181,6 +194,8 @@ class Session:
             queue.popleft()
             self.queued_bytes -= len(entry.held.message.payload)
             taken.append(entry)
+        if taken and self.borrower is not None:
+            self.borrower.own_is_next = False
         return taken
 
     def recover(self, record: WindowRecord) -> None:
@@ -340,6 +355,10 @@ class Session:
             sorted(self.dropped | self.dropped_before),
         )
 
+    def logged_windows(self) -> WindowRecord | GroupRecord:
+        """What of it the session log holds."""
+        return self.window_record()
+
     def opened_record(self) -> SessionOpened:
         will = self.will or next(iter(self.wills_on_way), None)  # until Kafka has it
         return SessionOpened(
@@ -355,9 +374,14 @@ class Session:
     def _free_packet_id(self) -> int:
         reserved = {record.packet_id for record in self.restored.values()} if self.restored else ()
         packet_id = self._last_packet_id
-        for _ in range(MAX_PACKET_ID):
-            packet_id = packet_id % MAX_PACKET_ID + 1
+        for _ in range(OWN_PACKET_IDS):
+            packet_id = packet_id % OWN_PACKET_IDS + 1
             if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self._kept_packet_ids:
                 self._last_packet_id = packet_id
                 return packet_id
-        raise AssertionError("more in flight than packet ids")  # receive_maximum is at most 65,535
+        raise AssertionError("more in flight than packet ids")  # receive_maximum is at most as many
+
+
+def client_of(spool_key: str) -> str:
+    """Whose session a name in the spool is of."""
+    return spool_key.rpartition("\0")[0]

@@ -12,6 +12,7 @@ from gateway.home.instant import InstantReader
 from gateway.home.log_writer import SessionLogWriter, durable
 from gateway.home.messages import Entry, Held
 from gateway.home.session import Session, SessionSubscription
+from gateway.home.sharing import ShareGroups, filter_of
 from gateway.home.system_topics import is_system, send_system
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Subscribe, Subscription
@@ -23,6 +24,7 @@ _RETAINED_FENCE_S = 30.0
 _RECORD_BYTES = 176
 """Of a subscription in the session log, but for its filter and its positions on `ingress`."""
 _POSITION_BYTES = 26
+_GROUP_BYTES = 70
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
@@ -35,6 +37,7 @@ class Subscriber:
         deliverer: Deliverer,
         writer: SessionLogWriter,
         instant: InstantReader,
+        groups: ShareGroups,
         checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
         self._context = context
@@ -42,6 +45,7 @@ class Subscriber:
         self._deliverer = deliverer
         self._writer = writer
         self._instant = instant
+        self._groups = groups
         self._fenced: set[Session] = set()
 
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
@@ -65,9 +69,10 @@ class Subscriber:
         await asyncio.gather(
             *(self._add(session, wanted, identifier) for wanted in {w.filter: w for w in allowed}.values())
         )
-        if any(wanted.retain_handling < 2 for wanted in allowed):
+        retaining = [w for w in allowed if w.retain_handling < 2 and split_shared(w.filter) is None]
+        if retaining:
             await self._context.retained.caught_up()
-        asking = {w.filter: w for w in allowed if _wants_retained(w, w.filter in existed)}
+        asking = {w.filter: w for w in retaining if _wants_retained(w, w.filter in existed)}
         if asking and session.persistent and await self._send_retained(session, asking, identifier, kept=True):
             await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
         if session.logged and allowed:
@@ -90,7 +95,7 @@ class Subscriber:
 
     def forget(self, session: Session) -> None:
         """The session is over."""
-        for topic_filter in session.subscriptions:
+        for topic_filter in list(session.subscriptions):
             self._detach(session, topic_filter)
         self._fenced.discard(session)
 
@@ -118,22 +123,28 @@ class Subscriber:
     def _size(self, topic_filter: str) -> int:
         """Bytes of a subscription in the session log, at most: all of a session are one record there."""
         partitions = self._context.settings.kafka.ingress_partitions
-        return len(msgspec.json.encode(topic_filter)) + _RECORD_BYTES + partitions * _POSITION_BYTES
+        of_group = 0 if split_shared(topic_filter) is None else _GROUP_BYTES
+        return len(msgspec.json.encode(topic_filter)) + _RECORD_BYTES + of_group + partitions * _POSITION_BYTES
 
     def _verdict(self, session: Session, wanted: Subscription, known: Mapping[str, int]) -> ReasonCode:
         limits = self._context.settings.gateway.limits
-        if split_shared(wanted.filter) is not None:
-            return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        shared = split_shared(wanted.filter)
+        if shared is not None and (shared[1].startswith(INBOX_MARK) or is_system(shared[1])):
+            return ReasonCode.NOT_AUTHORIZED
         if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
             return ReasonCode.NOT_AUTHORIZED
         if wanted.filter not in known and len(known) >= limits.subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
-        if wanted.filter.count("/") >= limits.filter_levels:
+        levels = (wanted.filter if shared is None else shared[1]).count("/") + 1
+        if levels > limits.filter_levels:
             return ReasonCode.TOPIC_FILTER_INVALID
         refused = session.rules.subscribe(wanted.filter)
         return refused or _GRANTED[wanted.qos]
 
     async def _add(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
+        if split_shared(wanted.filter) is not None:
+            await self._share(session, wanted, identifier)
+            return
         old = session.subscriptions.get(wanted.filter)
         if old is not None:
             effective_ms, start = old.record.effective_ms, old.record.ingress_from
@@ -142,31 +153,41 @@ class Subscriber:
         elif is_system(wanted.filter):
             effective_ms, start = 0, {}  # local: no route, nothing on `ingress`
         else:
-            effective_ms, start = await self._route(session, wanted.filter)
+            effective_ms, start = await self._route(session.shard, wanted.filter)
             if session.ended or wanted.filter in session.subscriptions:  # meanwhile
                 self._context.routes.leave(session.shard, route_key(wanted.filter), self._context.clock())
             if session.ended:
                 return
             start |= self._instant.unpassed(start)
-        record = SubscriptionRecord(
-            wanted.filter,
-            wanted.qos,
-            wanted.no_local,
-            wanted.retain_as_published,
-            wanted.retain_handling,
-            identifier,
-            effective_ms,
-            start,
-        )
+        record = _record(wanted, identifier, effective_ms, start)
         subscription = SessionSubscription(session.client, record)
         session.subscriptions[wanted.filter] = subscription
         self._context.shards[session.shard].trie.add(wanted.filter, session.client, subscription)
 
-    async def _route(self, session: Session, topic_filter: str) -> tuple[int, dict[int, int]]:
+    async def _share(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
+        """Makes the session a member of a share group, the first one if there is no such group."""
+        name, groups = wanted.filter, self._groups
+        group = groups.find(name)
+        if group is None:
+            shard, topic_filter = groups.shard_of(name), filter_of(name)
+            effective_ms, start = await self._route(shard, topic_filter)
+            group = groups.find(name)
+            if session.ended or group is not None:  # meanwhile
+                self._context.routes.leave(shard, route_key(topic_filter), self._context.clock())
+            if session.ended:
+                return
+            group = group or groups.begin(name, effective_ms, start | self._instant.unpassed(start))
+        of_group = group.subscription.record
+        record = _record(wanted, identifier, of_group.effective_ms, of_group.ingress_from)
+        record = msgspec.structs.replace(record, group_since=group.since, group_born_us=group.born_us)
+        session.subscriptions[name] = SessionSubscription(session.client, record)
+        groups.join(group, session, record)
+
+    async def _route(self, shard: int, topic_filter: str) -> tuple[int, dict[int, int]]:
         """Since when the filter's route is in effect, and from where on messages on `ingress` are for it (anywhere:
         {}): what the instant reader has got already is for the subscriptions that were there before."""
         key = route_key(topic_filter)
-        begun = self._context.routes.effective_ms(session.shard, key)
+        begun = self._context.routes.effective_ms(shard, key)
         now_ms = int(self._context.clock() * 1000)
         start: dict[int, int] = {}
         if begun is None or self._instant.is_needed(begun, now_ms):
@@ -174,7 +195,7 @@ class Subscriber:
             start = await self._instant.begin()
         elif self._instant.positions is not None:  # it is needed by others
             start = await self._instant.begin()
-        route = await self._context.routes.use(session.shard, key)
+        route = await self._context.routes.use(shard, key)
         if start:
             self._instant.hold_until(route.effective_ms)
         return route.effective_ms, start
@@ -208,6 +229,9 @@ class Subscriber:
         return found
 
     def _detach(self, session: Session, topic_filter: str) -> None:
+        if split_shared(topic_filter) is not None:
+            self._groups.leave(topic_filter, session)
+            return
         self._context.shards[session.shard].trie.remove(topic_filter, session.client)
         self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
 
@@ -215,3 +239,18 @@ class Subscriber:
 def _wants_retained(wanted: Subscription, existed: bool) -> bool:
     """Retain Handling (MQTT 5.0, 3.8.3.1): always, only for a new subscription, never."""
     return wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)
+
+
+def _record(
+    wanted: Subscription, identifier: int | None, effective_ms: int, start: dict[int, int]
+) -> SubscriptionRecord:
+    return SubscriptionRecord(
+        wanted.filter,
+        wanted.qos,
+        wanted.no_local,
+        wanted.retain_as_published,
+        wanted.retain_handling,
+        identifier,
+        effective_ms,
+        start,
+    )

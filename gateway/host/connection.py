@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 
 class ClientConnection:
-    """The home's :class:`gateway.home.session.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or
+    """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or
     UNSUBSCRIBE is worked on, so that packets take effect in the order they came."""
 
     def __init__(self, server: "HostServer", transport: Transport) -> None:
@@ -320,7 +320,7 @@ class ClientConnection:
             server.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
             return
         self._attached, self._is_connecting, self._until = attached, False, rules.until
-        properties: dict[str, Any] = {"shared_subscription_available": 0}
+        properties: dict[str, Any] = {}
         if connect.version == VERSION_5 and expiry_s != (connect.properties or {}).get("session_expiry_interval", 0):
             properties["session_expiry_interval"] = expiry_s
         if answers := response_information(connect, credentials.client, server.response_prefix):

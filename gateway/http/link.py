@@ -1,4 +1,4 @@
-"""The home's :class:`gateway.home.session.Link` to one event stream: what it delivers waits here to be written."""
+"""The home's :class:`gateway.home.link.Link` to one event stream: what it delivers waits here to be written."""
 
 import asyncio
 from collections import deque

@@ -57,7 +57,6 @@ _REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
         ReasonCode.ADMINISTRATIVE_ACTION: (403, "the message is blocked"),
         ReasonCode.PAYLOAD_FORMAT_INVALID: (400, "the payload is not what it says"),
         ReasonCode.CONNECTION_RATE_EXCEEDED: (429, "too many requests in a short time; try again later"),
-        ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: (400, "shared subscriptions are not supported here"),
     }
 )
 

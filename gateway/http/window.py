@@ -51,7 +51,7 @@ class StreamWindow:
         """Event `number` and all before it have arrived. A packet id that is another message's by now is left alone."""
         while self._sent and self._sent[0].number <= number:
             entry = self._sent.popleft().entry
-            if session.in_flight.get(entry.packet_id) is not entry:
+            if not session.has_in_hand(entry):
                 continue
             if entry.qos == 1:
                 home.acknowledged(session, entry.packet_id)

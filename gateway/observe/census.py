@@ -21,6 +21,7 @@ class Census:
         self.clients: Counter[tuple[str, str]] = Counter()
         self.connected = 0
         self.offline = 0
+        self.share_groups = 0
         self.subscriptions = 0
         self.queued_messages = 0
         self.queued_bytes = 0
@@ -33,16 +34,18 @@ class Census:
         return self.connected + self.offline
 
     def add(self, sessions: Sequence[Session]) -> None:
-        """Some more; most of them idle."""
+        """Some more; most of them idle. Share groups are no sessions, but messages wait for them too."""
         protocols = Counter([session.protocol for session in sessions if session.link is not None])
         for name, count in protocols.items():
             protocol, _, bearer = name.partition("+")
             self.clients[bearer or "tcp", protocol] += count
         connected = protocols.total()
+        groups = sum([session.is_group for session in sessions])
         self.connected += connected
-        self.offline += len(sessions) - connected
-        self.subscriptions += sum([len(session.subscriptions) for session in sessions])
-        self.unacknowledged += sum([len(session.in_flight) for session in sessions])
+        self.offline += len(sessions) - connected - groups
+        self.share_groups += groups
+        self.subscriptions += sum([len(session.subscriptions) for session in sessions]) - groups
+        self.unacknowledged += sum([session.unacknowledged for session in sessions])
         waiting = [session.queued for session in sessions]
         self.queued_messages += sum(waiting)
         self.largest_queue_messages = max(self.largest_queue_messages, *waiting)
@@ -72,8 +75,8 @@ class CensusTaker:
 
 
 async def slices(shards: Sequence[Shard]) -> AsyncIterator[list[Session]]:
-    """All sessions, SLICE at a time; the event loop serves others between two. What comes meanwhile may be left out,
-    what goes meanwhile may be in."""
+    """All sessions and share groups, SLICE at a time; the event loop serves others between two. What comes meanwhile
+    may be left out, what goes meanwhile may be in."""
     for shard in shards:
         sessions = list(shard.sessions.values())
         for start in range(0, len(sessions), SLICE):

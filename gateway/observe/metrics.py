@@ -71,10 +71,9 @@ def _sessions(census: Census) -> Iterator[Metric]:
     sessions.add_metric(["connected"], census.connected)
     sessions.add_metric(["offline"], census.offline)
     yield sessions
+    yield _gauge("waystation_share_groups", "Groups of shared subscriptions", census.share_groups)
     yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", census.subscriptions)
-    yield _gauge(
-        "waystation_queued_messages", "Messages waiting for sessions, in memory and spool", census.queued_messages
-    )
+    yield _gauge("waystation_queued_messages", "Messages waiting for sessions and share groups", census.queued_messages)
     yield _gauge("waystation_queued_bytes", "Their payload bytes", census.queued_bytes)
     yield _gauge("waystation_largest_queue_messages", "Messages waiting for one session", census.largest_queue_messages)
     yield _gauge("waystation_largest_queue_bytes", "Bytes waiting for one session", census.largest_queue_bytes)

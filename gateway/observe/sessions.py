@@ -27,7 +27,11 @@ async def page(shards: Sequence[Shard], wanted: Wanted) -> dict[str, Any]:
     best: list[tuple[str, Session]] = []
     total = 0
     async for sessions in slices(shards):
-        found = [(s.client, s) for s in sessions if s.client.startswith(wanted.prefix) and _is_in(s, wanted.state)]
+        found = [
+            (s.client, s)
+            for s in sessions
+            if not s.is_group and s.client.startswith(wanted.prefix) and _is_in(s, wanted.state)
+        ]
         total += len(found)
         behind = [one for one in found if one[0] > wanted.after]
         best = heapq.nsmallest(wanted.limit + 1, [*best, *behind], key=lambda one: one[0])
@@ -48,7 +52,7 @@ def summary(session: Session) -> dict[str, Any]:
         "subscriptions": len(session.subscriptions),
         "queued_messages": session.queued,
         "queued_bytes": session.queued_bytes,
-        "unacknowledged": len(session.in_flight),
+        "unacknowledged": session.unacknowledged,
     }
 
 
@@ -67,7 +71,7 @@ def detail(session: Session) -> dict[str, Any]:
             "bytes": session.queued_bytes,
         },
         "windows": {
-            "to_client": len(session.in_flight),
+            "to_client": session.unacknowledged,
             "to_client_maximum": session.receive_maximum,
             "to_client_released": sum(entry.released for entry in session.in_flight.values()),
             "from_client_received": len(session.received),

@@ -116,6 +116,8 @@ class Client:
         arrival = Arrival(self.name, clean, self.expiry_s, self.will, self.receive_maximum, "peer", "mqtt5", self.rules)
         home = self._world.home
         attached = await home.attach(arrival, link)
+        if not self._world.is_up or home is not self._world.home:
+            return self  # it was killed meanwhile
         self.attached, self.link, self.present = attached, link, attached.present
         self._unanswered.clear()
         if not attached.present:

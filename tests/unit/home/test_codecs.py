@@ -47,8 +47,13 @@ subscriptions = st.builds(
     identifier=st.none() | number,
     effective_ms=number,
     ingress_from=st.dictionaries(st.integers(0, 99), number, max_size=3),
+    group_since=number,
+    group_born_us=number,
 )
 outgoing = st.builds(session_log.OutgoingRecord, st.integers(0, 65_535), number, number, st.booleans())
+lent = st.builds(
+    session_log.LentRecord, st.integers(0, 65_535), number, number, st.booleans(), client=word, born_us=number
+)
 offsets = st.dictionaries(st.integers(0, 99), number, max_size=3)
 records: st.SearchStrategy[Any] = st.one_of(
     st.builds(session_log.SessionOpened, word, number, number, st.none() | number, st.none() | wills, number),
@@ -60,6 +65,14 @@ records: st.SearchStrategy[Any] = st.one_of(
         st.integers(-1),
         st.builds(session_log.SettledRecord, offsets, offsets, number),
         st.lists(st.tuples(number, number), max_size=3),
+    ),
+    st.builds(
+        session_log.GroupRecord,
+        st.lists(lent, max_size=3),
+        st.builds(session_log.SettledRecord, offsets, offsets, number),
+        st.lists(st.tuples(number, number), max_size=3),
+        st.lists(st.tuples(number, number), max_size=3),
+        number,
     ),
 )
 

@@ -63,6 +63,25 @@ def test_messages_are_kept_while_no_stream_is_open(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_streams_share_a_subscription(tmp_path: Path) -> None:
+    """R6: each event to one of two streams; what one did not acknowledge goes to the other when it ends."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        shared = "?filter=$share/g/a/%23"
+        async with world.stream(shared, X_Client_Id="d") as other:
+            async with world.stream(shared, **NAMED) as stream:
+                for n in range(6):
+                    await world.post("a/b", b"%d" % n)
+                events = await stream.events(3)
+                got = {event.data["payload"] for event in (*events, *await other.events(3))}
+                assert got == {"0", "1", "2", "3", "4", "5"}
+                assert (await acknowledge(world, events[1])).status == 204
+            assert await other.payloads(1) == [events[2].data["payload"]]
+
+    run(scenario())
+
+
 def test_a_session_survives_a_crash_of_the_gateway(tmp_path: Path) -> None:
     """G8, G9: subscriptions and what is not acknowledged; ids from before the crash acknowledge nothing."""
 
@@ -263,7 +282,7 @@ def test_kafka_away_while_a_session_is_opened(tmp_path: Path) -> None:
         ("?colour=red", 400, "unknown_parameter"),
         ("?client=", 400, "client_identifier_not_valid"),
         ("?client=c&filter=%40alice", 403, "not_authorized"),
-        ("?client=c&filter=$share/g/a", 400, "shared_subscriptions_not_supported"),
+        ("?client=c&filter=$share/g/%40http:c", 403, "not_authorized"),
         ("?client=c&filter=a&filter=b&filter=c", 429, "quota_exceeded"),
     ],
 )
