@@ -50,7 +50,9 @@ def test_mosquitto_clients_share(broker: LocalBroker, unique_prefix: str, tmp_pa
             shares.append([int(line.split()[1]) for line in output.splitlines() if line.startswith("got ")])
         assert sorted(n for share in shares for n in share) == list(range(MESSAGES))
         for share in shares:
-            assert share == sorted(share)
+            for qos in range(3):  # mosquitto_sub shows what comes at QoS 2 when PUBREL has come
+                numbers = [n for n in share if n % 3 == qos]
+                assert numbers == sorted(numbers)
         sender.leave()
     finally:
         gateway.stop()
