@@ -41,7 +41,7 @@ class Restart(NamedTuple):
 
 
 class GatewayKiller:
-    """Kills the stack's gateway; its supervisor starts it again. `up_since`: when it was ready, never while it is dead."""
+    """Kills the stack's gateway; its supervisor starts it again. `up_since`: when it was ready, infinity until then."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
