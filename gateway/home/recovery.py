@@ -121,7 +121,7 @@ class Recovery:
             session.disconnected_ms, session.user = record.disconnected_ms, record.user
             if record.disconnected_ms is None:
                 session.sent_to_ms = int(self._context.clock() * 1000) + CLOCK_SLACK_MS
-            else:
+            else:  # without slack: what came just behind its end would not expire, nor make room in a full queue
                 session.sent_to_ms = record.disconnected_ms - 1
             shard.sessions[key.client] = session
             return
