@@ -119,8 +119,10 @@ class Recovery:
             session = Session(key.client, shard.number, record.since, record.born_us)
             session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
             session.disconnected_ms, session.user = record.disconnected_ms, record.user
-            gone_ms = int(self._context.clock() * 1000) if record.disconnected_ms is None else record.disconnected_ms
-            session.sent_to_ms = gone_ms + CLOCK_SLACK_MS
+            if record.disconnected_ms is None:
+                session.sent_to_ms = int(self._context.clock() * 1000) + CLOCK_SLACK_MS
+            else:  # without slack: what came just behind its end would not expire, nor make room in a full queue
+                session.sent_to_ms = record.disconnected_ms - 1
             shard.sessions[key.client] = session
             return
         found = shard.sessions.get(key.client)

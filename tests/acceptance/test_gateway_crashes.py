@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import math
 import os
 import random
 import signal
@@ -40,7 +41,7 @@ class Restart(NamedTuple):
 
 
 class GatewayKiller:
-    """Kills the stack's gateway; its supervisor starts it again."""
+    """Kills the stack's gateway; its supervisor starts it again. `up_since`: when it was ready, infinity until then."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
@@ -50,7 +51,7 @@ class GatewayKiller:
     async def kill(self) -> None:
         """Returns once another one is ready."""
         before = self._gateway()
-        began = time.monotonic()
+        began, self.up_since = time.monotonic(), math.inf
         os.kill(before.pid, signal.SIGKILL)
 
         def is_back() -> bool:
