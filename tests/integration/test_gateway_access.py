@@ -23,6 +23,7 @@ def configured(directory: Path) -> tuple[Authority, dict[str, str]]:
         "HOST": "0.0.0.0",
         "MQTT_PORT": "off",
         "WEBSOCKET_PORT": "off",
+        "HTTP_PORT": "off",
         "TLS__MQTTS_PORT": "0",
         "TLS__CERTIFICATE": str(ours.certificate),
         "TLS__KEY": str(ours.key),
