@@ -1,6 +1,6 @@
 """R6 by random stories: members of share groups come and go, break, fall silent; the home is killed at any moment.
 
-What must hold is :meth:`Story.check`; single rules are in `test_share_groups`.
+What must hold is :meth:`Story.check`; single rules are in the other `test_share_…`.
 """
 
 import asyncio
