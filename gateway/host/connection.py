@@ -198,12 +198,10 @@ class ClientConnection:
             self._leave(self._core.closed)
 
     def _take(self, events: list[Event]) -> None:
-        if self._waiting or self._busy:
-            self._waiting.extend(events)
-            while self._waiting and not self._busy:
-                self._handle(self._waiting.popleft())
-        else:
-            self._take_at_once(events)
+        waiting = self._waiting
+        waiting.extend(events)
+        while waiting and not self._busy:
+            self._handle(waiting.popleft())
         self._server.home.flush()
         self._server.dirty.add(self)
         if not self._reading_paused and (self._busy or self._is_flooded()) and not self._gone:
@@ -211,23 +209,6 @@ class ClientConnection:
             self._transport.pause_reading()
             if self._server.is_flooded():
                 self._server.paused.add(self)
-
-    def _take_at_once(self, events: list[Event]) -> None:
-        """The hot path: nothing waits."""
-        home = self._server.home
-        for number, event in enumerate(events, 1):
-            attached = self._attached
-            if attached is None or self._gone:
-                self._handle(event)
-            elif type(event) is Publish:
-                attached.publisher.publish(event)
-            elif type(event) is Puback:
-                home.acknowledged(attached.session, event.packet_id)
-            else:
-                self._handle(event)
-            if self._busy:
-                self._waiting.extend(events[number:])
-                return
 
     def _is_flooded(self, half: bool = False) -> bool:
         """Whether too much is on its way to Kafka, of this client or of all; or more than half of that (R9)."""
@@ -241,17 +222,15 @@ class ClientConnection:
         return self._server.is_flooded(half)
 
     def _handle(self, event: Event) -> None:
-        home = self._server.home
-        if isinstance(event, Closed):
-            self._leave(event)
-            return
-        if isinstance(event, Connect):
-            self._work(self._connect(event))
-            return
+        """The hot path: what comes most often is asked for first."""
         attached = self._attached
         if attached is None or self._gone:
+            if isinstance(event, Closed):
+                self._leave(event)
+            elif isinstance(event, Connect):
+                self._work(self._connect(event))
             return
-        session = attached.session
+        home, session = self._server.home, attached.session
         match event:
             case Publish():
                 attached.publisher.publish(event)
@@ -269,6 +248,8 @@ class ClientConnection:
                 self._work(self._unsubscribe(attached, event))
             case Disconnect():
                 self._expiry_s = self._granted_expiry((event.properties or {}).get("session_expiry_interval"))
+            case Closed():
+                self._leave(event)
 
     def _work(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs `work` before any later event."""
