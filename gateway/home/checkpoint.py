@@ -44,8 +44,6 @@ class InstantPosition(msgspec.Struct):
 class Checkpointer:
     """Makes checkpoints, one at a time. While the spool fails they are tried again, ever later; what they would write
     waits in memory, and above `limits.unspooled_messages` or `unspooled_bytes` no more is read from Kafka.
-
-    `inbound` are the offsets of `ingress`, by partition, up to which this gateway's own publishes are acknowledged.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class Checkpointer:
         self._touched: set[Session] = set()
         self._has_finished = False
         self._covering: asyncio.Future[None] | None = None
-        self.inbound: dict[int, int] = {}
 
     async def cover(self) -> None:
         """Returns once a checkpoint that begins later has ended; those who ask meanwhile share it. If the spool fails,
@@ -96,7 +93,7 @@ class Checkpointer:
     async def _run(self, now: float) -> None:
         context = self._context
         await self._sweep_expired(now)
-        inbound = None if context.wills_settling else msgspec.msgpack.encode(self.inbound)
+        inbound = None if context.wills_settling else msgspec.msgpack.encode(context.published_to)
         sessions = [session for shard in context.shards for session in shard.sessions.values()]
         await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]

@@ -57,7 +57,8 @@ class SpoolThread:
 class HomeContext:
     """`clock` gives seconds since the epoch; `counts` are what the metrics show; `batch` is the next spool commit.
 
-    `in_flight_bytes` are the payloads of publishes that Kafka has not acknowledged yet.
+    `in_flight_bytes` are the payloads of publishes that Kafka has not acknowledged yet; `published_to` are the offsets
+    of `ingress`, by partition, up to which this gateway's own publishes are acknowledged.
 
     `wills_settling` are sessions whose published will the session log may not know of yet: a restart must find it on
     `ingress`. `outage` says whether the spool works; `stopping` is set when the home stops.
@@ -85,6 +86,7 @@ class HomeContext:
     system: SystemTopics = field(default_factory=SystemTopics)
     checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
     in_flight_bytes: int = 0
+    published_to: dict[int, int] = field(default_factory=dict)
     committed_row: int = 0
     next_mid: int = 0
     next_row: int = 0

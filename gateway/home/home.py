@@ -159,7 +159,7 @@ class Home:
             if earlier is not None:
                 await self._wills.stored(earlier)
             await self._open(session, arrival, link, was_logged)
-        publisher = Publisher(self._context, arrival.client, session, link, self._checkpointer.inbound, arrival.rules)
+        publisher = Publisher(self._context, arrival.client, session, link, arrival.rules)
         return Attached(session, present, publisher)
 
     def has_room(self, client: str) -> bool:
@@ -182,7 +182,7 @@ class Home:
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
         """Publishes at QoS 0 and 1 for a client without a session; `link` is answered."""
-        return Publisher(self._context, client, None, link, self._checkpointer.inbound, rules)
+        return Publisher(self._context, client, None, link, rules)
 
     def session(self, client: str) -> Session | None:
         """The client's session, connected or not."""

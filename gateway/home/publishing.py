@@ -47,7 +47,7 @@ class _Pending(msgspec.Struct, eq=False):
 class Publisher:
     """One connection's publishes, answered in their order [MQTT-4.6.0-2, 4.6.0-3], whatever becomes of each.
 
-    `inbound` is where acknowledged offsets are noted. A will has neither session nor link.
+    A will has neither session nor link.
     """
 
     def __init__(
@@ -56,13 +56,11 @@ class Publisher:
         client: str,
         session: Session | None,
         link: Link | None,
-        inbound: dict[int, int],
         rules: ClientRules = EVERYTHING,
     ) -> None:
         self._context = context
         self._client = client
         self._session = session
-        self._inbound = inbound
         self._link = link
         self._judge = None if rules.open else rules.publish
         self._partition = partition_of(client, context.settings.kafka.ingress_partitions)
@@ -138,16 +136,16 @@ class Publisher:
 
             def retained(error: Any, record: Record) -> None:
                 if error is None:
-                    kept.stored(record, size)
+                    kept.stored(coming, record.offset())
                 else:
-                    kept.refused(size)
+                    kept.refused(coming)
                 if pending.retained_first and error is None:
                     bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
                 elif pending.retained_first:
                     self._stored(pending, error, record)
                 self._one_stored(pending, error)
 
-            kept.sent(size)
+            coming = kept.sent(size)
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, flags: str, message_id: str) -> Headers:
@@ -166,7 +164,7 @@ class Publisher:
         self._context.in_flight_bytes -= pending.size
         if error is None:
             offset = record.offset()
-            self._inbound[self._partition] = offset + 1
+            self._context.published_to[self._partition] = offset + 1
             if pending.qos == 2 and self._session is not None:
                 session = self._session
                 session.publishing.discard(pending.packet_id)

@@ -180,7 +180,7 @@ class Recovery:
                 session.received_until = offset
                 session.inbound_dirty = True
 
-        self._checkpointer.inbound = await context.bus.read(context.topics.ingress, start, fold)
+        context.published_to.update(await context.bus.read(context.topics.ingress, start, fold))
 
     async def _resume_instant(self, raw: bytes | None) -> None:
         """Reads on for subscriptions whose routes were not in effect at the last checkpoint."""

@@ -26,10 +26,11 @@ class RetainedMessages:
         self._bytes = 0
         self._coming = 0  # written by this gateway and not folded yet: messages, and their bytes
         self._coming_bytes = 0
-        self._to_fold: deque[tuple[int, int]] = deque()  # (offset, bytes) of those that Kafka has
+        self._on_way: dict[int, int] = {}  # bytes of each of those, in the order of their numbers
+        self._last_number = 0
+        self._to_fold: deque[tuple[int, int]] = deque()  # (offset, number) of those that Kafka has
         self._by_topic: dict[str, Message] = {}
         self._folded_to = 0
-        self._stored_to = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     def __len__(self) -> int:
@@ -51,34 +52,45 @@ class RetainedMessages:
         """The topic was read up to `position`."""
         self._folded_to = max(self._folded_to, position)
 
-    def sent(self, payload_bytes: int) -> None:
-        """This gateway writes a record of the topic; `stored` or `refused` follows."""
+    def sent(self, payload_bytes: int) -> int:
+        """This gateway writes a record of the topic; `stored` or `refused` follows, with the number that this gives."""
+        self._last_number += 1
+        self._on_way[self._last_number] = payload_bytes
         self._coming += payload_bytes > 0
         self._coming_bytes += payload_bytes
+        return self._last_number
 
-    def stored(self, record: Record, payload_bytes: int) -> None:
+    def stored(self, number: int, offset: int) -> None:
         """Kafka has a record of this gateway; it will come to `fold`, or has."""
-        self._stored_to = max(self._stored_to, record.offset() + 1)
-        if record.offset() < self._folded_to:
-            self._arrived(payload_bytes)
+        if offset < self._folded_to:
+            self._arrived(number)
+            self._wake()
         else:
-            self._to_fold.append((record.offset(), payload_bytes))
+            self._to_fold.append((offset, number))
 
-    def refused(self, payload_bytes: int) -> None:
+    def refused(self, number: int) -> None:
         """Kafka does not take a record of this gateway."""
-        self._arrived(payload_bytes)
+        self._arrived(number)
+        self._wake()
 
-    def _arrived(self, payload_bytes: int) -> None:
+    def _arrived(self, number: int) -> None:
+        payload_bytes = self._on_way.pop(number)
         self._coming -= payload_bytes > 0
         self._coming_bytes -= payload_bytes
 
     async def caught_up(self) -> None:
-        """Returns once what this gateway has written and acknowledged so far is folded."""
-        target = self._stored_to
-        while self._folded_to < target:
+        """Returns once what this gateway has begun to write so far is folded, as far as Kafka takes it."""
+        last = self._last_number
+        while self._on_way and next(iter(self._on_way)) <= last:
             folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(folded)
             await folded
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for folded in waiting:
+            if not folded.done():
+                folded.set_result(None)
 
     def fold(self, record: Record) -> None:
         """Takes one record of the topic, in the order of its offsets."""
@@ -87,10 +99,7 @@ class RetainedMessages:
         while self._to_fold and self._to_fold[0][0] < self._folded_to:
             self._arrived(self._to_fold.popleft()[1])
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for folded in waiting:
-                if not folded.done():
-                    folded.set_result(None)
+            self._wake()
 
     def _fold(self, record: Record) -> None:
         topic, payload = (record.key() or b"").decode(errors="replace"), record.value()

@@ -184,12 +184,13 @@ class Subscriber:
         groups.join(group, session, record)
 
     async def _route(self, shard: int, topic_filter: str) -> tuple[int, dict[int, int]]:
-        """Since when the filter's route is in effect, and from where on messages on `ingress` are for it (anywhere:
-        {}): what the instant reader has got already is for the subscriptions that were there before."""
+        """Since when the filter's route is in effect, and from where on messages on `ingress` are for it: not what this
+        gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the instant reader has
+        got already; that is for the subscriptions that were there before."""
         key = route_key(topic_filter)
         begun = self._context.routes.effective_ms(shard, key)
         now_ms = int(self._context.clock() * 1000)
-        start: dict[int, int] = {}
+        start, published = {}, dict(self._context.published_to)
         if begun is None or self._instant.is_needed(begun, now_ms):
             self._instant.hold_until(now_ms + self._context.routes.lead_ms if begun is None else begun)
             start = await self._instant.begin()
@@ -198,7 +199,7 @@ class Subscriber:
         route = await self._context.routes.use(shard, key)
         if start:
             self._instant.hold_until(route.effective_ms)
-        return route.effective_ms, start
+        return route.effective_ms, published | {p: max(at, published.get(p, 0)) for p, at in start.items()}
 
     async def _send_retained(
         self, session: Session, wanted: Mapping[str, Subscription], identifier: int | None, *, kept: bool

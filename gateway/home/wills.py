@@ -31,7 +31,7 @@ class Wills:
             return
         session.wills_on_way.append(will)
         self._context.wills_settling.add(session)
-        publisher = Publisher(self._context, session.client, None, None, self._checkpointer.inbound)
+        publisher = Publisher(self._context, session.client, None, None)
         publisher.publish_will(will, partial(self._stored, session, will))
 
     def end(self, session: Session) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Subscription
-from tests.unit.home.home_world import World, turn
+from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.virtual_time import run
 
 
@@ -102,6 +102,58 @@ def test_a_retained_message_does_not_come_live_as_well(tmp_path: Path, delay_s: 
             await client.subscribe(topic)
         await turn(10)
         assert sorted(client.payloads, key=int) == [b"%d" % n for n in range(20)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("crashing", [False, True])
+def test_what_was_acknowledged_before_does_not_come_live(tmp_path: Path, crashing: bool) -> None:
+    """R8: the route is in effect for others, and routers lag: a new subscriber gets what is retained, and behind it
+    neither what that has replaced nor what was cleared."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        for n in range(4):  # of both shards
+            await (await world.client(f"old-{n}")).subscribe("r/#")
+        sender = await world.client("sender")
+        await turn(LEAD_S + 5)
+        world.active.delay_s = world.backup.delay_s = 3.0
+        for topic, payload in (("r/1", b"old"), ("r/2", b"cleared"), ("r/1", b"new"), ("r/2", b"")):
+            sender.publish(topic, payload, 1, retain=True)
+        await turn()
+        assert sender.acknowledged == {b"old", b"cleared", b"new", b""}
+        if crashing:
+            await world.restart()
+            await sender.connect()
+        late = [await world.client(f"late-{n}") for n in range(4)]
+        for client in late:
+            await client.subscribe("r/#")
+        sender.publish("r/3", b"live", 1)
+        await turn(10)
+        assert [client.payloads for client in late] == [[b"new", b"live"]] * 4
+
+    run(scenario())
+
+
+def test_what_is_on_its_way_to_kafka_while_somebody_subscribes_comes_once(tmp_path: Path) -> None:
+    """MQTT 5.0, 3.3.1.3: `ingress` has it and `retained` not yet; it comes live or as retained."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        await (await world.client("old")).subscribe("r")
+        await turn(LEAD_S + 5)
+        sender, late = await world.client("sender"), await world.client("late")
+        world.active.delay_s = world.backup.delay_s = 3.0
+        world.bus.held_acks = {world.topics.retained}
+        sender.publish("r", b"one", 1, retain=True)
+        await turn()
+        subscribing = asyncio.create_task(late.subscribe("r"))
+        await turn(1)
+        world.bus.held_acks = set()
+        world.bus.release()
+        await subscribing
+        await turn(10)
+        assert late.payloads == [b"one"]
 
     run(scenario())
 
