@@ -1,5 +1,6 @@
 """Fixtures for all tests: a JDK, the JVM libraries, a real broker, a Spark session; each made when asked for."""
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator
@@ -19,9 +20,31 @@ from schemas.topics import DAY_MS, Topics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest.register_assert_rewrite("tests.acceptance.crash_town", "tests.faithful_client")
+
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """py4j leaves the sockets of threads that have ended to the garbage collector."""
+    left_open = pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+    )
+    for item in items:
+        if _uses_spark(item):
+            item.add_marker(left_open)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """What a test with Spark leaves to the garbage collector is not blamed on a later one."""
+    if _uses_spark(item):
+        gc.collect()
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 class LocalBroker:
