@@ -83,7 +83,8 @@ def measure_path(figures: Figures, scale: float) -> None:
         stack.up()
         stack.idle(settle_s=90, seconds=45 * scale)
         for qos in (1, 0, 2):
-            stack.path(qos, seconds=60 * scale, warm_s=35)
+            stack.path(f"qos{qos}", qos, seconds=60 * scale, warm_s=35)
+        stack.path("tls", 1, seconds=60 * scale, warm_s=35, with_tls=True)
     finally:
         stack.down()
         shutil.rmtree(data, ignore_errors=True)

@@ -1,6 +1,7 @@
 """A light MQTT client for measuring: the gateway's own codec over asyncio, one publisher and one subscriber."""
 
 import asyncio
+import ssl
 import time
 from typing import Any
 
@@ -36,8 +37,8 @@ class LoadClient(asyncio.Protocol):
         self.acknowledged = 0
 
     @classmethod
-    async def connect(cls, port: int, client_id: str) -> "LoadClient":
-        _, client = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+    async def connect(cls, port: int, client_id: str, tls: ssl.SSLContext | None = None) -> "LoadClient":
+        _, client = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port, ssl=tls)
         await client._ask(encode(Connect(client_id, version=VERSION), VERSION))
         return client
 
@@ -82,11 +83,13 @@ class LoadClient(asyncio.Protocol):
             self._transport.write(b"".join(answers))
 
 
-async def measure_path(port: int, qos: int, rate: float, warm_s: float, seconds: float, topic: str) -> list[float]:
+async def measure_path(
+    port: int, qos: int, rate: float, warm_s: float, seconds: float, topic: str, tls: ssl.SSLContext | None = None
+) -> list[float]:
     """Latencies in ms from a publisher through the whole platform to a subscriber, at `rate` messages a second, for
-    `seconds` after the first `warm_s`."""
-    subscriber = await LoadClient.connect(port, f"bench-sub-{qos}-{time.time_ns()}")
-    publisher = await LoadClient.connect(port, f"bench-pub-{qos}-{time.time_ns()}")
+    `seconds` after the first `warm_s`; both with `tls`, or neither."""
+    subscriber = await LoadClient.connect(port, f"bench-sub-{qos}-{time.time_ns()}", tls)
+    publisher = await LoadClient.connect(port, f"bench-pub-{qos}-{time.time_ns()}", tls)
     await subscriber.subscribe(topic, qos)
     began, total = time.perf_counter(), int(rate * (warm_s + seconds))
     for number in range(total):

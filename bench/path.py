@@ -1,6 +1,8 @@
 """The whole stack: start to first message, idle cost, and client-to-client latency."""
 
 import asyncio
+import os
+import ssl
 import subprocess
 import sys
 import time
@@ -11,16 +13,22 @@ import psutil
 from bench.figures import Figures
 from bench.mqtt_load import LoadClient, measure_path
 from jobs.stack.state import running_state
+from tests.unit.access.keys import Authority
 
 RATE = 200.0
 
 
 class StackBench:
-    """A stack over `data`, started by `waystation up` as a user does."""
+    """A stack over `data`, started by `waystation up` as a user does, with a listener for TLS beside the plain one."""
 
     def __init__(self, data: Path, figures: Figures) -> None:
         self._data = data
         self._figures = figures
+        authority = Authority(data)
+        ours = authority.sign("localhost")
+        self._trust = ssl.create_default_context(cafile=str(authority.file))
+        tls = {"CERTIFICATE": str(ours.certificate), "KEY": str(ours.key), "MQTTS_PORT": "0"}
+        self._environment = os.environ | {f"WAYSTATION_GATEWAY__TLS__{name}": value for name, value in tls.items()}
 
     def up(self) -> None:
         """Records `up_to_first_message_s`."""
@@ -42,11 +50,12 @@ class StackBench:
         self._figures.add("idle_cores", round(used / seconds, 3))
         self._figures.add("idle_rss_mb", round(sum(p.memory_info().rss for p in processes) / 2**20))
 
-    def path(self, qos: int, seconds: float, warm_s: float) -> None:
-        """Records `path_qos<n>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of
+    def path(self, name: str, qos: int, seconds: float, warm_s: float, with_tls: bool = False) -> None:
+        """Records `path_<name>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of
         the topic is in effect (`warm_s` is longer than `route_lead_s`)."""
-        port, topic = self._port(), f"bench/path/{qos}"
-        self._figures.latencies(f"path_qos{qos}", asyncio.run(measure_path(port, qos, RATE, warm_s, seconds, topic)))
+        port, trust = (self._port("mqtts"), self._trust) if with_tls else (self._port(), None)
+        measured = measure_path(port, qos, RATE, warm_s, seconds, f"bench/path/{name}", trust)
+        self._figures.latencies(f"path_{name}", asyncio.run(measured))
 
     async def _first_message(self) -> None:
         port = self._port()
@@ -58,15 +67,16 @@ class StackBench:
         subscriber.close()
         publisher.close()
 
-    def _port(self) -> int:
-        return int(running_state(self._data).listeners["mqtt"].rpartition(":")[2])
+    def _port(self, listener: str = "mqtt") -> int:
+        return int(running_state(self._data).listeners[listener].rpartition(":")[2])
 
     def _processes(self) -> list[psutil.Process]:
         roots = [psutil.Process(process.pid) for process in running_state(self._data).processes]
         return [*roots, *(child for root in roots for child in root.children(recursive=True))]
 
     def _waystation(self, *arguments: str) -> None:
-        subprocess.run([sys.executable, "-m", "jobs.cli.main", "--data", str(self._data), *arguments], check=True)
+        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(self._data), *arguments]
+        subprocess.run(command, check=True, env=self._environment)
 
 
 def _cpu_s(process: psutil.Process) -> float:

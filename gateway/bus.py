@@ -247,7 +247,8 @@ class KafkaBus:
             consumer.assign(assigned)
             left = {p.partition for p in assigned}
             while left:
-                for record in consumer.consume(1000, 0.5):
+                first = consumer.poll(0.5)  # `consume` alone would wait for as many as it may bring
+                for record in [first, *consumer.consume(1000, 0)] if first is not None else ():
                     error = record.error()
                     if error is None:
                         on_record(cast(Record, record))

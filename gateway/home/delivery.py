@@ -147,7 +147,7 @@ class Deliverer:
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 2:
             if not self.lender.received(session, packet_id, reason) and link is not None:
-                link.release(packet_id)
+                link.release(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
             return
         first = not entry.released
         entry.released = True

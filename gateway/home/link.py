@@ -19,7 +19,7 @@ class Link(Protocol):
         `Home.undeliverable`, afterwards."""
         ...
 
-    def release(self, packet_id: int) -> None:
+    def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
         """Sends PUBREL."""
         ...
 

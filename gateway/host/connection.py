@@ -161,8 +161,8 @@ class ClientConnection:
                 self._server.soon(self._server.home.undeliverable, self._attached.session, entry)
         return False
 
-    def release(self, packet_id: int) -> None:
-        self._core.send(encode_pubrel(packet_id))
+    def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
+        self._core.send(encode_pubrel(packet_id) if reason is ReasonCode.SUCCESS else Pubrel(packet_id, reason))
         self._server.dirty.add(self)
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:

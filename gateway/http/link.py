@@ -71,7 +71,7 @@ class StreamLink:
         self._wake.set()
         return True
 
-    def release(self, packet_id: int) -> None:
+    def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
         """Whoever acknowledges an event of QoS 2 has it for good: PUBCOMP follows at once."""
         if self._attached is not None:
             asyncio.get_running_loop().call_soon(self._complete, packet_id)

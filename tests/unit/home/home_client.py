@@ -42,7 +42,7 @@ class ClientLink:
         self._soon(self._client.take, got, entry.packet_id)
         return True
 
-    def release(self, packet_id: int) -> None:
+    def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
         self._soon(self._client.take_release, packet_id)
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
