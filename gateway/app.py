@@ -98,7 +98,7 @@ async def run(settings: Settings, part: str) -> None:
     loop.add_signal_handler(signal.SIGHUP, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls)
     http = HttpServer(hosts, gateway)
-    ports = clients.ports | await http.listen(gateway.host, gateway.http_port)
+    ports = clients.ports | await http.open(gateway, tls)
     readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:

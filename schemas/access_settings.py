@@ -23,12 +23,13 @@ class TlsSettings(Section, frozen=True, kw_only=True):
     minimum_version: Annotated[str, Meta(pattern=r"^1\.[23]$")]
     mqtts_port: ListenerPort
     wss_port: ListenerPort
+    https_port: ListenerPort
     handshake_timeout_s: Seconds
 
     @property
     def is_on(self) -> bool:
         """Whether anything listens with TLS."""
-        return self.mqtts_port != OFF or self.wss_port != OFF
+        return not {self.mqtts_port, self.wss_port, self.https_port} <= {OFF}
 
 
 class PasswordSettings(Section, frozen=True, kw_only=True):
@@ -81,8 +82,8 @@ def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSett
         raise SettingsError(f"gateway.authentication.methods = {list(methods)} names a method twice")
     if tls.is_on and not (tls.certificate and tls.key):
         raise SettingsError(
-            "gateway.tls.mqtts_port and wss_port need a certificate: set gateway.tls.certificate and gateway.tls.key, "
-            f'or both ports to "{OFF}"'
+            "gateway.tls.mqtts_port, wss_port and https_port need a certificate: set gateway.tls.certificate and "
+            f'gateway.tls.key, or all three ports to "{OFF}"'
         )
     asks = tls.client_certificates != "no"
     if asks and not tls.client_ca:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable
 
 from websockets.asyncio.server import Server
@@ -11,7 +10,7 @@ from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
-from gateway.host.tls import ServerTls
+from gateway.host.tls import ServerTls, handshake_of
 from gateway.host.websocket import serve_websocket
 from schemas.settings import GatewaySettings
 
@@ -71,7 +70,7 @@ class Listeners:
     ) -> None:
         if isinstance(port, str):  # off
             return
-        context, timeout_s = _of(tls)
+        context, timeout_s = handshake_of(tls)
         loop = asyncio.get_running_loop()
         tcp = await loop.create_server(
             protocol, host, port, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=timeout_s
@@ -84,14 +83,9 @@ class Listeners:
     ) -> None:
         if isinstance(port, str):
             return
-        websocket = await serve_websocket(server, settings, port, *_of(tls))
+        websocket = await serve_websocket(server, settings, port, *handshake_of(tls))
         self.websockets.append(websocket)
         self.ports[name] = int(next(iter(websocket.sockets)).getsockname()[1])
-
-
-def _of(tls: ServerTls | None) -> tuple[ssl.SSLContext | None, float | None]:
-    """Context and time for the handshake."""
-    return (None, None) if tls is None else (tls.context, tls.handshake_timeout_s)
 
 
 def _tcp_protocol(server: HostServer, settings: GatewaySettings) -> Protocol:

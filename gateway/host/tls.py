@@ -32,6 +32,11 @@ class ServerTls:
         handshake.context = self.files.current
 
 
+def handshake_of(tls: ServerTls | None) -> tuple[ssl.SSLContext | None, float | None]:
+    """What a listener needs: the context, and the seconds that the handshake may take; neither without TLS."""
+    return (None, None) if tls is None else (tls.context, tls.handshake_timeout_s)
+
+
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     """The subject's common name in a verified peer certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it; None if
     there is none, or more than one."""

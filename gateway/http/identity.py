@@ -38,6 +38,13 @@ class Caller(NamedTuple):
     peer: str
 
 
+class Origin(NamedTuple):
+    """Where a request comes from: the client's `address:port`, and the common name in its certificate."""
+
+    peer: str
+    certificate: str | None = None
+
+
 def one_header(headers: CIMultiDictProxy[str], name: str) -> str | None:
     """A header that stands once at most; raises Problem 400."""
     values = headers.getall(name, [])
@@ -73,13 +80,13 @@ async def admit(
     headers: CIMultiDictProxy[str],
     name: str,
     nameless: str,
-    peer: str,
+    origin: Origin,
     refused: Callable[[Credentials, NotAdmitted], None],
 ) -> Caller:
     """Asks the gate; raises Problem 400, 401, 403, 429 or 503, and tells `refused` whom the gate has refused."""
     username, password = _credentials(one_header(headers, "Authorization"))
     client = client_id(name, username or "", nameless)
-    credentials = Credentials(client, username, password, None, peer, "http")
+    credentials = Credentials(client, username, password, origin.certificate, origin.peer, "http")
     try:
         rules = await gate.admit(credentials)
         known = client_id(name, rules.user, nameless)
@@ -89,7 +96,7 @@ async def admit(
     except NotAdmitted as error:
         refused(credentials, error)
         raise not_admitted(error, has_credentials=password is not None) from error
-    return Caller(known, bool(name or rules.user), rules, peer)
+    return Caller(known, bool(name or rules.user), rules, origin.peer)
 
 
 def _credentials(header: str | None) -> tuple[str | None, bytes | None]:

@@ -9,9 +9,12 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from gateway.errors import ProxyHeaderError
+from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
+from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body
-from gateway.http.identity import ANONYMOUS, Caller, admit, client_name, new_nameless, one_header
+from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
 from gateway.http.messages import posted
 from gateway.http.openapi import openapi
 from gateway.http.problems import Problem, bad_request, problem_response
@@ -82,7 +85,8 @@ class HttpServer:
         self._requests = 0
         self._is_stopping = False
         self._server = web.Server(self._handle, handler_cancellation=True)
-        self._listener: asyncio.Server | None = None
+        self._proxies = TrustedProxies(settings.trusted_proxies)
+        self._listeners: list[asyncio.Server] = []
         self._routes: dict[str, tuple[str, Handler]] = {
             OPENAPI: ("GET", self._describe),
             STREAM: ("GET", self._stream),
@@ -90,10 +94,17 @@ class HttpServer:
             MESSAGES: ("POST", self._publish),
         }
 
-    async def listen(self, host: str, port: int | str) -> dict[str, int]:
-        """Returns the port as `http`, nothing if it is off. Raises OSError for an address that cannot be had."""
+    async def open(self, settings: GatewaySettings, tls: ServerTls | None = None) -> dict[str, int]:
+        """Returns the ports by name, `http` and `https`, without those that are off; the one with TLS only if there is
+        `tls`. Raises OSError for an address that cannot be had."""
+        ports = {"http": await self._listen(settings.host, settings.http_port, None)}
+        if tls is not None:
+            ports["https"] = await self._listen(settings.host, settings.tls.https_port, tls)
+        return {name: port for name, port in ports.items() if port is not None}
+
+    async def _listen(self, host: str, port: int | str, tls: ServerTls | None) -> int | None:
         if isinstance(port, str):
-            return {}
+            return None
         settings = self._settings
 
         def connection() -> _Connection:
@@ -109,14 +120,18 @@ class HttpServer:
                 access_log=None,
             )
 
-        self._listener = await asyncio.get_running_loop().create_server(connection, host, port, backlog=1024)
-        return {"http": int(self._listener.sockets[0].getsockname()[1])}
+        context, timeout_s = handshake_of(tls)
+        listener = await asyncio.get_running_loop().create_server(
+            connection, host, port, backlog=1024, ssl=context, ssl_handshake_timeout=timeout_s
+        )
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """No more connections; streams are told; what is being answered is."""
         self._is_stopping = True
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self._streams.stop()
         self._server.pre_shutdown()
         await self._server.shutdown(_STOP_TIMEOUT_S)
@@ -202,15 +217,25 @@ class HttpServer:
         return web.Response(status=204)
 
     async def _caller(self, request: web.BaseRequest, name: str | None = None, nameless: str = ANONYMOUS) -> Caller:
-        address = request.transport.get_extra_info("peername") if request.transport is not None else None
-        peer = f"{address[0]}:{address[1]}" if address else ""
         name = client_name(one_header(request.headers, "X-Client-Id") if name is None else name)
+        origin = self._origin(request)
         try:
-            return await admit(self._hosts.gate, request.headers, name, nameless, peer, self._hosts.not_admitted)
+            return await admit(self._hosts.gate, request.headers, name, nameless, origin, self._hosts.not_admitted)
         except Problem as problem:
             if problem.reason == "malformed_credentials":  # the gate was not asked
                 self._hosts.counts["not_admitted"] += 1
             raise
+
+    def _origin(self, request: web.BaseRequest) -> Origin:
+        """Raises Problem 400 if a trusted proxy names no client, ConnectionError if the connection is over."""
+        if request.transport is None:
+            raise ConnectionResetError
+        host, port = request.transport.get_extra_info("peername")[:2]
+        try:
+            peer = self._proxies.peer(host, port, request.headers.getall("X-Forwarded-For", []))
+        except ProxyHeaderError as error:
+            raise bad_request("malformed_header", str(error)) from error
+        return Origin(peer, common_name(request.transport.get_extra_info("peercert")))
 
     def _cross_origin(self, request: web.BaseRequest) -> dict[str, str]:
         """Headers that let the page that asks read the answer. Raises Problem 403 if it is none of ours."""

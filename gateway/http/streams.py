@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway.errors import BusError
 from gateway.home.home import Arrival, Attached
+from gateway.home.rules import FOR_EVER
 from gateway.home.session import Session
 from gateway.host.gate import NotAdmitted
 from gateway.host.server import HostServer
@@ -118,7 +119,7 @@ class Streams:
         limits, settings = self._server.limits, self._settings
         link = StreamLink(self._server, limits.write_buffer_bytes, settings.stream_window, acknowledges)
         self._links.add(link)
-        is_refused = True
+        is_refused, ending = True, None
         try:
             attached = await self._attached(link, caller, asked)
             is_refused = False
@@ -127,13 +128,19 @@ class Streams:
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             self._server.counts["streams_opened"] += 1
             link.open(self._resumed(attached.session, asked.last_event))
-            until = None if asked.wait_s is None else asyncio.get_running_loop().time() + asked.wait_s
+            loop = asyncio.get_running_loop()
+            until = None if asked.wait_s is None else loop.time() + asked.wait_s
+            if caller.rules.until < FOR_EVER:
+                left_s = caller.rules.until - self._server.clock()
+                ending = loop.call_later(left_s, link.disconnect, ReasonCode.NOT_AUTHORIZED)
             await link.write_to(response, Pace(settings.heartbeat_s, settings.write_timeout_s, until))
         except TimeoutError:  # nobody reads: what is buffered would keep the connection
             if request.transport is not None:
                 request.transport.abort()
         finally:
             self._links.discard(link)
+            if ending is not None:
+                ending.cancel()
             reason = link.leave(is_refused=is_refused)
             if not is_refused:
                 self._server.counts[f"closed_{reason}"] += 1

@@ -140,6 +140,7 @@ def _ports(settings: Settings, data: Path) -> list[Finding]:
         ("gateway.http_port", gateway.host, gateway.http_port),
         ("gateway.tls.mqtts_port", gateway.host, gateway.tls.mqtts_port),
         ("gateway.tls.wss_port", gateway.host, gateway.tls.wss_port),
+        ("gateway.tls.https_port", gateway.host, gateway.tls.https_port),
         ("gateway.metrics_port", gateway.host, gateway.metrics_port),
         ("stack.broker_port", BROKER_HOST, stack.broker_port),
     )

@@ -32,6 +32,7 @@ class Addresses(NamedTuple):
     websocket: int | str
     mqtts: int | str
     wss: int | str
+    https: int | str
     http: int | str
     metrics: int
 
@@ -63,6 +64,7 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
         websocket=listener("websocket", gateway.websocket_port),
         mqtts=listener("mqtts", gateway.tls.mqtts_port, "gateway.tls"),
         wss=listener("wss", gateway.tls.wss_port, "gateway.tls"),
+        https=listener("https", gateway.tls.https_port, "gateway.tls"),
         http=listener("http", gateway.http_port),
         metrics=of_gateway("metrics", gateway.metrics_port),
     )
@@ -91,6 +93,7 @@ def environment(configuration: list[Path], data: Path, addresses: Addresses, jav
         "WAYSTATION_GATEWAY__HTTP_PORT": str(addresses.http),
         "WAYSTATION_GATEWAY__TLS__MQTTS_PORT": str(addresses.mqtts),
         "WAYSTATION_GATEWAY__TLS__WSS_PORT": str(addresses.wss),
+        "WAYSTATION_GATEWAY__TLS__HTTPS_PORT": str(addresses.https),
         "WAYSTATION_GATEWAY__METRICS_PORT": str(addresses.metrics),
         "JAVA_HOME": str(java.home),
         "PYTHONUNBUFFERED": "1",

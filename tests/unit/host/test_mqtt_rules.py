@@ -203,7 +203,7 @@ def test_3_1_1_is_spoken_in_3_1_1(gateway: SocketGateway, name: str) -> None:
 
 
 def test_unknown_packet_ids(one: RawClient, gateway: SocketGateway, name: str) -> None:
-    """3.6.2.1, 3.7.2.1, 4.13: whoever speaks of an exchange that is none hears so and stays; 3.1.1 has no word for it."""
+    """3.6.2.1, 3.7.2.1, 4.13: whoever speaks of no exchange hears so and stays; 3.1.1 has no word for it."""
     one.connect(name)
     one.send(Pubrec(7), Pubrel(8), Puback(9), Pubcomp(10))
     assert one.take_any() == Pubrel(7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)

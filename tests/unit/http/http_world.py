@@ -13,6 +13,7 @@ from yarl import URL
 
 from gateway.host.gate import Gate
 from gateway.host.server import HostServer
+from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from schemas.settings import Settings
 from tests.unit.home.home_world import World
@@ -21,24 +22,34 @@ PATIENCE_S = 20.0
 
 
 class HttpWorld(World):
-    """`http` are settings of `[gateway.http]`; `session` speaks to the gateway that is up. `run` ends all `started`."""
+    """`http` are settings of `[gateway.http]`, `gateway` of `[gateway]`; `session` speaks to the gateway that is up.
+    `run` ends all `started`."""
 
     started: ClassVar[list["HttpWorld"]] = []
 
-    def __init__(self, directory: Path, http: dict[str, Any] | None = None, gate: Gate | None = None, **limits: int):
+    def __init__(
+        self,
+        directory: Path,
+        http: dict[str, Any] | None = None,
+        gate: Gate | None = None,
+        gateway: dict[str, Any] | None = None,
+        **limits: int,
+    ):
         super().__init__(directory, **limits)
         self._http = http or {}
+        self._gateway = {"http_port": 0} | (gateway or {})
         self._gate = gate
         self.session = aiohttp.ClientSession()
         self.started.append(self)
         self.http: HttpServer
         self.hosts: HostServer
-        self.port = 0
+        self.ports: dict[str, int] = {}
 
     def settings(self) -> Settings:
         settings = super().settings()
         http = msgspec.structs.replace(settings.gateway.http, **self._http)
-        return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, http=http))
+        gateway = msgspec.structs.replace(settings.gateway, http=http, **self._gateway)
+        return msgspec.structs.replace(settings, gateway=gateway)
 
     async def start(self) -> "HttpWorld":
         await super().start()
@@ -47,7 +58,7 @@ class HttpWorld(World):
             gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._gate
         )
         self.http = HttpServer(self.hosts, gateway)
-        self.port = (await self.http.listen("127.0.0.1", 0))["http"]
+        self.ports = await self.http.open(gateway, ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 
     async def restart(self) -> None:
@@ -63,8 +74,12 @@ class HttpWorld(World):
         await self.hosts.stop()
         await self.stop()
 
-    def url(self, target: str) -> URL:
-        return URL(f"http://127.0.0.1:{self.port}{target}", encoded=True)
+    @property
+    def port(self) -> int:
+        return self.ports["http"]
+
+    def url(self, target: str, scheme: str = "http") -> URL:
+        return URL(f"{scheme}://127.0.0.1:{self.ports[scheme]}{target}", encoded=True)
 
     async def request(self, method: str, target: str, **options: Any) -> "Answer":
         async with self.session.request(method, self.url(target), **options) as response:

@@ -1,15 +1,21 @@
 """Who an HTTP client is, and what it may do (R11)."""
 
 import base64
+import ssl
+import time
 from pathlib import Path
 
+import aiohttp
+import msgspec
 import pytest
 
-from gateway.home.rules import ALLOWED, ClientRules, Verdict
+from gateway.home.rules import ALLOWED, FOR_EVER, ClientRules, Verdict
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.http.identity import client_id
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Publish
+from schemas.settings import process_settings
+from tests.unit.access.keys import Authority
 from tests.unit.http.http_world import HttpWorld, run
 
 PASSWORDS = {"ann": b"secret", "bob:x": b"token-of-bob"}
@@ -22,8 +28,9 @@ class Rules:
 
     open = False
 
-    def __init__(self, user: str, client: str) -> None:
+    def __init__(self, user: str, client: str, until: float = FOR_EVER) -> None:
         self.user = user
+        self.until = until
         self._client = client
 
     def publish(self, packet: Publish) -> Verdict:
@@ -171,5 +178,79 @@ def test_web_pages_may_call_only_if_their_origin_is_listed(tmp_path: Path) -> No
             world.url("/v1/stream?wait=0.01"), headers={"Origin": "https://app.example.org"}
         ) as response:
             assert response.headers["Access-Control-Allow-Origin"] == "https://app.example.org"
+
+    run(scenario())
+
+
+class BriefGate:
+    """Whoever comes may stay for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def admit(self, credentials: Credentials) -> ClientRules:
+        return Rules("ann", credentials.client, time.time() + self._seconds)
+
+
+def test_a_stream_ends_with_the_token_that_opened_it(tmp_path: Path) -> None:
+    """R11: what the client showed counts for so long; its session stays, as after any end."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path, gate=BriefGate(0.2)).start()
+        async with world.stream("?filter=open") as stream:
+            assert [(event.kind, event.data) for event in await stream.rest()] == [
+                ("end", {"reason": "not_authorized"})
+            ]
+        assert world.home.session("http-ann") is not None
+        assert world.hosts.counts["closed_not_authorized"] == 1
+
+    run(scenario())
+
+
+def test_a_trusted_proxy_says_who_asks(tmp_path: Path) -> None:
+    """G11: the last address that is no trusted proxy's; from elsewhere nobody is believed."""
+
+    async def scenario() -> None:
+        gate = PasswordGate()
+        trusting = {"trusted_proxies": ("127.0.0.0/8", "10.0.0.0/8")}
+        world = await HttpWorld(tmp_path, gate=gate, gateway=trusting).start()
+        headers = BASIC | {"X-Forwarded-For": "1.1.1.1, 192.0.2.7, 10.0.0.1"}
+        assert (await world.post("open", headers=headers)).status == 202
+        assert gate.seen[-1].peer == "192.0.2.7:0"
+        answer = await world.post("open", headers=BASIC | {"X-Forwarded-For": "nobody"})
+        assert (answer.status, answer.reason) == (400, "malformed_header")
+        world = await HttpWorld(tmp_path / "other", gate=gate).start()
+        assert (await world.post("open", headers=headers)).status == 202
+        assert gate.seen[-1].peer.startswith("127.0.0.1:")
+
+    (tmp_path / "other").mkdir()
+    run(scenario())
+
+
+def test_https_with_a_client_certificate(tmp_path: Path) -> None:
+    """G11, R11: the verified common name goes to the gate; without a certificate there is no connection."""
+
+    async def scenario() -> None:
+        authority, gate = Authority(tmp_path), PasswordGate()
+        ours, device = authority.sign("localhost", file="server"), authority.sign("device-7")
+        base = process_settings({}).gateway.tls
+        tls = msgspec.structs.replace(
+            base,
+            certificate=str(ours.certificate),
+            key=str(ours.key),
+            client_ca=str(authority.file),
+            client_certificates="required",
+            https_port=0,
+        )
+        world = await HttpWorld(tmp_path, gate=gate, gateway={"tls": tls, "http_port": "off"}).start()
+        trust = ssl.create_default_context(cafile=str(authority.file))
+        url = world.url("/v1/messages/open", "https")
+        with pytest.raises(aiohttp.ClientError):
+            await world.session.post(url, data=b"x", headers=BASIC, ssl=trust)
+        trust.load_cert_chain(device.certificate, device.key)
+        async with world.session.post(url, data=b"x", headers=BASIC, ssl=trust) as response:
+            assert response.status == 202
+        assert gate.seen[-1].certificate == "device-7"
+        assert set(world.ports) == {"https"}
 
     run(scenario())
