@@ -22,7 +22,7 @@ from gateway.home.fold import Fold
 from gateway.home.instant import InstantReader
 from gateway.home.keyed import KeyedMessages
 from gateway.home.link import Link
-from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
+from gateway.home.log_writer import SessionLogWriter, durable
 from gateway.home.messages import Entry
 from gateway.home.own_copies import OwnCopies
 from gateway.home.presence import PresenceReporter
@@ -32,6 +32,7 @@ from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import OWN_PACKET_IDS, Session
 from gateway.home.sharing import ShareGroups
 from gateway.home.subscribing import Subscriber
+from gateway.home.timers import SessionTimers
 from gateway.home.turns import Turns
 from gateway.home.wills import Wills
 from gateway.mqtt.codes import ReasonCode
@@ -83,7 +84,7 @@ class Home:
         self.recovered: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns()
-        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._timers = SessionTimers()
         self._writer = SessionLogWriter(context)
         self._instant = InstantReader(context, self._spawn)
         self._deliverer = Deliverer(
@@ -130,8 +131,7 @@ class Home:
         """Stops the timers and makes a last checkpoint; connections are gone already. What is being worked on comes to
         its end; wills whose delay is not over stay in the session log. Raises SpoolError if there is no checkpoint.
         """
-        for timer in self._timers.values():
-            timer.cancel()
+        self._timers.cancel_all()
         self._context.stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._checkpointer.run(at_once=True)
@@ -251,16 +251,16 @@ class Home:
         session.forget_spooled(self._context.committed_row)
         self._lender.lost(session)
         if session.will is not None:
-            self._after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
+            self._timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
         if session.expiry_s == 0:
             self._expire(session)
         elif session.logged:
             self._writer.opened(session)
-            self._after(session.expiry_s, session, "expiry", self._expire)
+            self._timers.after(session.expiry_s, session, "expiry", self._expire)
 
     async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
         """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
-        The will is due as after any loss. The client may come back at once."""
+        The will is due as after any loss. The client may come back at once. What is ended stays so: it is durable."""
         async with self._turns.of(client):
             session = self._context.session(client)
             if session is None:
@@ -268,7 +268,11 @@ class Home:
             is_connected = session.link is not None
             self._disconnect(session, ReasonCode.ADMINISTRATIVE_ACTION)
             if end_session and not session.ended:
+                was_logged = session.in_log
                 self._end(session)
+                if was_logged:
+                    await self._wills.stored(session)
+                    await durable(partial(self._writer.gone, session))
             return Kicked(is_connected, session.ended)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -282,7 +286,7 @@ class Home:
         born_us = int(self._context.clock() * 1e6)
         if session is not None:
             born_us = max(born_us, session.born_us + 1)
-            self._cancel(session.client)
+            self._timers.cancel(session.client)
             if arrival.clean_start and not session.ended:
                 self._end(session)
             if not session.ended:
@@ -299,8 +303,8 @@ class Home:
         session.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=session.epoch)
         if session.logged or session.in_log:
             await durable(lambda then: self._writer.opened(session, then))
-        elif was_logged:  # the earlier session's end must be durable too: one more tombstone behind the others
-            await durable(lambda then: self._writer.ended(session, then, ALL_KINDS[-1:]))
+        elif was_logged:  # the earlier session's end must be durable too
+            await durable(partial(self._writer.gone, session))
         session.peer, session.protocol = arrival.peer, arrival.protocol
         session.rules = arrival.rules
         await self._entitlement.end_forbidden(session)  # before anything can be delivered
@@ -324,8 +328,8 @@ class Home:
         gone_s = now - session.disconnected_ms / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
-            self._after(max(0.0, delay), session, "will", self._wills.publish)
-        self._after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
+            self._timers.after(max(0.0, delay), session, "will", self._wills.publish)
+        self._timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
 
     def _expire(self, session: Session) -> None:
         """The session's time is over."""
@@ -339,7 +343,7 @@ class Home:
         shard = self._context.shards[session.shard]
         if shard.sessions.get(session.client) is session:
             del shard.sessions[session.client]
-        self._cancel(session.client)
+        self._timers.cancel(session.client)
         self._subscriber.forget(session)
         self._deliverer.end(session)
         self._lender.end(session)
@@ -347,23 +351,6 @@ class Home:
             self._wills.end(session)
 
     # -- time ----------------------------------------------------------------------------------------------------------
-
-    def _after(self, delay_s: float, session: Session, kind: str, action: Callable[[Session], None]) -> None:
-        def due() -> None:
-            self._timers.pop((session.client, kind), None)
-            if session.link is None:
-                action(session)
-
-        if delay_s <= 0:
-            due()
-            return
-        self._timers[session.client, kind] = asyncio.get_running_loop().call_later(delay_s, due)
-
-    def _cancel(self, client: str) -> None:
-        for kind in ("will", "expiry"):
-            timer = self._timers.pop((client, kind), None)
-            if timer is not None:
-                timer.cancel()
 
     async def _checkpoints(self) -> None:
         while await self._pause(self._context.settings.gateway.checkpoint_s):

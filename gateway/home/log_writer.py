@@ -47,6 +47,10 @@ class SessionLogWriter:
         for kind in kinds:
             self._send(session, kind, None, then if kind == kinds[-1] else None)
 
+    def gone(self, session: Session, then: Action) -> None:
+        """`then` runs once all that `ended` has written is stored: one more tombstone stands behind the others."""
+        self.ended(session, then, ALL_KINDS[-1:])
+
     def forget(self, shard: int, key: SessionKey) -> None:
         """A tombstone for a record that belongs to nothing any more."""
         self._produce(shard, key, None, None)

@@ -240,6 +240,32 @@ def test_a_client_that_is_just_connecting_is_kicked_when_it_has_connected(tmp_pa
     run_real(scenario())
 
 
+def test_what_is_ended_stays_so_when_the_gateway_dies_with_the_answer(tmp_path: Path) -> None:
+    """The answer comes when Kafka has the end, of an offline session and of its will too."""
+
+    async def scenario() -> None:
+        async with observed(tmp_path) as here:
+            world = here.world
+            wire = Wire(here.hosts).send(connect("c", will=Will("w", b"gone")))
+            await turn()
+            world.bus.held_acks = {world.topics.sessions, world.topics.ingress}
+            kicked = asyncio.create_task(_delete(here, "/admin/session", "c"))
+            await turn()
+            assert wire.is_closed
+            assert not kicked.done()
+            world.bus.held_acks = {world.topics.sessions}
+            world.bus.release()
+            await turn()
+            assert not kicked.done()
+            world.bus.held_acks = set()
+            world.bus.release()
+            assert (await kicked)[1]["session_ended"]
+            await world.restart()
+            assert world.context.session("c") is None
+
+    run_real(scenario())
+
+
 async def _page(here: Observed, **query: str) -> tuple[list[str], Any]:
     status, answer = await here.get("/admin/sessions", params=query)
     assert status == 200
