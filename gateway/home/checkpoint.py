@@ -94,7 +94,8 @@ class Checkpointer:
         context = self._context
         await self._sweep_expired(now)
         inbound = None if context.wills_settling else msgspec.msgpack.encode(context.published_to)
-        sessions = [session for shard in context.shards for session in shard.sessions.values()]
+        context.unsettled.intersection_update([s for s in context.unsettled if s.is_unsettled and not s.ended])
+        sessions = list(context.unsettled)
         await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]
         self._touched |= self._spool_aged(now)

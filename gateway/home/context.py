@@ -60,6 +60,8 @@ class HomeContext:
     `in_flight_bytes` are the payloads of publishes that Kafka has not acknowledged yet; `published_to` are the offsets
     of `ingress`, by partition, up to which this gateway's own publishes are acknowledged.
 
+    `unsettled` are sessions that may have something for the next checkpoint (:attr:`Session.is_unsettled`).
+
     `wills_settling` are sessions whose published will the session log may not know of yet: a restart must find it on
     `ingress`. `outage` says whether the spool works; `stopping` is set when the home stops.
 
@@ -78,6 +80,7 @@ class HomeContext:
     shards: list[Shard]
     on_fatal: Callable[[Exception], None]
     batch: SpoolBatch = field(default_factory=SpoolBatch)
+    unsettled: set[Session] = field(default_factory=set)
     wills_settling: set[Session] = field(default_factory=set)
     outage: SpoolOutage = field(default_factory=SpoolOutage)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

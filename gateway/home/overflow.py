@@ -50,6 +50,7 @@ class Overflow:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         too_slow: Callable[[Session], None],
     ) -> None:
+        self._unsettled = context.unsettled
         self._queues = queues
         self._writer = writer
         self._spawn = spawn
@@ -70,6 +71,7 @@ class Overflow:
             self._queues.drop(entry)
             return
         session.note_dropping(entry)
+        self._unsettled.add(session)
         if len(session.dropping) % _DROPPING_MOST == 0:
             self._spawn(self.settle(session))
 

@@ -170,7 +170,9 @@ class Publisher:
                 session.publishing.discard(pending.packet_id)
                 session.received.add(pending.packet_id)
                 session.received_until = offset
-                session.inbound_dirty = session.persistent
+                if session.persistent:
+                    session.inbound_dirty = True
+                    self._context.unsettled.add(session)
         self._one_stored(pending, error)
 
     def _one_stored(self, pending: _Pending, error: Any) -> None:

@@ -79,6 +79,7 @@ class Recovery:
                 session.backlog, session.queued_bytes = rows, size
         self._keyed.load(await context.spool.call(Spool.keyed))
         await self._read_inbound(positions.get(INBOUND))
+        context.unsettled.update(s for shard in context.shards for s in shard.sessions.values() if s.is_unsettled)
         await self._resume_instant(positions.get(INSTANT))
         return start
 

@@ -168,6 +168,11 @@ class Session:
         return self.replayed is not None or bool(self.restored)
 
     @property
+    def is_unsettled(self) -> bool:
+        """Whether a checkpoint has something to write of it, or to forget."""
+        return self.inbound_dirty or self.is_recovering or bool(self.dropped or self.dropping)
+
+    @property
     def queued(self) -> int:
         """Messages waiting, in memory and in the spool."""
         return len(self.queue) + len(self.tail) + self.backlog
