@@ -36,6 +36,9 @@ from schemas.topics import Topics
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+_GC_THRESHOLDS = (20_000, 20, 50)
+"""Messages leave no cycles behind: with Python's own thresholds looking for some costs a tenth of their time."""
+
 _FLUSH_TIMEOUT_S = 3.0
 """For the last checkpoint, for the consumer to end, and for what is on its way: with 8 s for connections less than the
 20 s that a supervisor gives."""
@@ -107,6 +110,7 @@ async def run(settings: Settings, part: str) -> None:
     log.info("gateway ready", sessions=sessions, recovered=home.recovered, **addresses)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         await stopping
     finally:

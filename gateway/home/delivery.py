@@ -292,6 +292,8 @@ class Deliverer:
         return Delivery(client=client, outcome=outcome, qos=share.qos, at_us=int(self._context.clock() * 1e6))
 
     def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
+        if all(entry.held.message.expires is None for entry in entries):
+            return entries
         kept = []
         for entry in entries:
             if self.is_expired(entry) and not entry.dup:

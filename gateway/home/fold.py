@@ -153,7 +153,8 @@ class Fold:
         ]
         for client, (qos, retain, identifiers) in wanted(message, routed):
             session = shard.sessions[client]
-            if client in held.done or held.position < session.since or held.message.id in session.retained_sent:
+            if client in held.done or held.position < session.since or message.id in session.retained_sent:
                 continue
-            note_live(session, held.message)
+            if session.subscribing:
+                note_live(session, message)
             self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))

@@ -62,7 +62,9 @@ class ProgressReporter:
 
     def relinquish(self, held: Held, *, replayed: bool = False) -> None:
         """The home has finished all instructions it holds for the message."""
-        last = self._outcomes_but_last(held.message, held.shard, held.instructions, held.deliveries)
+        last = held.deliveries
+        if len(last) > _FEW:
+            last = self._outcomes_but_last(held.message, held.shard, held.instructions, last)
         for number, instruction in enumerate(held.instructions):
             deliveries = [] if number else last
             self._write("relinquish", held.message, held.shard, instruction, deliveries, replayed or number > 0)
@@ -71,7 +73,9 @@ class ProgressReporter:
         self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
     ) -> None:
         """Some recipients are finished; others may follow."""
-        last = self._outcomes_but_last(message, shard, instructions, deliveries)
+        last = deliveries
+        if len(last) > _FEW:
+            last = self._outcomes_but_last(message, shard, instructions, last)
         self._write("outcome", message, shard, instructions[0] if instructions else None, last, False)
 
     async def flush(self) -> None:
@@ -136,8 +140,6 @@ class ProgressReporter:
 
 def portions(deliveries: list[Delivery]) -> list[list[Delivery]]:
     """The deliveries in as many lists as it takes for each to fit one event; at least one."""
-    if len(deliveries) <= _FEW:
-        return [deliveries]
     found: list[list[Delivery]] = [[]]
     left = _EVENT_BYTES
     for delivery in deliveries:
