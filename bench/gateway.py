@@ -96,11 +96,18 @@ class GatewayBench:
         self._figures.add(f"{name}_per_cpu_s", round(found["per_cpu_s"]))
         self._figures.add(f"{name}_per_s", round(found["per_s"]))
         self._figures.add(f"{name}_cores", round(found["cores"], 2))
+        bare = self._figures.values.get("bare_server_per_cpu_s")
+        if bare:
+            self._figures.add(f"{name}_vs_bare", round(found["per_cpu_s"] / bare, 3))
 
     def ceiling(self) -> None:
-        """Records `load_ceiling_per_s`: what the load generator does against a server that only answers."""
+        """Records `load_ceiling_per_s`: what the load generator does against a bare server, which only answers; and
+        `bare_server_per_cpu_s`: how often that answers in a CPU second, which tells how fast the machine is just now.
+        """
         arguments = {"connections": 50, "window": 20, "seconds": self._seconds / 2}
-        self._figures.add("load_ceiling_per_s", round(run_load("bench.gateway_load", "ceiling", arguments)["per_s"]))
+        found = run_load("bench.gateway_load", "ceiling", arguments)
+        self._figures.add("load_ceiling_per_s", round(found["per_s"]))
+        self._figures.add("bare_server_per_cpu_s", round(found["per_cpu_s"]))
 
     def quiet(self) -> None:
         """Records `quiet_beside_flood_ratio`: p99 of a quiet client's PUBACK beside a flooding one, by that alone."""

@@ -117,7 +117,8 @@ class Town:
         """Waits a while, and until the town does not rest."""
         self._busy.discard(who)
         await asyncio.sleep(self._rng.uniform(low_s, high_s))
-        await self._may.wait()
+        while not self._may.is_set():  # it may be cleared again before whoever waits for it has its turn
+            await self._may.wait()
         self._busy.add(who)
 
     async def _send(self, number: int) -> None:

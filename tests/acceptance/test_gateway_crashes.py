@@ -90,7 +90,7 @@ async def live_through(stack: Stack) -> tuple[Town, GatewayKiller]:
         await asyncio.sleep(rng.uniform(0.0, 1.5))
         await killer.kill()
         town.check()
-        if number % REST_EVERY == 0:
+        if number % REST_EVERY == 0 and number < KILLS:
             await town.rest()
             town.go_on()
     await town.end()
