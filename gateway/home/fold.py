@@ -94,8 +94,9 @@ class Fold:
             quarantine(self._context, record, str(error))
             return
         finished: Sequence[str] = ()
+        held_at = self._context.clock()
         if replayed:
-            finished = shard.unfinished.pop(position)
+            finished, held_at = shard.unfinished.pop(position), min(held_at, message.appended / 1000)
             if position in shard.copies:
                 shard.copies.remove(position)
                 self._join(shard, message, instruction, position)
@@ -103,7 +104,7 @@ class Fold:
         elif self._is_copy(shard, instruction, message, position):
             return
         left = shard.left.pop((message.partition, message.offset), ()) if shard.left else ()
-        held = Held(message, shard.number, position, self._context.clock(), [instruction], done=finished, left=left)
+        held = Held(message, shard.number, position, held_at, [instruction], done=finished, left=left)
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(shard, held)
         else:

@@ -31,11 +31,13 @@ class Held(msgspec.Struct, eq=False):
     """A message with the instructions a shard got for it; done when no recipient is left (`pending` 0).
 
     `instructions` is empty for an own copy (retained, or read before its route took effect): nothing to relinquish.
-    `position` is the offset of the instruction on `egress[shard]`, -1 where there is none to read again. `entries` are
-    its recipients, `deliveries` what became of them and is not reported yet. `number` is its place in the order in
-    which the shard's messages were offered; `copies` are the positions of further instructions for it; `done` are
-    clients that were finished before a restart; `left` see :class:`gateway.home.shard.Shard`. Once the message is
-    `spooled`, its entries have rows in the spool, but for those at QoS 0; neither they nor `pending` count any more.
+    `held_at` is since when (seconds since the epoch); after a restart that is when the message was appended, so that a
+    home that dies again and again moves it to the spool all the same. `position` is the offset of the instruction on
+    `egress[shard]`, -1 where there is none to read again. `entries` are its recipients, `deliveries` what became of
+    them and is not reported yet. `number` is its place in the order in which the shard's messages were offered;
+    `copies` are the positions of further instructions for it; `done` are clients that were finished before a restart;
+    `left` see :class:`gateway.home.shard.Shard`. Once the message is `spooled`, its entries have rows in the spool, but
+    for those at QoS 0; neither they nor `pending` count any more.
     """
 
     message: Message

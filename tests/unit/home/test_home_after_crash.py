@@ -48,6 +48,31 @@ def test_qos_1_that_comes_again_after_a_crash_carries_dup(tmp_path: Path, wait_s
     run(scenario())
 
 
+def test_what_a_start_reads_does_not_grow_however_often_the_gateway_is_killed(tmp_path: Path) -> None:
+    """Q1: it never lives as long as a message may wait in memory, and moves it to the spool all the same."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender, away = await world.client("sender"), await world.client("away")
+        await away.subscribe("a/b")
+        await turn(LEAD_S + 5)
+        away.lose()
+        read = []
+        for n in range(20):
+            for m in range(10):
+                sender.publish("a/b", b"%d %d" % (n, m), 1)
+                await turn(0.2)
+            await world.restart()
+            await sender.connect()
+            read.append(world.home.recovered.get("egress", 0))
+        assert max(read[10:]) <= max(read[:5])
+        await away.connect()
+        await turn(2)
+        assert away.payloads == [b"%d %d" % (n, m) for n in range(20) for m in range(10)]
+
+    run(scenario())
+
+
 def test_an_expiry_begins_once_however_often_the_gateway_is_killed(tmp_path: Path) -> None:
     """G9: whoever was connected at the first crash and never came back is gone after the session's time."""
 
