@@ -121,4 +121,4 @@ def test_killed_again_and_again(stack: Stack, capsys: pytest.CaptureFixture[str]
     some = max(1, len(killer.restarts) // 5)
     for topic in ("egress", "ingress", "sessions", "routes"):
         read = [restart.recovered.get(topic, 0) for restart in killer.restarts]
-        assert max(read[-some:]) <= 2 * max(read[:some]) + OF_SECONDS, f"{topic}: {read}"
+        assert median(read[-some:]) <= max(read[:some]) + OF_SECONDS, f"{topic}: {read}"
