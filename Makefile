@@ -50,7 +50,7 @@ check: lint  ## format, lint, types, layers and unit tests: seconds
 	@$(BIN)/pytest -q tests/unit
 
 test: lint $(JARS)  ## everything check does, and all tests against the real parts
-	@$(BIN)/pytest tests
+	@$(BIN)/pytest tests/unit tests/integration tests/acceptance
 
 demo: env  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
 	@$(BIN)/waystation demo $(ARGS)

@@ -1,7 +1,7 @@
 """Load on one gateway, as a process of its own: `python -m bench.gateway_load in|out …` prints one line of JSON.
 
 The clients are as light as Python allows: packets of one length, encoded once; acknowledgements are found by position.
-The answer has the CPU time of the gateway's process between the moments at which messages are counted.
+The answer has what messages cost in CPU time of the gateway's process.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import psutil
 import uvloop
 from confluent_kafka import Producer
 
+from bench.usage import WINDOW_S, Usage
 from gateway.mqtt.encode import encode, encode_publish
 from gateway.mqtt.packets import Connect, Subscribe, Subscription
 from schemas.envelope import Instruction, Meta, ingress_headers
@@ -120,17 +121,6 @@ class Idle(_Client):
     """Only there."""
 
 
-class _Usage:
-    """CPU seconds of the gateway's process, and the time."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-
-    def now(self) -> tuple[float, float]:
-        times = self._process.cpu_times()
-        return times.user + times.system, time.monotonic()
-
-
 async def connect_all(port: int, clients: list[Any]) -> None:
     """Connects and waits for CONNACK, some at a time."""
     loop, turn = asyncio.get_running_loop(), asyncio.Semaphore(_CONNECTING_AT_ONCE)
@@ -152,13 +142,15 @@ async def load_in(
     for client in clients:
         client.transport.write(b"".join(client.packets.values()))
     await asyncio.sleep(warm_s)
-    usage = _Usage(pid)
-    before, began = sum(client.acknowledged for client in clients), usage.now()
-    await asyncio.sleep(seconds)
-    count, ended = sum(client.acknowledged for client in clients) - before, usage.now()
+    usage, ends = Usage(pid), time.monotonic() + seconds
+    while True:
+        usage.note(sum(client.acknowledged for client in clients))
+        if time.monotonic() >= ends:
+            break
+        await asyncio.sleep(WINDOW_S)
     for client in clients:
         client.transport.abort()
-    return _answer(count, began, ended)
+    return usage.answer()
 
 
 class Feed(NamedTuple):
@@ -217,10 +209,10 @@ async def _feed_all(
     await asyncio.sleep(feed.lead_s + 3)
     producer = Producer({"bootstrap.servers": feed.bootstrap, "linger.ms": 1, "acks": "1"})
     egress, meta = Topics(feed.prefix).egress, Meta(1, "", None, 0, None)
-    usage, sent, began, before, first = _Usage(pid), 0, (0.0, 0.0), 0, time.monotonic()
-    while (now := time.monotonic()) < first + warm_s + seconds:
-        if not began[1] and now - first >= warm_s:
-            before, began = counter.got, usage.now()
+    usage, sent, first = Usage(pid), 0, time.monotonic()
+    while (now := time.monotonic()) < first + warm_s + seconds + WINDOW_S:
+        if now - first >= warm_s:
+            usage.note(counter.got)
         appended = int(time.time() * 1000)
         while sent * copies - counter.got <= most - copies:
             topic, shards = places[sent % len(places)]
@@ -235,11 +227,10 @@ async def _feed_all(
                 break
         producer.poll(0)
         await asyncio.sleep(0 if sent * copies - counter.got <= most - copies else 0.0005)
-    answer = _answer(counter.got - before, began, usage.now())
     producer.flush(30)
     for client in clients:
         client.transport.abort()
-    return answer
+    return usage.answer()
 
 
 class _Answering(asyncio.Protocol):
@@ -350,16 +341,6 @@ async def load_connect(port: int, pid: int, connections: int, rate: float) -> di
         "p50_ms": ordered[len(ordered) // 2],
         "p99_ms": ordered[int(len(ordered) * 0.99)],
         "idle_kb": (after - before) / connections / 1024,
-    }
-
-
-def _answer(count: int, began: tuple[float, float], ended: tuple[float, float]) -> dict[str, float]:
-    cpu_s, seconds = ended[0] - began[0], ended[1] - began[1]
-    return {
-        "messages": count,
-        "per_s": count / seconds,
-        "per_cpu_s": count / cpu_s if cpu_s else 0,
-        "cores": cpu_s / seconds,
     }
 
 

@@ -9,7 +9,7 @@ from gateway.home.context import HomeContext
 from gateway.home.delivery import Deliverer
 from gateway.home.egress_flow import EgressFlow
 from gateway.home.instant import InstantReader, place_of
-from gateway.home.messages import Entry, Held, Message, message_of, other_scope
+from gateway.home.messages import Entry, Held, Message, message_of
 from gateway.home.own_copies import OwnCopies, note_live, wanted
 from gateway.home.quarantine import quarantine
 from gateway.home.session import SessionSubscription
@@ -116,10 +116,12 @@ class Fold:
     def _is_copy(self, shard: Shard, instruction: Instruction, message: Message, position: int) -> bool:
         """Whether the shard has this message already: from the other router, or by a decision of the other scope; in
         the latter case the message's present holder relinquishes this instruction as well."""
-        if not shard.window(instruction.scope, instruction.partition).accept(instruction.offset):
+        offset = instruction.offset
+        own, other = shard.windows(instruction.scope, instruction.partition)
+        if not own.accept(offset):
             self._context.counts["copies_dropped"] += 1
             return True
-        if not shard.window(other_scope(instruction.scope), instruction.partition).seen(instruction.offset):
+        if not other.seen(offset):
             return False
         self._join(shard, message, instruction, position)
         return True
@@ -146,12 +148,10 @@ class Fold:
     def _offer_matches(self, shard: Shard, held: Held, subscriptions: list[SessionSubscription]) -> None:
         message = held.message
         appended, partition, offset = message.appended, message.partition, message.offset
-        routed = [
-            s
-            for s in subscriptions
-            if s.is_routed(partition, offset, appended)
-            or (held.left and s.client in held.left and s.is_older(partition, offset))
-        ]
+        routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]
+        if held.left:
+            left = [s for s in subscriptions if s.client in held.left and s.is_older(partition, offset)]
+            routed += [s for s in left if not s.is_routed(partition, offset, appended)]
         for client, (qos, retain, identifiers) in wanted(message, routed):
             session = shard.sessions[client]
             if client in held.done or held.position < session.since or message.id in session.retained_sent:

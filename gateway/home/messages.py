@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.mqtt.properties import NO_PROPERTIES
-from schemas.envelope import EVERYONE, ROUTED, Instruction, Meta
+from schemas.envelope import Instruction, Meta
 from schemas.errors import RecordError
 from schemas.events import Delivery
 
@@ -101,8 +101,3 @@ def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], pla
     except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
         raise RecordError(f"the envelope is malformed: {error}") from error
     return Message(message_id, source, topic, payload, meta.qos, meta.retain, meta.expires, properties, *place)
-
-
-def other_scope(scope: str) -> str:
-    """The scope of the decision that a twin router may have made for the same message."""
-    return ROUTED if scope == EVERYONE else EVERYONE

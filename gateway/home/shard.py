@@ -64,16 +64,16 @@ class Shard:
         self.replay_to = 0
         self.unfinished: dict[int, list[str]] = {}
         self.copies: set[int] = set()
-        self._windows: dict[tuple[str, int], AntiReplayWindow] = {}
+        self._windows: dict[int, tuple[AntiReplayWindow, AntiReplayWindow]] = {}
         self._heard: dict[int, int] = {}
         self._replayed_to = 0
 
-    def window(self, scope: str, partition: int) -> AntiReplayWindow:
-        """The window over the offsets of one ingress partition, for decisions of one scope."""
-        window = self._windows.get((scope, partition))
-        if window is None:
-            window = self._windows[scope, partition] = AntiReplayWindow()
-        return window
+    def windows(self, scope: str, partition: int) -> tuple[AntiReplayWindow, AntiReplayWindow]:
+        """The windows over the offsets of one ingress partition: for decisions of `scope`, and of the other one."""
+        found = self._windows.get(partition)
+        if found is None:
+            found = self._windows[partition] = (AntiReplayWindow(), AntiReplayWindow())
+        return found if scope == ROUTED else found[::-1]
 
     def park(self, partition: int, offset: int, record: Record) -> None:
         """Keeps an instruction for the message at this place on `ingress` for later."""
@@ -99,8 +99,7 @@ class Shard:
     def reached(self, partition: int) -> int:
         """The last message of a partition of `ingress` that an instruction has come for, -1 if none has. As routers
         emit a partition in order, none is to come for an earlier one but those that are here."""
-        tops = (w.top for scope in SCOPES if (w := self._windows.get((scope, partition))) is not None)
-        return max(self._heard.get(partition, -1), *tops, -1)
+        return max(self._heard.get(partition, -1), *(window.top for window in self._windows.get(partition, ())), -1)
 
     def expect(self, partition: int, offset: int) -> None:
         """The reader passes a message that an instruction is to bring."""
@@ -166,8 +165,9 @@ class Shard:
 
     def snapshot(self) -> bytes:
         windows = [
-            (scope, partition, w.top, w.bits.to_bytes(_BYTES_PER_WINDOW))
-            for (scope, partition), w in self._windows.items()
+            (scope, partition, window.top, window.bits.to_bytes(_BYTES_PER_WINDOW))
+            for partition, windows in self._windows.items()
+            for scope, window in zip(SCOPES, windows, strict=True)
         ]
         unfinished = {offset: held.finished_clients() for offset, held in self.live.items()} | self.unfinished
         copies = self.copies.union(*(held.copies for held in self.live.values()))
@@ -189,5 +189,6 @@ class Shard:
         self.left = {(partition, offset): clients for partition, offset, clients in saved.left}
         self.copies = set(saved.copies)
         for scope, partition, top, bits in saved.windows:
-            self._windows[scope, partition] = AntiReplayWindow(top, int.from_bytes(bits))
+            window, _ = self.windows(scope, partition)
+            window.top, window.bits = top, int.from_bytes(bits)
         return saved.restart

@@ -8,6 +8,11 @@ import pytest
 from tests.acceptance.stack import Stack
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a stack of its own comes before what shares one: on two cores one at a time is enough."""
+    items.sort(key=lambda item: "stack" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[Stack]:
     overrides = {

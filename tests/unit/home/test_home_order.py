@@ -238,7 +238,7 @@ def test_what_is_not_finished_comes_again_before_own_copies() -> None:
     before = Shard(0)
     message = Message("id", "s", "x/1", b"", 1, False, None, b"\0", 1, 5, 0)
     before.position = 4
-    before.window(ROUTED, 1).accept(5)
+    before.windows(ROUTED, 1)[0].accept(5)
     before.expect(1, 5)
     assert not before.is_ahead_of_routers(1, 6)
     before.hold(Held(message, 0, 3, 0.0, []))
@@ -250,7 +250,7 @@ def test_what_is_not_finished_comes_again_before_own_copies() -> None:
     after.position = 4
     assert not after.is_ahead_of_routers(0, 1)
     assert after.is_ahead_of_routers(1, 7), "the one that was expected still is"
-    after.window(ROUTED, 1).accept(6)
+    after.windows(ROUTED, 1)[0].accept(6)
     assert not after.is_ahead_of_routers(1, 7)
 
 
