@@ -203,7 +203,8 @@ class ClientConnection:
         while waiting and not self._busy:
             self._handle(waiting.popleft())
         self._server.home.flush()
-        self._server.dirty.add(self)
+        if self._core.is_flush_due:
+            self._server.dirty.add(self)
         if not self._reading_paused and (self._busy or self._is_flooded()) and not self._gone:
             self._reading_paused = True
             self._transport.pause_reading()

@@ -44,11 +44,8 @@ KEEP_ALIVE_FACTOR: Final = 1.5  # [MQTT-3.1.2-22]
 _UNLIMITED: Final = 1 << 32
 _CONNECTED: Final = State.CONNECTED  # a global name costs a fifth of looking up a member
 
-
 # What a connected client may send, and what the session may send to it (the rest is the connection's own to send).
-_RECEIVABLE: Final = frozenset(
-    {Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect},
-)
+_RECEIVABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect})
 _SENDABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback})
 
 
@@ -146,6 +143,11 @@ class ServerConnection:
         return [self._fail(fault)]
 
     # -- out -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether there are bytes to write, or the connection has ended."""
+        return bool(self._out) or self.closed is not None
 
     def outgoing(self) -> bytes:
         """The bytes to write, once; b"" if there are none."""
@@ -344,10 +346,9 @@ class ServerConnection:
         kind = type(packet)
         if kind not in _SENDABLE:
             raise LocalProtocolError(f"{kind.__name__} is not for send()")
-        if not isinstance(packet, Publish) and self.connect is not None:
-            wants_problems = (self.connect.properties or {}).get("request_problem_information", 1)
-            if not wants_problems:
-                packet = without_problem_information(packet)
+        asked = {} if self.connect is None else self.connect.properties or {}
+        if kind is not Publish and not asked.get("request_problem_information", 1):
+            packet = without_problem_information(packet)
         if not self._emit(packet):
             if kind is Publish:
                 raise LocalProtocolError("a PUBLISH is larger than the client accepts: ask fits() first")
