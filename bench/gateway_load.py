@@ -276,9 +276,10 @@ async def load_ceiling(connections: int, window: int, warm_s: float, seconds: fl
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=_serve_answers, args=(theirs,), daemon=True)
     server.start()
+    assert server.pid is not None, "it has been started"
     port = await asyncio.to_thread(ours.recv)
     try:
-        return await load_in(port, server.pid or os.getpid(), connections, window, warm_s, seconds)
+        return await load_in(port, server.pid, connections, window, warm_s, seconds)
     finally:
         server.kill()
 

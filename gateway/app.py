@@ -5,6 +5,7 @@ import gc
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
@@ -35,6 +36,7 @@ from schemas.settings import Settings
 from schemas.topics import Topics
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_RELOAD_SIGNALS = (signal.SIGHUP,)
 
 _GC_THRESHOLDS = (20_000, 20, 50)
 """Messages leave no cycles behind: with Python's own thresholds looking for some costs a tenth of their time."""
@@ -59,8 +61,7 @@ async def run(settings: Settings, part: str) -> None:
         if not stopping.done():
             stopping.set_result(None)
 
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, stop)
+    _on_signals(_STOP_SIGNALS, loop, stop)
     gateway, counts = settings.gateway, Counter[str]()
     allow_open_files(gateway.limits)
     access = open_access(gateway, time.time, counts)
@@ -98,10 +99,10 @@ async def run(settings: Settings, part: str) -> None:
     bus.start(home.records)
     await home.start()
     watcher = Watcher([*access.files, *([tls.files] if tls is not None else [])])
-    loop.add_signal_handler(signal.SIGHUP, watcher.reload)
+    _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls)
     http = HttpServer(hosts, gateway)
-    ports = clients.ports | await http.open(gateway, tls)
+    ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:
@@ -114,8 +115,7 @@ async def run(settings: Settings, part: str) -> None:
     try:
         await stopping
     finally:
-        for number in _STOP_SIGNALS:  # a second one changes nothing, up to the end of the process
-            loop.remove_signal_handler(number)
+        for number in (*_STOP_SIGNALS, *_RELOAD_SIGNALS):  # a second one changes nothing, up to the end of the process
             signal.signal(number, signal.SIG_IGN)
         readiness.phase = "the gateway is being stopped"
         clients.close()
@@ -132,3 +132,10 @@ async def run(settings: Settings, part: str) -> None:
         left = await bus.close(_FLUSH_TIMEOUT_S)
         spool.close()
         log.info("gateway stopped", unsent=left)
+
+
+def _on_signals(numbers: Sequence[signal.Signals], loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """`act` in the loop at each signal. Not `loop.add_signal_handler`: what that has taken over passes through the
+    system's default, which ends the process, on its way to being ignored."""
+    for number in numbers:
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(act))

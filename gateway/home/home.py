@@ -93,7 +93,7 @@ class Home:
         self._lender = self._deliverer.lender
         self._groups = ShareGroups(context, self._lender)
         self._checkpointer = Checkpointer(context, self._deliverer, self._writer, self._instant)
-        self._wills = Wills(context, self._writer, self._checkpointer)
+        self._wills = Wills(context, self._writer)
         self._presence = PresenceReporter(context)
         self._subscriber = Subscriber(
             context, self._deliverer, self._writer, self._instant, self._groups, self._checkpointer.cover
@@ -108,7 +108,7 @@ class Home:
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
-        recovery = Recovery(self._context, self._instant, self._checkpointer, self.keyed, self._groups)
+        recovery = Recovery(self._context, self._instant, self.keyed, self._groups)
         start = await recovery.run()
         self.recovered = dict(recovery.read)
         for spool_key in recovery.orphans:

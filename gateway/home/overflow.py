@@ -63,9 +63,7 @@ class Overflow:
     def has_room(self, session: Session, entry: Entry) -> bool:
         """Whether an entry may be queued: there is room, or others make it. What was sent in an earlier life of the
         home always may."""
-        if session.queued < self._most and session.queued_bytes + len(entry.held.message.payload) <= self._most_bytes:
-            return True
-        return entry.dup or self._make_room(session, entry)
+        return not self._is_full(session, entry) or entry.dup or self._make_room(session, entry)
 
     def drop(self, session: Session, entry: Entry) -> None:
         """Drops an entry, which is in no queue."""

@@ -62,9 +62,7 @@ class ProgressReporter:
 
     def relinquish(self, held: Held, *, replayed: bool = False) -> None:
         """The home has finished all instructions it holds for the message."""
-        last = held.deliveries
-        if len(last) > _FEW:
-            last = self._outcomes_but_last(held.message, held.shard, held.instructions, last)
+        last = self._outcomes_but_last(held.message, held.shard, held.instructions, held.deliveries)
         for number, instruction in enumerate(held.instructions):
             deliveries = [] if number else last
             self._write("relinquish", held.message, held.shard, instruction, deliveries, replayed or number > 0)
@@ -73,9 +71,7 @@ class ProgressReporter:
         self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
     ) -> None:
         """Some recipients are finished; others may follow."""
-        last = deliveries
-        if len(last) > _FEW:
-            last = self._outcomes_but_last(message, shard, instructions, last)
+        last = self._outcomes_but_last(message, shard, instructions, deliveries)
         self._write("outcome", message, shard, instructions[0] if instructions else None, last, False)
 
     async def flush(self) -> None:
@@ -94,6 +90,8 @@ class ProgressReporter:
         self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
     ) -> list[Delivery]:
         """Writes more deliveries than one event takes, and returns those that are left for the last event."""
+        if len(deliveries) <= _FEW:
+            return deliveries
         *surplus, last = portions(deliveries)
         for portion in surplus:
             self._write("outcome", message, shard, instructions[0] if instructions else None, portion, False)

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from gateway.bus import Record
-from gateway.home.checkpoint import INBOUND, INSTANT, SHARD, Checkpointer, InstantPosition
+from gateway.home.checkpoint import INBOUND, INSTANT, SHARD, InstantPosition
 from gateway.home.context import HomeContext
 from gateway.home.instant import CLOCK_SLACK_MS, InstantReader
 from gateway.home.keyed import KeyedMessages
@@ -38,13 +38,11 @@ class Recovery:
         self,
         context: HomeContext,
         instant: InstantReader,
-        checkpointer: Checkpointer,
         keyed: KeyedMessages,
         groups: ShareGroups,
     ) -> None:
         self._context = context
         self._instant = instant
-        self._checkpointer = checkpointer
         self._keyed = keyed
         self._groups = groups
         self.orphans: list[str] = []

@@ -64,19 +64,21 @@ class RetainedMessages:
         """Kafka has a record of this gateway; it will come to `fold`, or has."""
         if offset < self._folded_to:
             self._arrived(number)
-            self._wake()
         else:
             self._to_fold.append((offset, number))
 
     def refused(self, number: int) -> None:
         """Kafka does not take a record of this gateway."""
         self._arrived(number)
-        self._wake()
 
     def _arrived(self, number: int) -> None:
         payload_bytes = self._on_way.pop(number)
         self._coming -= payload_bytes > 0
         self._coming_bytes -= payload_bytes
+        waiting, self._waiting = self._waiting, []
+        for folded in waiting:
+            if not folded.done():
+                folded.set_result(None)
 
     async def caught_up(self) -> None:
         """Returns once what this gateway has begun to write so far is folded, as far as Kafka takes it."""
@@ -86,20 +88,12 @@ class RetainedMessages:
             self._waiting.append(folded)
             await folded
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for folded in waiting:
-            if not folded.done():
-                folded.set_result(None)
-
     def fold(self, record: Record) -> None:
         """Takes one record of the topic, in the order of its offsets."""
         self._fold(record)
         self._folded_to = max(self._folded_to, record.offset() + 1)
         while self._to_fold and self._to_fold[0][0] < self._folded_to:
             self._arrived(self._to_fold.popleft()[1])
-        if self._waiting:
-            self._wake()
 
     def _fold(self, record: Record) -> None:
         topic, payload = (record.key() or b"").decode(errors="replace"), record.value()

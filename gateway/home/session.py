@@ -377,11 +377,7 @@ class Session:
         return entry.packet_id in self._kept_packet_ids
 
     def _free_packet_id(self) -> int:
-        packet_id = self._last_packet_id % OWN_PACKET_IDS + 1
-        if packet_id not in self.in_flight and not self.restored and not self._kept_packet_ids:  # as it mostly is
-            self._last_packet_id = packet_id
-            return packet_id
-        reserved = {record.packet_id for record in self.restored.values()}
+        reserved = {record.packet_id for record in self.restored.values()} if self.restored else ()
         packet_id = self._last_packet_id
         for _ in range(OWN_PACKET_IDS):
             packet_id = packet_id % OWN_PACKET_IDS + 1

@@ -8,7 +8,6 @@ A crash may come between storing a will and noting that in the session log. The 
 from collections.abc import Iterable
 from functools import partial
 
-from gateway.home.checkpoint import Checkpointer
 from gateway.home.context import HomeContext
 from gateway.home.log_writer import ALL_KINDS, SessionLogWriter, durable
 from gateway.home.publishing import Publisher
@@ -19,10 +18,9 @@ from schemas.session_log import WillRecord
 class Wills:
     """Publishes the wills of sessions, and ends sessions in the log as far as their wills allow it."""
 
-    def __init__(self, context: HomeContext, writer: SessionLogWriter, checkpointer: Checkpointer) -> None:
+    def __init__(self, context: HomeContext, writer: SessionLogWriter) -> None:
         self._context = context
         self._writer = writer
-        self._checkpointer = checkpointer
 
     def publish(self, session: Session) -> None:
         """The session's will is due, if it has one."""

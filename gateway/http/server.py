@@ -78,6 +78,7 @@ class HttpServer:
 
     def __init__(self, hosts: HostServer, settings: GatewaySettings) -> None:
         self._hosts = hosts
+        self._gateway = settings
         self._settings = settings.http
         self._streams = Streams(hosts, settings.http)
         self._publisher = HttpPublisher(hosts, settings.http)
@@ -94,12 +95,13 @@ class HttpServer:
             MESSAGES: ("POST", self._publish),
         }
 
-    async def open(self, settings: GatewaySettings, tls: ServerTls | None = None) -> dict[str, int]:
+    async def open(self, tls: ServerTls | None = None) -> dict[str, int]:
         """Returns the ports by name, `http` and `https`, without those that are off; the one with TLS only if there is
         `tls`. Raises OSError for an address that cannot be had."""
-        ports = {"http": await self._listen(settings.host, settings.http_port, None)}
+        gateway = self._gateway
+        ports = {"http": await self._listen(gateway.host, gateway.http_port, None)}
         if tls is not None:
-            ports["https"] = await self._listen(settings.host, settings.tls.https_port, tls)
+            ports["https"] = await self._listen(gateway.host, gateway.tls.https_port, tls)
         return {name: port for name, port in ports.items() if port is not None}
 
     async def _listen(self, host: str, port: int | str, tls: ServerTls | None) -> int | None:

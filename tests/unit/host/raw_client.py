@@ -12,9 +12,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.decode import Decoder
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Packet, Properties, Publish, Will
+from gateway.mqtt.packets import Connack, Connect, Packet, Properties, Publish, Suback, Subscribe, Subscription, Will
 from tests.unit.host.socket_gateway import HOST, PATIENCE_S
 
 P = TypeVar("P", bound=Packet)
@@ -148,3 +149,10 @@ def upgraded(port: int, receive_buffer: int | None = None) -> Iterator[RawClient
             head += client.socket.recv(1)
         assert head.startswith(b"HTTP/1.1 101 "), head
         yield client
+
+
+def subscribe(client: RawClient, *filters: str | Subscription, identifier: int | None = None) -> list[ReasonCode]:
+    """SUBSCRIBE, a plain filter at QoS 2; the reason codes of its SUBACK."""
+    wanted = [Subscription(f, 2) if isinstance(f, str) else f for f in filters]
+    client.send(Subscribe(1, wanted, None if identifier is None else {"subscription_identifier": [identifier]}))
+    return client.take(Suback).reason_codes

@@ -19,6 +19,9 @@ from tests.unit.home.home_world import World
 HOST = "127.0.0.1"
 PATIENCE_S = 20.0
 
+PACKET_BYTES = 4096
+"""The largest packet that the gateway of the conftest takes."""
+
 T = TypeVar("T")
 
 

@@ -58,7 +58,7 @@ class HttpWorld(World):
             gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._gate
         )
         self.http = HttpServer(self.hosts, gateway)
-        self.ports = await self.http.open(gateway, ServerTls(gateway.tls) if gateway.tls.is_on else None)
+        self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 
     async def restart(self) -> None:
