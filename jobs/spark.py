@@ -18,6 +18,8 @@ SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
+    # The default, 100, is less than the ledger's queries have: each batch would compile some of them anew.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # Timestamps that DuckDB, deltalake and Polars read natively, with statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # The default, 50, makes every small commit take seconds.

@@ -281,9 +281,8 @@ def _appended() -> tuple[Column, Column]:
 
 
 def _envelope() -> list[Column]:
-    names = F.transform("headers", lambda header: header["key"])
     return [
-        F.array_join(names, ", ").alias("headers"),
+        F.array_join(F.col("headers")["key"], ", ").alias("headers"),
         _header("id").alias("id"),
         _header("src").alias("source"),
         text("key").alias("destination"),

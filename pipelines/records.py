@@ -10,7 +10,7 @@ due is read as its digits, and text after the closing brace is passed over.
 
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -46,12 +46,8 @@ def parsed(records: DataFrame, form: Format) -> DataFrame:
 
 
 def with_reason(records: DataFrame, form: Format) -> DataFrame:
-    """All records, with `record` and `reason`.
-
-    The generator is a fence: without it the optimiser moves a filter on `reason` below the projection, and every record
-    would be parsed once for each time the filter mentions it.
-    """
-    fenced = records.select("*", F.explode(F.array(form.parse())).alias("record"))
+    """All records, with `record` and `reason`."""
+    fenced = records.select("*", _fence(form.parse()).alias("record"))
     return fenced.withColumn("reason", F.coalesce(*form.reasons(F.col("record"))))
 
 
@@ -61,12 +57,11 @@ def rejected(records: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
 
     `at_us` is the time of the batch, which Spark keeps with the batch's offsets: a replay writes the same again.
     """
-    structs = [F.when(F.col("topic") == topic, form.parse()).alias(_name(n)) for n, (topic, form) in _numbered(formats)]
-    reasons = [
-        F.when(F.col("topic") == topic, F.coalesce(*form.reasons(F.col("record")[_name(n)])))
-        for n, (topic, form) in _numbered(formats)
-    ]
-    fenced = records.select("*", F.explode(F.array(F.struct(*structs))).alias("record"))
+    reasons, fenced = [], records
+    for number, (topic, form) in enumerate(formats.items()):
+        name, is_of_topic = f"record_{number}", F.col("topic") == topic
+        fenced = fenced.select("*", _fence(F.when(is_of_topic, form.parse())).alias(name))
+        reasons.append(F.when(is_of_topic, F.coalesce(*form.reasons(F.col(name)))))
     bad = fenced.withColumn("reason", F.coalesce(*reasons)).where(F.col("reason").isNotNull())
     kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES))
     event = F.struct(
@@ -79,6 +74,15 @@ def rejected(records: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
         F.unix_micros(F.current_timestamp()).alias("at_us"),
     )
     return bad.select(F.col("topic").cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value"))
+
+
+def _fence(value: Column) -> Column:
+    """`value`, computed once and where it is written: the optimiser takes it for something that is not always the same.
+
+    Without that it moves a filter on `reason` below the projection, and every record would be parsed once for each time
+    the filter mentions it. `from_json` is interpreted; alone in its projection, it leaves the others compiled.
+    """
+    return F.when(F.spark_partition_id() >= 0, value)
 
 
 def event_format(kind: type[Event], more: Callable[[Column], list[Column]] = lambda event: []) -> Format:
@@ -136,46 +140,58 @@ def _event_reasons(event: Column, kind: type[Event]) -> list[Column]:
     ]
 
 
-def _field_reasons(struct: Column, kind: type[msgspec.Struct], within: str = "") -> list[Column]:
-    """What the declaration of a struct demands of its fields, those of structs in lists included."""
+def _field_reasons(event: Column, kind: type[Event]) -> list[Column]:
+    """What the declaration of an event demands of its fields, those of structs in lists included."""
     hints = typing.get_type_hints(kind)
     found: list[Column] = []
     for field in msgspec.structs.fields(kind):
-        value, hint, name = struct[field.name], _without_none(hints[field.name]), within + field.name
+        value, hint, name = event[field.name], _without_none(hints[field.name]), field.name
         if field.required:
             found.append(complaint(value.isNull(), f"{name} is missing"))
         if typing.get_origin(hint) is typing.Literal:
-            words = typing.get_args(hint)
-            found.append(complaint(~value.isin(*words), f"{name} '", value, f"' is not one of {', '.join(words)}"))
+            found.append(_not_one_of(value, typing.get_args(hint), name))
         if typing.get_origin(hint) is list:
-            found.append(_element_reason(value, typing.get_args(hint)[0], name))
-        if field.name.endswith(("_ms", "_us")):
-            moment = moment_ms(value) if field.name.endswith("_ms") else moment_us(value)
-            found.append(complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is no time of this age"))
+            found += _element_reasons(value, typing.get_args(hint)[0], name)
+        if name.endswith(("_ms", "_us")):
+            found.append(_no_time(value, name))
     return found
 
 
-def _element_reason(array: Column, kind: type[msgspec.Struct], name: str) -> Column:
-    """The first complaint about an element of an array of structs."""
+def _has_null(array: Column) -> Column:
+    """Nulls sort first."""
+    return (F.size(array) > 0) & F.get(F.sort_array(array), F.lit(0)).isNull()
 
-    def of_element(element: Column) -> Column:
-        null = complaint(element.isNull(), f"{name} has an element that is null")
-        return F.coalesce(null, *_field_reasons(element, kind, f"{name}."))
 
-    # transform and filter are interpreted: most events have one delivery or none.
-    return F.get(F.filter(F.transform(array, of_element), lambda reason: reason.isNotNull()), F.lit(0))
+def _not_one_of(value: Column, words: Sequence[str], name: str) -> Column:
+    return complaint(~value.isin(*words), f"{name} '", value, f"' is not one of {', '.join(words)}")
+
+
+def _no_time(value: Column, name: str) -> Column:
+    moment = moment_ms(value) if name.endswith("_ms") else moment_us(value)
+    return complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is no time of this age")
+
+
+def _element_reasons(array: Column, kind: type[msgspec.Struct], within: str) -> list[Column]:
+    """What the declaration of a struct demands of the fields of each element of an array of them.
+
+    Looked at field by field: functions of the elements would be interpreted.
+    """
+    hints = typing.get_type_hints(kind)
+    found = [complaint(_has_null(array), f"{within} has an element that is null")]
+    for field in msgspec.structs.fields(kind):
+        values, hint, name = array[field.name], hints[field.name], f"{within}.{field.name}"
+        if field.required:
+            found.append(complaint(_has_null(values), f"{name} is missing"))
+        if typing.get_origin(hint) is typing.Literal:
+            words = typing.get_args(hint)
+            others = F.array_except(values, F.array(*map(F.lit, words)))
+            found.append(_not_one_of(F.get(others, F.lit(0)), words, name))
+        if field.name.endswith(("_ms", "_us")):
+            found += [_no_time(extreme(values), name) for extreme in (F.array_min, F.array_max)]
+    return found
 
 
 def _without_none(hint: typing.Any) -> typing.Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return next(argument for argument in typing.get_args(hint) if argument is not type(None))
     return hint
-
-
-def _numbered(formats: Mapping[str, Format]) -> list[tuple[int, tuple[str, Format]]]:
-    return list(enumerate(formats.items()))
-
-
-def _name(number: int) -> str:
-    """Topic names may contain dots, which field names had better not."""
-    return f"format_{number}"

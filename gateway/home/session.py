@@ -5,6 +5,7 @@ Pure: no clock, no I/O. The home performs what the methods return.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -51,6 +52,7 @@ class SessionSubscription(msgspec.Struct):
         return start is not None and start <= offset
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Session:
     """One client's session. `queue` holds entries not sent yet, `in_flight` those sent and not finished, by packet id.
 
@@ -73,55 +75,54 @@ class Session:
 
     is_group: ClassVar[bool] = False
 
-    def __init__(self, client: str, shard: int, since: int, born_us: int = 0) -> None:
-        self.client = client
-        self.shard = shard
-        self.since = since
-        self.born_us = born_us
-        self.ended = False
-        self.wills_on_way: list[WillRecord] = []
-        self.will_waiters: list[Callable[[], None]] = []
-        self.expiry_s = 0
-        self.disconnected_ms: int | None = None
-        self.will: WillRecord | None = None
-        self.link: Link | None = None
-        self.rules: ClientRules = EVERYTHING
-        self.peer = ""
-        self.protocol = ""
-        self.user = ""
-        self.epoch = 0
-        self.events = 0
-        self.subscriptions: dict[str, SessionSubscription] = {}
-        self.queue: deque[Entry] = deque()
-        self.tail: deque[Entry] = deque()
-        self.in_flight: dict[int, Entry] = {}
-        self.restored: dict[tuple[int, int], OutgoingRecord] = {}
-        self.settled = SettledCursor()
-        self.put_back: set[tuple[int, int]] = set()
-        self.replayed: SettledCursor | None = None
-        self.dropping: dict[tuple[int, int], Entry] = {}
-        self.dropped: set[tuple[int, int]] = set()
-        self.dropped_before: set[tuple[int, int]] = set()
-        self.sent_to_ms = -1
-        self.received: set[int] = set()
-        self.publishing: set[int] = set()
-        self.received_until = -1
-        self.inbound_dirty = False
-        self.receive_maximum = OWN_PACKET_IDS
-        self.borrower: Borrower | None = None
-        self.backlog = 0
-        self.loaded_row = 0
-        self.loading = False
-        self.queued_bytes = 0
-        self.retained_sent: dict[str, float] = {}
-        self.subscribing = 0
-        self.live_meanwhile: set[str] = set()
-        self.in_log = False
-        self.logging = False
-        self.after_log: list[Callable[[], None]] = []
-        self.sending = False
-        self._last_packet_id = 0
-        self._kept_packet_ids: set[int] = set()
+    client: str
+    shard: int
+    since: int
+    born_us: int = 0
+    ended: bool = False
+    wills_on_way: list[WillRecord] = field(default_factory=list)
+    will_waiters: list[Callable[[], None]] = field(default_factory=list)
+    expiry_s: int = 0
+    disconnected_ms: int | None = None
+    will: WillRecord | None = None
+    link: Link | None = None
+    rules: ClientRules = EVERYTHING
+    peer: str = ""
+    protocol: str = ""
+    user: str = ""
+    epoch: int = 0
+    events: int = 0
+    subscriptions: dict[str, SessionSubscription] = field(default_factory=dict)
+    queue: deque[Entry] = field(default_factory=deque)
+    tail: deque[Entry] = field(default_factory=deque)
+    in_flight: dict[int, Entry] = field(default_factory=dict)
+    restored: dict[tuple[int, int], OutgoingRecord] = field(default_factory=dict)
+    settled: SettledCursor = field(default_factory=SettledCursor)
+    put_back: set[tuple[int, int]] = field(default_factory=set)
+    replayed: SettledCursor | None = None
+    dropping: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    dropped: set[tuple[int, int]] = field(default_factory=set)
+    dropped_before: set[tuple[int, int]] = field(default_factory=set)
+    sent_to_ms: int = -1
+    received: set[int] = field(default_factory=set)
+    publishing: set[int] = field(default_factory=set)
+    received_until: int = -1
+    inbound_dirty: bool = False
+    receive_maximum: int = OWN_PACKET_IDS
+    borrower: "Borrower | None" = None
+    backlog: int = 0
+    loaded_row: int = 0
+    loading: bool = False
+    queued_bytes: int = 0
+    retained_sent: dict[str, float] = field(default_factory=dict)
+    subscribing: int = 0
+    live_meanwhile: set[str] = field(default_factory=set)
+    in_log: bool = False
+    logging: bool = False
+    after_log: list[Callable[[], None]] = field(default_factory=list)
+    sending: bool = False
+    _last_packet_id: int = 0
+    _kept_packet_ids: set[int] = field(default_factory=set)
 
     @property
     def spool_key(self) -> str:

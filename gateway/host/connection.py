@@ -205,11 +205,18 @@ class ClientConnection:
         self._server.home.flush()
         if self._core.is_flush_due:
             self._server.dirty.add(self)
-        if not self._reading_paused and (self._busy or self._is_flooded()) and not self._gone:
+        if not self._reading_paused and (self._busy or self._floods()) and not self._gone:
             self._reading_paused = True
             self._transport.pause_reading()
             if self._server.is_flooded():
                 self._server.paused.add(self)
+
+    def _floods(self) -> bool:
+        """Whether it has a part in too much that is on its way to Kafka."""
+        attached = self._attached
+        if attached is not None and self._pacing is None and not attached.publisher.in_flight:
+            return False
+        return self._is_flooded()
 
     def _is_flooded(self, half: bool = False) -> bool:
         """Whether too much is on its way to Kafka, of this client or of all; or more than half of that (R9)."""
