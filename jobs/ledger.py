@@ -57,7 +57,8 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
     lead_s, window = settings.router.route_lead_s, of.message_window_days
 
     def read(*names: str, headers: bool = False, min_offsets: int = 0) -> DataFrame:
-        return topic_stream(spark, kafka, names, of.max_offsets_per_trigger, headers, min_offsets)
+        records = topic_stream(spark, kafka, names, of.max_offsets_per_trigger, headers, min_offsets)
+        return records.coalesce(of.tasks_per_batch)
 
     def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
         return sinks.append_to_table(rows, StreamId(table.name), settings.tables, table, of.trigger_s)

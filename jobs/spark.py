@@ -20,6 +20,10 @@ SESSION = {
     "spark.sql.shuffle.partitions": "2",
     # The default, 100, is less than the ledger's queries have: each batch would compile some of them anew.
     "spark.sql.codegen.cache.maxEntries": "1000",
+    # A batch is seldom of more than one date or two: their files are written at once, without sorting the batch first.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # No empty `_SUCCESS` beside them: the table's log says what is written.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # Timestamps that DuckDB, deltalake and Polars read natively, with statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # The default, 50, makes every small commit take seconds.

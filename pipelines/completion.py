@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.records import (
+    Complaint,
     Format,
     complaint,
     event_format,
@@ -37,7 +38,7 @@ time, so any width keeps them together; the window is only what lets the waterma
 def progress_format() -> Format:
     """The format of `progress`."""
 
-    def more(event: Column) -> list[Column]:
+    def more(event: Column) -> list[Complaint]:
         touched = event["kind"] != "untouched"
         return [
             complaint(event["id"] == "", "id is empty"),

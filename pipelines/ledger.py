@@ -17,12 +17,14 @@ from pyspark.sql import functions as F
 from pipelines.completion import progress_format
 from pipelines.records import (
     LATEST_INT,
+    Complaint,
     Format,
     complaint,
     event_format,
     moment_ms,
     moment_us,
     not_a_small_number,
+    numeral,
     parsed,
     text,
     with_reason,
@@ -52,10 +54,10 @@ def formats(topics: Topics) -> Mapping[str, Format]:
 def message_format() -> Format:
     """The format of `ingress`: :mod:`schemas.envelope`."""
 
-    def reasons(message: Column) -> list[Column]:
+    def complaints(message: Column) -> list[Complaint]:
         accepted = moment_us(message["accepted"])
         return [
-            *_envelope_reasons(message, INGRESS_HEADERS),
+            *_envelope_complaints(message, INGRESS_HEADERS),
             complaint(
                 ~F.coalesce(message["id"].rlike(UUID), F.lit(False)), "header id '", message["id"], "' is not a UUID"
             ),
@@ -82,23 +84,23 @@ def message_format() -> Format:
             part[2].alias("flags"),
             part[2].contains(RETAIN_FLAG).alias("retained"),
             part[3].alias("expires_text"),
-            moment_ms(part[3].try_cast("long")).alias("expires"),
+            moment_ms(numeral(part[3], "long")).alias("expires"),
             part[4].try_cast("long").alias("accepted"),
             part[5].alias("sequence_text"),
-            part[5].try_cast("int").alias("sequence"),
+            numeral(part[5], "int").alias("sequence"),
         )
 
-    return Format(parse, reasons)
+    return Format(parse, complaints)
 
 
 def instruction_format() -> Format:
     """The format of `egress`. What the gateway wrote is judged on `ingress`, once; here what the routers added."""
 
-    def reasons(instruction: Column) -> list[Column]:
+    def complaints(instruction: Column) -> list[Complaint]:
         malformed = ~F.coalesce(instruction["instr"].rlike(INSTR), F.lit(False))
         counts = [F.coalesce(instruction[name], F.lit(LATEST_INT + 1)) for name in ("partition", "number")]
         return [
-            *_envelope_reasons(instruction, EGRESS_HEADERS),
+            *_envelope_complaints(instruction, EGRESS_HEADERS),
             complaint(F.coalesce(instruction["id"], F.lit("")) == "", "header id is empty or not UTF-8"),
             complaint(malformed, "header instr '", instruction["instr"], "' is malformed"),
             *(not_a_small_number(count, name) for count, name in zip(counts, ("partition", "number"), strict=True)),
@@ -124,19 +126,19 @@ def instruction_format() -> Format:
             part[1].try_cast("long").alias("offset"),
             part[2].try_cast("long").alias("number"),
             part[3].alias("limit_text"),
-            part[3].try_cast("int").alias("limit"),
+            numeral(part[3], "int").alias("limit"),
             moment_ms(part[4].try_cast("long")).alias("appended"),
             part[5].alias("scope"),
             _header("router").alias("router"),
         )
 
-    return Format(parse, reasons)
+    return Format(parse, complaints)
 
 
 def completion_format() -> Format:
     """The format of `completion`."""
 
-    def more(event: Column) -> list[Column]:
+    def more(event: Column) -> list[Complaint]:
         appended = moment_ms(event["appended_ms"])
         return [not_a_small_number(event["touches"], "touches"), younger_than_record(appended)]
 
@@ -289,7 +291,7 @@ def _envelope() -> list[Column]:
     ]
 
 
-def _envelope_reasons(envelope: Column, headers: tuple[str, ...]) -> list[Column]:
+def _envelope_complaints(envelope: Column, headers: tuple[str, ...]) -> list[Complaint]:
     expected, found = ", ".join(headers), F.coalesce(envelope["headers"], F.lit(""))
     return [
         complaint(F.col("key").isNull(), "the key, which is the destination, is missing"),

@@ -11,6 +11,8 @@ due is read as its digits, and text after the closing brace is passed over.
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 import msgspec
@@ -30,25 +32,45 @@ KEPT_BYTES = 64 * 1024
 _CORRUPT = "_corrupt"
 
 
+class Complaint(NamedTuple):
+    """That a record is bad if `bad` is true (not if it is null), and the `words` to say so: columns, and strings that
+    stand for themselves."""
+
+    bad: Column
+    words: tuple[Column | str, ...]
+
+    def text(self) -> Column:
+        """The words put together; null if there is nothing to complain about."""
+        parts = [F.lit(w) if isinstance(w, str) else F.coalesce(w.cast("string"), F.lit("null")) for w in self.words]
+        return F.when(self.bad, F.concat(*parts))
+
+
 class Format(NamedTuple):
-    """`parse()` makes a struct of the columns of a Kafka record; `reasons(struct)` are texts, null where all is well.
+    """`parse()` makes a struct of the columns of a Kafka record; `complaints(struct)` are what can be wrong with it.
 
     They are functions because a Column exists only within a session.
     """
 
     parse: Callable[[], Column]
-    reasons: Callable[[Column], list[Column]]
+    complaints: Callable[[Column], list[Complaint]]
+
+    def is_bad(self, record: Column) -> Column:
+        """Whether any complaint applies."""
+        return F.coalesce(reduce(or_, (complaint.bad for complaint in self.complaints(record))), F.lit(False))
+
+    def reason(self, record: Column) -> Column:
+        """The text of the first complaint that applies; null if none does."""
+        return F.coalesce(*(complaint.text() for complaint in self.complaints(record)))
 
 
 def parsed(records: DataFrame, form: Format) -> DataFrame:
     """The good records: columns of the Kafka source and the struct `record`."""
-    return with_reason(records, form).where(F.col("reason").isNull()).drop("reason")
+    return _fenced(records, form).where(~form.is_bad(F.col("record")))
 
 
 def with_reason(records: DataFrame, form: Format) -> DataFrame:
     """All records, with `record` and `reason`."""
-    fenced = records.select("*", _fence(form.parse()).alias("record"))
-    return fenced.withColumn("reason", F.coalesce(*form.reasons(F.col("record"))))
+    return _fenced(records, form).withColumn("reason", form.reason(F.col("record")))
 
 
 def rejected(records: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
@@ -61,7 +83,7 @@ def rejected(records: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
     for number, (topic, form) in enumerate(formats.items()):
         name, is_of_topic = f"record_{number}", F.col("topic") == topic
         fenced = fenced.select("*", _fence(F.when(is_of_topic, form.parse())).alias(name))
-        reasons.append(F.when(is_of_topic, F.coalesce(*form.reasons(F.col(name)))))
+        reasons.append(F.when(is_of_topic, form.reason(F.col(name))))
     bad = fenced.withColumn("reason", F.coalesce(*reasons)).where(F.col("reason").isNotNull())
     kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES))
     event = F.struct(
@@ -76,6 +98,10 @@ def rejected(records: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
     return bad.select(F.col("topic").cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value"))
 
 
+def _fenced(records: DataFrame, form: Format) -> DataFrame:
+    return records.select("*", _fence(form.parse()).alias("record"))
+
+
 def _fence(value: Column) -> Column:
     """`value`, computed once and where it is written: the optimiser takes it for something that is not always the same.
 
@@ -85,23 +111,28 @@ def _fence(value: Column) -> Column:
     return F.when(F.spark_partition_id() >= 0, value)
 
 
-def event_format(kind: type[Event], more: Callable[[Column], list[Column]] = lambda event: []) -> Format:
+def event_format(kind: type[Event], more: Callable[[Column], list[Complaint]] = lambda event: []) -> Format:
     """The format of a topic of JSON events: what the declaration of `kind` demands, and then `more`."""
     schema = event_schema(kind).add(_CORRUPT, "string")
 
     def parse() -> Column:
         return F.from_json(text("value"), schema, {"columnNameOfCorruptRecord": _CORRUPT})
 
-    def reasons(event: Column) -> list[Column]:
-        return [*_event_reasons(event, kind), *more(event)]
+    def complaints(event: Column) -> list[Complaint]:
+        return [*_event_complaints(event, kind), *more(event)]
 
-    return Format(parse, reasons)
+    return Format(parse, complaints)
 
 
-def complaint(bad: Column, *words: Column | str) -> Column:
-    """The text of `words`, where strings stand for themselves, if `bad`; null if not, or if `bad` is null."""
-    parts = [F.lit(word) if isinstance(word, str) else F.coalesce(word.cast("string"), F.lit("null")) for word in words]
-    return F.when(bad, F.concat(*parts))
+def complaint(bad: Column, *words: Column | str) -> Complaint:
+    """A complaint, written down with its words in a row."""
+    return Complaint(bad, words)
+
+
+def numeral(digits: Column, kind: str) -> Column:
+    """The number of type `kind` that `digits` say; null if they say none. An empty text is common where a number may be
+    missing, and to find that out by casting would cost an exception each."""
+    return F.nullif(digits, F.lit("")).try_cast(kind)
 
 
 def text(binary: str | Column) -> Column:
@@ -119,31 +150,31 @@ def moment_us(microseconds: Column) -> Column:
     return F.when(microseconds.between(0, LATEST_MS * 1000), F.timestamp_micros(microseconds))
 
 
-def younger_than_record(appended: Column) -> Column:
+def younger_than_record(appended: Column) -> Complaint:
     """Complaint about a message time after the time of the record that speaks of it."""
     late = appended > F.col("timestamp") + F.expr(SKEW)
     return complaint(late, "the message's append time ", appended, " is after the record's own, ", F.col("timestamp"))
 
 
-def not_a_small_number(value: Column, name: str) -> Column:
+def not_a_small_number(value: Column, name: str) -> Complaint:
     """Complaint about a number that is no index or count: below 0 or beyond 32 bits."""
     return complaint(~value.between(0, LATEST_INT), f"{name} ", value, f" is not between 0 and {LATEST_INT}")
 
 
-def _event_reasons(event: Column, kind: type[Event]) -> list[Column]:
+def _event_complaints(event: Column, kind: type[Event]) -> list[Complaint]:
     unread = event.isNull() | event[_CORRUPT].isNotNull()
     return [
         complaint(F.col("value").isNull(), "the record has no value"),
         complaint(unread, f"the value is not the JSON of a {kind.__name__}, or a field has the wrong type"),
         complaint(event["v"] != 1, f"{kind.__name__} version ", event["v"], " is not 1"),
-        *_field_reasons(event, kind),
+        *_field_complaints(event, kind),
     ]
 
 
-def _field_reasons(event: Column, kind: type[Event]) -> list[Column]:
+def _field_complaints(event: Column, kind: type[Event]) -> list[Complaint]:
     """What the declaration of an event demands of its fields, those of structs in lists included."""
     hints = typing.get_type_hints(kind)
-    found: list[Column] = []
+    found: list[Complaint] = []
     for field in msgspec.structs.fields(kind):
         value, hint, name = event[field.name], _without_none(hints[field.name]), field.name
         if field.required:
@@ -151,7 +182,7 @@ def _field_reasons(event: Column, kind: type[Event]) -> list[Column]:
         if typing.get_origin(hint) is typing.Literal:
             found.append(_not_one_of(value, typing.get_args(hint), name))
         if typing.get_origin(hint) is list:
-            found += _element_reasons(value, typing.get_args(hint)[0], name)
+            found += _element_complaints(value, typing.get_args(hint)[0], name)
         if name.endswith(("_ms", "_us")):
             found.append(_no_time(value, name))
     return found
@@ -162,16 +193,16 @@ def _has_null(array: Column) -> Column:
     return (F.size(array) > 0) & F.get(F.sort_array(array), F.lit(0)).isNull()
 
 
-def _not_one_of(value: Column, words: Sequence[str], name: str) -> Column:
+def _not_one_of(value: Column, words: Sequence[str], name: str) -> Complaint:
     return complaint(~value.isin(*words), f"{name} '", value, f"' is not one of {', '.join(words)}")
 
 
-def _no_time(value: Column, name: str) -> Column:
+def _no_time(value: Column, name: str) -> Complaint:
     moment = moment_ms(value) if name.endswith("_ms") else moment_us(value)
     return complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is no time of this age")
 
 
-def _element_reasons(array: Column, kind: type[msgspec.Struct], within: str) -> list[Column]:
+def _element_complaints(array: Column, kind: type[msgspec.Struct], within: str) -> list[Complaint]:
     """What the declaration of a struct demands of the fields of each element of an array of them.
 
     Looked at field by field: functions of the elements would be interpreted.

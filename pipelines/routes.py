@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.records import Format, complaint, event_format, not_a_small_number, parsed, with_reason
+from pipelines.records import Complaint, Format, complaint, event_format, not_a_small_number, parsed, with_reason
 from schemas.events import RouteEvent
 from schemas.identity import CATCH_ALL
 
@@ -33,13 +33,13 @@ TARGET = "struct<shard:int,effective_from:timestamp,effective_until:timestamp>"
 def route_format() -> Format:
     """The format of `routes`."""
 
-    def more(event: Column) -> list[Column]:
+    def more(event: Column) -> list[Complaint]:
         change = event["op"] != "tick"
         keyless = F.coalesce(event["route_key"], F.lit("")) == ""
         return [
             complaint(change & keyless, "route_key is missing"),
             complaint(change & event["shard"].isNull(), "shard is missing"),
-            F.when(change, not_a_small_number(event["shard"], "shard")),
+            not_a_small_number(F.when(change, event["shard"]), "shard"),
         ]
 
     return event_format(RouteEvent, more)

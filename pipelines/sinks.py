@@ -1,4 +1,5 @@
-"""The one file of the pipelines that writes: Delta tables, Kafka topics, and the tables' creation."""
+"""Where all that the pipelines write goes: Delta tables (history by :mod:`pipelines.appends`), Kafka topics, and the
+tables' creation."""
 
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import routes
+from pipelines.appends import Appends
 from pipelines.records import rejected
 from pipelines.sources import Kafka, read_table, table_uri
 from pipelines.streams import StreamId
@@ -46,18 +48,14 @@ CATCH_ALL_ROW = f"""
 
 
 def append_to_table(rows: DataFrame, stream: StreamId, tables: str, table: Table, trigger_s: float) -> StreamingQuery:
-    """Start appending `rows` to a Delta table.
-
-    Contract: exactly once. Delta's sink records the batch number with the rows in one commit, and skips a batch that it
-    already has when Spark repeats it after a crash.
-    """
+    """Start appending `rows` to a Delta table. Contract: exactly once (:class:`pipelines.appends.Appends`)."""
     return (
-        rows.writeStream.format("delta")
+        rows.writeStream.foreachBatch(Appends(table_uri(tables, table), table))
         .queryName(stream.name)
         .outputMode("append")
         .option("checkpointLocation", stream.checkpoint(tables, table.name))
         .trigger(processingTime=_interval(trigger_s))
-        .start(table_uri(tables, table))
+        .start()
     )
 
 

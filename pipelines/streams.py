@@ -6,9 +6,9 @@ from typing import NamedTuple
 class StreamId(NamedTuple):
     """`query` says what it computes, `generation` how often it was begun anew.
 
-    The name is query name, checkpoint name and `txnAppId` at once, so that they cannot part: Delta skips a transaction
-    it has seen from the same application, and a new checkpoint counts its batches from 0 again. A new generation
-    replays its topics from the beginning.
+    The name is query name and checkpoint name at once, so that they cannot part. A new generation begins with a new
+    checkpoint, counts its batches from 0 again, and replays its topics from the beginning. What its commits to a table
+    say of the batch they hold goes with the checkpoint too: Spark's id of the query, or this name for the routes table.
     """
 
     query: str

@@ -52,6 +52,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     routes_trigger_s: Seconds
     message_window_days: Positive
     max_offsets_per_trigger: Positive
+    tasks_per_batch: Positive
     restart_backoff_s: Seconds
 
 

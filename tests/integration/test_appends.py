@@ -1,0 +1,132 @@
+"""Appending batches to a Delta table: once each, nothing of tries that failed, statistics that readers can rely on."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.appends import LONGEST_STATISTIC, QUERY_ID, Appends
+from pipelines.sinks import ensure_tables
+from schemas.spark import table_schema
+from schemas.tables import PRESENCE_HISTORY, QUARANTINE, Table
+
+DAY = datetime(2026, 11, 21, 23, 59, 59, 999_000, tzinfo=UTC)
+
+
+def rows_of(spark: SparkSession, table: Table, rows: list[dict[str, Any]]) -> DataFrame:
+    schema = table_schema(table)
+    return spark.createDataFrame([[row.get(name) for name in schema.names] for row in rows], schema).coalesce(1)
+
+
+def quarantined(spark: SparkSession, *offsets: int, reason: str = "why", at: datetime = DAY) -> DataFrame:
+    rows = [
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": offset,
+            "reason": reason,
+            "record": b"\x00",
+            "at": at + timedelta(microseconds=offset),
+            "appended": at + timedelta(microseconds=offset),
+            "date": (at + timedelta(microseconds=offset)).date(),
+        }
+        for offset in offsets
+    ]
+    return rows_of(spark, QUARANTINE, rows)
+
+
+@pytest.fixture
+def uri(spark: SparkSession, tmp_path: Path) -> str:
+    spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
+    ensure_tables(str(tmp_path))
+    return str(tmp_path / QUARANTINE.name)
+
+
+def offsets(uri: str) -> list[int]:
+    return sorted(DeltaTable(uri).to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
+
+
+def test_a_batch_is_appended_once_whoever_repeats_it(spark: SparkSession, uri: str) -> None:
+    """R12: also by another process, which has only the table to go by."""
+    append = Appends(uri, QUARANTINE)
+    append(quarantined(spark, 1, 2), 0)
+    append(quarantined(spark, 3), 1)
+    for again in (append, Appends(uri, QUARANTINE)):
+        again(quarantined(spark, 1, 2), 0)
+        again(quarantined(spark, 3), 1)
+    assert offsets(uri) == [1, 2, 3]
+    spark.sparkContext.setLocalProperty(QUERY_ID, "another-query")
+    append(quarantined(spark, 4), 0)
+    assert offsets(uri) == [1, 2, 3, 4]
+
+
+def test_a_batch_without_rows_is_no_commit(spark: SparkSession, uri: str) -> None:
+    before = DeltaTable(uri).version()
+    Appends(uri, QUARANTINE)(quarantined(spark), 0)
+    assert DeltaTable(uri).version() == before
+
+
+def test_what_a_try_wrote_that_failed_is_nowhere(
+    spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended after Spark had written its files: they are in no answer, and VACUUM takes them away."""
+
+    def crash(*arguments: Any, **options: Any) -> None:
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "create_write_transaction", crash)
+        with pytest.raises(SystemExit):
+            Appends(uri, QUARANTINE)(quarantined(spark, 1, 2), 0)
+    left = set(Path(uri).rglob("*.parquet"))
+    assert left
+    assert offsets(uri) == []
+    Appends(uri, QUARANTINE)(quarantined(spark, 1, 2), 0)
+    assert offsets(uri) == [1, 2]
+    DeltaTable(uri).vacuum(full=True, retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert not {file for file in left if file.exists()}
+    assert offsets(uri) == [1, 2]
+
+
+def test_a_batch_over_midnight_is_in_two_partitions(spark: SparkSession, uri: str) -> None:
+    Appends(uri, QUARANTINE)(quarantined(spark, 0, 999, 1000, 2000), 0)
+    found = {a["partition"]["date"]: a["num_records"] for a in pa.table(DeltaTable(uri).get_add_actions()).to_pylist()}
+    assert found == {date(2026, 11, 21): 2, date(2026, 11, 22): 2}
+
+
+def test_statistics_pass_over_no_row(spark: SparkSession, uri: str) -> None:
+    """Every row is found by each of its values by every reader, also times that statistics cannot tell exactly."""
+    append = Appends(uri, QUARANTINE)
+    append(quarantined(spark, 1, 501, 999, reason="a" * LONGEST_STATISTIC), 0)
+    append(quarantined(spark, 5, reason="b" * (LONGEST_STATISTIC + 1)), 1)
+    append(quarantined(spark, 7, reason=None), 2)  # type: ignore[arg-type]
+    found = pa.table(DeltaTable(uri).get_add_actions(flatten=True)).to_pylist()
+    by_rows = {action["min.offset"]: action for action in found}
+    assert by_rows[1]["num_records"] == 3
+    assert (by_rows[1]["min.offset"], by_rows[1]["max.offset"]) == (1, 999)
+    assert by_rows[1]["max.reason"] == "a" * LONGEST_STATISTIC
+    assert by_rows[5]["max.reason"] is None
+    assert (by_rows[7]["null_count.reason"], by_rows[7]["max.reason"]) == (1, None)
+    table = spark.read.format("delta").load(uri)
+    for row in table.collect():
+        at = row["at"].replace(tzinfo=UTC)
+        assert table.where(F.col("at") == F.lit(at)).where(F.col("offset") == row["offset"]).count() == 1
+        assert table.where(F.col("reason").eqNullSafe(row["reason"])).where(F.col("offset") == row["offset"]).count()
+        found_in = ds.field("at") == pa.scalar(at, pa.timestamp("us", "UTC"))
+        rows = DeltaTable(uri).to_pyarrow_dataset().filter(found_in & (ds.field("offset") == row["offset"]))
+        assert rows.count_rows() == 1
+
+
+def test_every_table_can_be_appended_to(spark: SparkSession, tmp_path: Path) -> None:
+    """Also one with nulls wherever a column may be null."""
+    spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
+    ensure_tables(str(tmp_path))
+    row = {"entity": "client/a", "date": date(2026, 11, 22)}
+    Appends(str(tmp_path / PRESENCE_HISTORY.name), PRESENCE_HISTORY)(rows_of(spark, PRESENCE_HISTORY, [row]), 0)
+    assert DeltaTable(tmp_path / PRESENCE_HISTORY.name).to_pyarrow_table().num_rows == 1
