@@ -82,6 +82,8 @@ def measure_path(figures: Figures, scale: float) -> None:
     try:
         stack.up()
         stack.idle(settle_s=90, seconds=45 * scale)
+        stack.path("cold", 1, seconds=60 * scale, warm_s=35)
+        stack.warm(seconds=120)
         for qos in (1, 0, 2):
             stack.path(f"qos{qos}", qos, seconds=60 * scale, warm_s=35)
         stack.path("tls", 1, seconds=60 * scale, warm_s=35, with_tls=True)

@@ -57,6 +57,10 @@ class StackBench:
         measured = measure_path(port, qos, RATE, warm_s, seconds, f"bench/path/{name}", trust)
         self._figures.latencies(f"path_{name}", asyncio.run(measured))
 
+    def warm(self, seconds: float) -> None:
+        """The same load without a figure: in its first minutes the JVMs compile, which takes all of two cores."""
+        asyncio.run(measure_path(self._port(), 1, RATE, 0, seconds, "bench/path/warm"))
+
     async def _first_message(self) -> None:
         port = self._port()
         subscriber = await LoadClient.connect(port, "bench-first-sub")

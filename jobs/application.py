@@ -10,6 +10,7 @@ from threading import Event
 from typing import IO
 
 from jobs.errors import JobError
+from jobs.signals import set_on_signals
 from schemas.errors import WaystationError
 from schemas.logs import configure_logging
 from schemas.readiness import PART_VARIABLE
@@ -25,8 +26,7 @@ def run_application(run: Run) -> int:
     A WaystationError is one sentence on standard error, and status 1.
     """
     stopped = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    set_on_signals(stopped, signal.SIGTERM, signal.SIGINT)
     try:
         settings = process_settings(os.environ)
         configure_logging(settings.log)

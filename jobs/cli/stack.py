@@ -16,6 +16,7 @@ from rich.table import Table
 
 from jobs.cli.context import Shared, output, shared
 from jobs.errors import StackError
+from jobs.signals import set_on_signals
 from jobs.stack import local
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
@@ -53,8 +54,7 @@ def up(
         _up_detached(options, free_ports)
         return
     stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stopping.set())
+    set_on_signals(stopping, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     terminal = output()
     plan = Plan(options.settings(), options.configuration, options.data(), free_ports)
     terminal.print(f"starting the local stack over {plan.data}", markup=False)

@@ -1,0 +1,13 @@
+"""Ending an application by signals."""
+
+import signal
+from threading import Event, Thread
+
+
+def set_on_signals(event: Event, *numbers: signal.Signals) -> None:
+    """Have each of the signals set `event`; for the main thread only.
+
+    A thread does it: a handler runs in the midst of what the main thread does, which may be holding the event's lock.
+    """
+    for number in numbers:
+        signal.signal(number, lambda *_: Thread(target=event.set, daemon=True).start())
