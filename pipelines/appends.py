@@ -1,7 +1,7 @@
 """Appending a batch to a Delta table: Spark writes the files, deltalake commits them.
 
 Delta's own streaming sink looks for the batch's number among the table's transactions, and for that reads the whole log
-anew with a Spark job for each batch: more than half of the ledger's CPU time, and more with every file of the table.
+anew with a Spark job for each batch: some 40 % of the ledger's CPU time, and more with every file of the table.
 deltalake keeps the table in memory and reads what came since.
 """
 

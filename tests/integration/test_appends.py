@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pipelines.appends import LONGEST_STATISTIC, QUERY_ID, Appends
 from pipelines.sinks import ensure_tables
 from schemas.spark import table_schema
-from schemas.tables import PRESENCE_HISTORY, QUARANTINE, Table
+from schemas.tables import QUARANTINE, ROUTES, TABLES, Table
 
+DATE = date(2026, 11, 22)
 DAY = datetime(2026, 11, 21, 23, 59, 59, 999_000, tzinfo=UTC)
 
 
@@ -24,7 +25,7 @@ def rows_of(spark: SparkSession, table: Table, rows: list[dict[str, Any]]) -> Da
     return spark.createDataFrame([[row.get(name) for name in schema.names] for row in rows], schema).coalesce(1)
 
 
-def quarantined(spark: SparkSession, *offsets: int, reason: str = "why", at: datetime = DAY) -> DataFrame:
+def quarantined(spark: SparkSession, *offsets: int, reason: str | None = "why") -> DataFrame:
     rows = [
         {
             "topic": "t",
@@ -32,9 +33,9 @@ def quarantined(spark: SparkSession, *offsets: int, reason: str = "why", at: dat
             "offset": offset,
             "reason": reason,
             "record": b"\x00",
-            "at": at + timedelta(microseconds=offset),
-            "appended": at + timedelta(microseconds=offset),
-            "date": (at + timedelta(microseconds=offset)).date(),
+            "at": DAY + timedelta(microseconds=offset),
+            "appended": DAY + timedelta(microseconds=offset),
+            "date": (DAY + timedelta(microseconds=offset)).date(),
         }
         for offset in offsets
     ]
@@ -53,7 +54,7 @@ def offsets(uri: str) -> list[int]:
 
 
 def test_a_batch_is_appended_once_whoever_repeats_it(spark: SparkSession, uri: str) -> None:
-    """R12: also by another process, which has only the table to go by."""
+    """Also by another process, which has only the table to go by."""
     append = Appends(uri, QUARANTINE)
     append(quarantined(spark, 1, 2), 0)
     append(quarantined(spark, 3), 1)
@@ -101,11 +102,11 @@ def test_a_batch_over_midnight_is_in_two_partitions(spark: SparkSession, uri: st
 
 
 def test_statistics_pass_over_no_row(spark: SparkSession, uri: str) -> None:
-    """Every row is found by each of its values by every reader, also times that statistics cannot tell exactly."""
+    """Spark and deltalake find every row by its values, also by times that statistics cannot tell exactly."""
     append = Appends(uri, QUARANTINE)
     append(quarantined(spark, 1, 501, 999, reason="a" * LONGEST_STATISTIC), 0)
     append(quarantined(spark, 5, reason="b" * (LONGEST_STATISTIC + 1)), 1)
-    append(quarantined(spark, 7, reason=None), 2)  # type: ignore[arg-type]
+    append(quarantined(spark, 7, reason=None), 2)
     found = pa.table(DeltaTable(uri).get_add_actions(flatten=True)).to_pylist()
     by_rows = {action["min.offset"]: action for action in found}
     assert by_rows[1]["num_records"] == 3
@@ -123,10 +124,11 @@ def test_statistics_pass_over_no_row(spark: SparkSession, uri: str) -> None:
         assert rows.count_rows() == 1
 
 
-def test_every_table_can_be_appended_to(spark: SparkSession, tmp_path: Path) -> None:
-    """Also one with nulls wherever a column may be null."""
+@pytest.mark.parametrize("table", [table for table in TABLES.values() if table is not ROUTES], ids=lambda t: t.name)
+def test_every_history_table_can_be_appended_to(spark: SparkSession, tmp_path: Path, table: Table) -> None:
+    """Also a row of nulls, of which statistics can tell nothing but that."""
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
     ensure_tables(str(tmp_path))
-    row = {"entity": "client/a", "date": date(2026, 11, 22)}
-    Appends(str(tmp_path / PRESENCE_HISTORY.name), PRESENCE_HISTORY)(rows_of(spark, PRESENCE_HISTORY, [row]), 0)
-    assert DeltaTable(tmp_path / PRESENCE_HISTORY.name).to_pyarrow_table().num_rows == 1
+    uri = str(tmp_path / table.name)
+    Appends(uri, table)(rows_of(spark, table, [{"date": DATE}]), 0)
+    assert DeltaTable(uri).to_pyarrow_table().to_pylist() == [dict.fromkeys(table_schema(table).names) | {"date": DATE}]
