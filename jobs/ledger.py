@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 from jobs.application import lock_checkpoints, run_application
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
-from pipelines import completion, ledger, records, routes, sinks
+from pipelines import completion, ledger, routes, sinks
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
 from schemas import tables
@@ -36,7 +36,7 @@ from schemas.topics import Topics
 PART = "ledger"
 LONGEST_PAUSE_S = 60.0
 THREADS = 4
-"""Tasks at a time: ten queries share them, and the small jobs of one must not wait for the long ones of another."""
+"""Tasks at a time: nine queries share them, and the small jobs of one must not wait for the long ones of another."""
 LONGEST_FIRST_BATCH_S = 15.0
 """A query that fails, or takes longer for its first batch, does not hold up the next any more. That of the routes does:
 without routes everything is sent to everyone."""
@@ -60,17 +60,15 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
         records = topic_stream(spark, kafka, names, of.max_offsets_per_trigger, headers, min_offsets)
         return records.coalesce(of.tasks_per_batch)
 
-    def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
-        return sinks.append_to_table(rows, StreamId(table.name), settings.tables, table, of.trigger_s)
+    quarantine = sinks.quarantine_to(kafka, topics.quarantine)
 
-    def produce(rows: DataFrame, query: str, topic: str, trigger_s: float, mode: str) -> StreamingQuery:
-        return sinks.produce_to_topic(rows, StreamId(query), settings.tables, kafka, topic, trigger_s, mode)
+    def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
+        bad_to = quarantine if "quarantined" in rows.columns else None
+        return sinks.append_to_table(rows, StreamId(table.name), settings.tables, table, of.trigger_s, bad_to)
 
     def fold_routes() -> StreamingQuery:
         table = sinks.RoutesTable(settings.tables, lead_s, window)
-        return sinks.fold_into_routes(
-            read(topics.routes), StreamId("routes"), table, kafka, topics, of.routes_trigger_s
-        )
+        return sinks.fold_into_routes(read(topics.routes), StreamId("routes"), table, quarantine, of.routes_trigger_s)
 
     def keep_routes_history() -> StreamingQuery:
         # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
@@ -79,12 +77,8 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
 
     def find_completions() -> StreamingQuery:
         found = completion.completions(read(topics.progress), settings.kafka.shards, window)
-        return produce(found, "completion", topics.completion, of.completion_trigger_s, "update")
-
-    def find_poison() -> StreamingQuery:
-        formats = ledger.formats(topics)  # of all topics but routes, whose query sees to its bad records itself
-        bad = records.rejected(read(*formats, headers=True), formats)
-        return produce(bad, "poison", topics.quarantine, of.trigger_s, "append")
+        stream, trigger_s = StreamId("completion"), of.completion_trigger_s
+        return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, trigger_s, "update")
 
     return {
         "routes": fold_routes,
@@ -97,7 +91,6 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
         "completions": lambda: append(ledger.completions(read(topics.completion), window), tables.COMPLETIONS),
         "presence_history": lambda: append(ledger.presence_history(read(topics.presence)), tables.PRESENCE_HISTORY),
         "routes_history": keep_routes_history,
-        "poison": find_poison,
         "quarantine": lambda: append(ledger.quarantine(read(topics.quarantine), window), tables.QUARANTINE),
     }
 

@@ -6,7 +6,7 @@ deltalake keeps the table in memory and reads what came since.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileInfo, FileSelector, PyFileSystem
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from schemas.tables import Table
 
@@ -27,6 +28,8 @@ QUERY_ID = "sql.streaming.queryId"
 
 LONGEST_STATISTIC = 64
 """Characters of a text that is kept as the least or greatest of a file."""
+
+Quarantine = Callable[[DataFrame], None]
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -37,11 +40,15 @@ class Appends:
     Contract: exactly once. The commit carries the query's id and the batch's number, and a number that the table has is
     passed over. Each try writes into a directory of its own, which nobody reads unless it is committed; those of tries
     that a crash ended go with VACUUM.
+
+    With `quarantine` batches have the column `quarantined`: rows where it is not null are not appended. A batch that has
+    such rows is given to `quarantine` before it is committed, so at least once.
     """
 
-    def __init__(self, uri: str, table: Table) -> None:
+    def __init__(self, uri: str, table: Table, quarantine: Quarantine | None = None) -> None:
         self._uri = uri
         self._table = table
+        self._quarantine = quarantine
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         query = str(batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID))
@@ -50,7 +57,13 @@ class Appends:
         if written is not None and written >= batch_id:
             return
         directory = f"{batch_id}-{uuid4()}"
-        batch.write.partitionBy(*self._table.partition_by).parquet(f"{self._uri}/{directory}")
+        if self._quarantine is None:
+            self._write(batch, directory)
+        else:
+            bad = Observation()
+            self._write(batch.observe(bad, F.count("quarantined").alias("rows")).transform(_good), directory)
+            if bad.get["rows"]:
+                self._quarantine(batch)
         files: list[AddAction | RemoveAction] = list(self._files(directory))
         if files:
             self._delta.create_write_transaction(
@@ -60,6 +73,9 @@ class Appends:
                 list(self._table.partition_by),
                 commit_properties=CommitProperties(app_transactions=[Transaction(query, batch_id)]),
             )
+
+    def _write(self, rows: DataFrame, directory: str) -> None:
+        rows.write.partitionBy(*self._table.partition_by).parquet(f"{self._uri}/{directory}")
 
     @cached_property
     def _delta(self) -> DeltaTable:
@@ -76,6 +92,10 @@ class Appends:
                     footer = pq.read_metadata(opened)
                 if footer.num_rows:
                     yield _added(file, footer)
+
+
+def _good(batch: DataFrame) -> DataFrame:
+    return batch.where(F.col("quarantined").isNull()).drop("quarantined")
 
 
 def _added(file: FileInfo, footer: pq.FileMetaData) -> AddAction:

@@ -1,15 +1,14 @@
 """The rows of the ledger's history tables, from the records of the topics.
 
-Every transform takes the columns of the Kafka source and returns the columns of its table (:mod:`schemas.tables`), good
-records only; what :data:`formats` finds wrong goes to `quarantine` by :func:`pipelines.records.rejected`.
+Every transform takes the columns of the Kafka source and returns the columns of its table (:mod:`schemas.tables`) and
+`quarantined`, which is null but for bad records (:func:`pipelines.records.judged`): they are rows of no table, and go to
+the topic `quarantine`. `quarantine` itself has its rows without that column.
 
 Where a topic may hold copies (hedged routers, replays, Spark's Kafka sink), they are recognised for `window_days` after
 the *message's* append time, which all copies share: a router that comes back late and replays is still recognised. Rows
 about messages older than that, measured against the youngest message seen, are dropped by the watermark without a trace
 but the query's count of late rows; as topics are kept no longer than the window, only a stray record can be that old.
 """
-
-from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,34 +20,21 @@ from pipelines.records import (
     Format,
     complaint,
     event_format,
+    judged,
     moment_ms,
     moment_us,
     not_a_small_number,
     numeral,
-    parsed,
     text,
     with_reason,
     younger_than_record,
 )
 from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
 from schemas.events import CompletionEvent, PresenceEvent, QuarantineEvent
-from schemas.topics import Topics
 
 UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 META = "^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*$"
 INSTR = f"^[0-9]+;[0-9]+;[0-9]+;[0-9]*;[0-9]+;({ROUTED}|{EVERYONE})$"
-
-
-def formats(topics: Topics) -> Mapping[str, Format]:
-    """Topic name to the format of its records. Not among them are `routes`, whose query sees to its bad records itself
-    as it looks at every record anyway, and `quarantine` (see :func:`quarantine`)."""
-    return {
-        topics.ingress: message_format(),
-        topics.egress: instruction_format(),
-        topics.progress: progress_format(),
-        topics.completion: completion_format(),
-        topics.presence: presence_format(),
-    }
 
 
 def message_format() -> Format:
@@ -153,7 +139,7 @@ def presence_format() -> Format:
 def messages(records: DataFrame) -> DataFrame:
     """Rows of `messages`, from `ingress`. One row a record: nothing writes there twice."""
     message = F.col("record")
-    return parsed(records, message_format()).select(
+    return judged(records, message_format()).select(
         message["id"].alias("id"),
         message["source"].alias("source"),
         message["destination"].alias("destination"),
@@ -169,6 +155,7 @@ def messages(records: DataFrame) -> DataFrame:
         "partition",
         "offset",
         *_appended(),
+        "quarantined",
     )
 
 
@@ -178,7 +165,7 @@ def instructions(records: DataFrame, window_days: int) -> DataFrame:
     Copies of an instruction stand on one partition and stay in its order, so the one kept is the first.
     """
     record = F.col("record")
-    rows = parsed(records, instruction_format()).select(
+    rows = judged(records, instruction_format()).select(
         record["id"].alias("message_id"),
         record["destination"].alias("destination"),
         F.col("partition").alias("shard"),
@@ -191,8 +178,9 @@ def instructions(records: DataFrame, window_days: int) -> DataFrame:
         record["appended"].alias("message_appended"),
         F.col("offset").alias("egress_offset"),
         *_appended(),
+        "quarantined",
     )
-    return _once(rows, "message_appended", window_days, "partition", "offset", "shard", "scope")
+    return _good_once(rows, "message_appended", window_days, "partition", "offset", "shard", "scope")
 
 
 def outcomes(records: DataFrame, window_days: int) -> DataFrame:
@@ -200,17 +188,18 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
     `untouched` for a message without instructions. A `replayed` relinquish adds none. What an instruction brought is
     looked for among copies as long as its message is in the window; an own copy, which may be of a retained message of
     any age, for a window from its report."""
-    event = F.col("record")
+    event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
     is_own_copy = (event["kind"] == "outcome") & event["number"].isNull()
     message_appended = moment_ms(event["appended_ms"])
+    has_deliveries = ~is_bad & (event["kind"] != "untouched")
     none_given = F.coalesce(F.size("record.deliveries"), F.lit(0)) == 0
     without = F.when(event["kind"] == "untouched", "untouched").when(event["kind"] == "relinquish", "nobody")
     # explode_outer keeps an event without deliveries as one row with a null delivery, which `without` then names.
     rows = (
-        parsed(records, progress_format())
-        .where(~F.coalesce(event["replayed"], F.lit(False)))
-        .where(without.isNotNull() | ~none_given)
-        .select("*", F.explode_outer(F.when(event["kind"] != "untouched", event["deliveries"])).alias("delivery"))
+        judged(records, progress_format())
+        .where(is_bad | ~F.coalesce(event["replayed"], F.lit(False)))
+        .where(is_bad | without.isNotNull() | ~none_given)
+        .select("*", F.explode_outer(F.when(has_deliveries, event["deliveries"])).alias("delivery"))
         .select(
             event["id"].alias("message_id"),
             event["shard"].try_cast("int").alias("shard"),
@@ -223,35 +212,38 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
             *_appended(),
             F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
             F.when(is_own_copy, F.col("timestamp")).otherwise(message_appended).alias("window_begin"),
+            "quarantined",
         )
     )
     # Two decisions on a message number their instructions alike; scope keeps them apart, and is no column of the table.
     key = ("message_id", "scope", "number", "client", "outcome")
-    return _once(rows, "window_begin", window_days, *key).drop("scope", "window_begin")
+    return _good_once(rows, "window_begin", window_days, *key).drop("scope", "window_begin")
 
 
 def completions(records: DataFrame, window_days: int) -> DataFrame:
     """Rows of `completions`, from `completion`; the first word on a message stands."""
     event = F.col("record")
-    rows = parsed(records, completion_format()).select(
+    rows = judged(records, completion_format()).select(
         event["id"].alias("message_id"),
         event["touches"].try_cast("int").alias("touches"),
         moment_ms(event["appended_ms"]).alias("message_appended"),
         moment_ms(event["completed_ms"]).alias("completed"),
         *_appended(),
+        "quarantined",
     )
-    return _once(rows, "message_appended", window_days, "message_id")
+    return _good_once(rows, "message_appended", window_days, "message_id")
 
 
 def presence_history(records: DataFrame) -> DataFrame:
     """Rows of `presence_history`, from `presence` (R12): every event as it came."""
     event = F.col("record")
     words = [F.nullif(event[name], F.lit("")).alias(name) for name in ("peer", "protocol", "reason", "user")]
-    return parsed(records, presence_format()).select(
+    return judged(records, presence_format()).select(
         *(event[name].alias(name) for name in ("client", "event", "gateway", "epoch", "seq")),
         moment_us(event["at_us"]).alias("at"),
         *words,
         *_appended(),
+        "quarantined",
     )
 
 
@@ -272,6 +264,19 @@ def quarantine(records: DataFrame, window_days: int) -> DataFrame:
         *_appended(),
     )
     return _once(rows, "appended", window_days, "topic", "partition", "offset")
+
+
+def _good_once(rows: DataFrame, event_time: str, window_days: int, *key: str) -> DataFrame:
+    """The good rows once each, and all bad ones: a bad record is a copy of nothing, and its fields and times are not to
+    be believed."""
+    bad = F.col("quarantined")
+    apart = rows.withColumns(
+        {
+            event_time: F.when(bad.isNull(), F.col(event_time)).otherwise(F.col("appended")),
+            "bad_record": F.when(bad.isNotNull(), F.concat_ws("/", bad["partition"], bad["offset"])),
+        }
+    )
+    return _once(apart, event_time, window_days, *key, "bad_record").drop("bad_record")
 
 
 def _once(rows: DataFrame, event_time: str, window_days: int, *key: str) -> DataFrame:

@@ -1,7 +1,7 @@
 """Telling good records from bad, for every topic in the same way.
 
 A :class:`Format` parses a Kafka record into a struct, never failing, and lists what can be wrong with it. What has
-nothing wrong is `parsed`, what has is `rejected` with the first reason that applies: the two are exact complements.
+nothing wrong is `parsed`; `judged` has the others too, with the first reason that applies.
 
 `from_json` turns what it cannot read into nulls without a word; so it is asked for the corrupt record too, and every
 field that must be there is checked. It is laxer than msgspec in two things that do no harm: a number where a string is
@@ -10,7 +10,7 @@ due is read as its digits, and text after the closing brace is passed over.
 
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -69,33 +69,37 @@ def parsed(records: DataFrame, form: Format) -> DataFrame:
 
 
 def with_reason(records: DataFrame, form: Format) -> DataFrame:
-    """All records, with `record` and `reason`."""
-    return _fenced(records, form).withColumn("reason", form.reason(F.col("record")))
+    """All records, with `record` and `reason`, which is null for the good ones."""
+    record = F.col("record")
+    return _fenced(records, form).withColumn("reason", F.when(form.is_bad(record), form.reason(record)))
 
 
-def rejected(records: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
-    """The bad records of several topics, as Kafka records for the topic `quarantine`: `key` source topic, `value`
+def judged(records: DataFrame, form: Format) -> DataFrame:
+    """All records, with `record` and `quarantined`: null for the good ones, and for the bad a struct of the fields of
     :class:`schemas.events.QuarantineEvent`.
 
-    `at_us` is the time of the batch, which Spark keeps with the batch's offsets: a replay writes the same again.
+    `at_us` is the time of the batch, which Spark keeps with the batch's offsets: a replay says the same again.
     """
-    reasons, fenced = [], records
-    for number, (topic, form) in enumerate(formats.items()):
-        name, is_of_topic = f"record_{number}", F.col("topic") == topic
-        fenced = fenced.select("*", _fence(F.when(is_of_topic, form.parse())).alias(name))
-        reasons.append(F.when(is_of_topic, form.reason(F.col(name))))
-    bad = fenced.withColumn("reason", F.coalesce(*reasons)).where(F.col("reason").isNotNull())
     kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES))
     event = F.struct(
         F.lit(1).alias("v"),
         "topic",
         "partition",
         "offset",
-        "reason",
+        form.reason(F.col("record")).alias("reason"),
         kept.alias("record"),
         F.unix_micros(F.current_timestamp()).alias("at_us"),
     )
-    return bad.select(F.col("topic").cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value"))
+    return _fenced(records, form).withColumn("quarantined", F.when(form.is_bad(F.col("record")), event))
+
+
+def quarantine_records(rows: DataFrame) -> DataFrame:
+    """The bad records among what came of :func:`judged`, as Kafka records for the topic `quarantine`: `key` the topic
+    they stand on, `value` the event."""
+    event = F.col("quarantined")
+    return rows.where(event.isNotNull()).select(
+        event["topic"].cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value")
+    )
 
 
 def _fenced(records: DataFrame, form: Format) -> DataFrame:

@@ -8,14 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import routes
-from pipelines.appends import Appends
-from pipelines.records import rejected
+from pipelines.appends import Appends, Quarantine
+from pipelines.records import judged, quarantine_records
 from pipelines.sources import Kafka, read_table, table_uri
 from pipelines.streams import StreamId
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
 from schemas.tables import ROUTES, TABLES, Table
-from schemas.topics import Topics
 
 LARGEST_RECORD_BYTES = 32 * 1024 * 1024
 FULLEST_BATCH_BYTES = 256 * 1024
@@ -47,10 +46,30 @@ CATCH_ALL_ROW = f"""
 """Of an empty table: nothing to aggregate, one row, with the types of the columns."""
 
 
-def append_to_table(rows: DataFrame, stream: StreamId, tables: str, table: Table, trigger_s: float) -> StreamingQuery:
-    """Start appending `rows` to a Delta table. Contract: exactly once (:class:`pipelines.appends.Appends`)."""
+def quarantine_to(kafka: Kafka, topic: str) -> Quarantine:
+    """What writes the bad records of a batch (:func:`pipelines.records.judged`) to the topic `quarantine`."""
+
+    def write(batch: DataFrame) -> None:
+        bad = batch.transform(quarantine_records)
+        bad.write.format("kafka").options(**kafka.options()).option("topic", topic).save()
+
+    return write
+
+
+def append_to_table(
+    rows: DataFrame,
+    stream: StreamId,
+    tables: str,
+    table: Table,
+    trigger_s: float,
+    quarantine: Quarantine | None = None,
+) -> StreamingQuery:
+    """Start appending `rows` to a Delta table, and giving the bad ones among them to `quarantine` if they are marked.
+
+    Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.appends.Appends`).
+    """
     return (
-        rows.writeStream.foreachBatch(Appends(table_uri(tables, table), table))
+        rows.writeStream.foreachBatch(Appends(table_uri(tables, table), table, quarantine))
         .queryName(stream.name)
         .outputMode("append")
         .option("checkpointLocation", stream.checkpoint(tables, table.name))
@@ -101,9 +120,9 @@ def produce_in_real_time(
 
 
 def fold_into_routes(
-    records: DataFrame, stream: StreamId, table: "RoutesTable", kafka: Kafka, topics: Topics, trigger_s: float
+    records: DataFrame, stream: StreamId, table: "RoutesTable", quarantine: Quarantine, trigger_s: float
 ) -> StreamingQuery:
-    """Start folding records of `routes` into the routes table; bad ones go to the topic `quarantine`.
+    """Start folding records of `routes` into the routes table, and giving bad ones to `quarantine`.
 
     Contract: exactly once into the table (:class:`RoutesTable`); at least once to quarantine, and before the table.
     """
@@ -111,8 +130,7 @@ def fold_into_routes(
     def write(batch: DataFrame, batch_id: int) -> None:
         buckets, bad_ones, as_of_us = routes.touched(batch).collect()[0]
         if bad_ones:
-            bad = batch.transform(rejected, {topics.routes: routes.route_format()})
-            bad.write.format("kafka").options(**kafka.options()).option("topic", topics.quarantine).save()
+            quarantine(batch.transform(judged, routes.route_format()))
         if as_of_us is not None:
             table.write(batch, buckets, as_of_us, stream, batch_id)
 

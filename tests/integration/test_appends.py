@@ -67,6 +67,32 @@ def test_a_batch_is_appended_once_whoever_repeats_it(spark: SparkSession, uri: s
     assert offsets(uri) == [1, 2, 3, 4]
 
 
+def test_bad_rows_go_to_quarantine_before_the_good_are_in_the_table(spark: SparkSession, uri: str) -> None:
+    """At least once: what fails on the way is repeated with its batch; a batch that the table has is not looked at."""
+    given: list[list[int]] = []
+
+    def judged(*marks: tuple[int, str | None]) -> DataFrame:
+        bad = F.map_from_entries(F.array(*(F.struct(F.lit(offset), F.lit(mark).cast("string")) for offset, mark in marks)))
+        return quarantined(spark, *(offset for offset, _ in marks)).withColumn("quarantined", bad[F.col("offset")])
+
+    def quarantine(batch: DataFrame) -> None:
+        given.append(sorted(row.offset for row in batch.where("quarantined IS NOT NULL").collect()))
+        assert offsets(uri) == [1]
+        if len(given) == 1:
+            raise OSError("the broker does not answer")
+
+    append = Appends(uri, QUARANTINE, quarantine)
+    append(judged((1, None)), 0)
+    assert (given, offsets(uri)) == ([], [1])
+    batch = judged((2, None), (3, "why"), (4, "why"))
+    with pytest.raises(OSError, match="does not answer"):
+        append(batch, 1)
+    append(batch, 1)
+    append(batch, 1)
+    assert (given, offsets(uri)) == ([[3, 4], [3, 4]], [1, 2])
+    assert "quarantined" not in DeltaTable(uri).to_pyarrow_table().column_names
+
+
 def test_a_batch_without_rows_is_no_commit(spark: SparkSession, uri: str) -> None:
     before = DeltaTable(uri).version()
     Appends(uri, QUARANTINE)(quarantined(spark), 0)

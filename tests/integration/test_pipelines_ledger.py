@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable, Schema, write_deltalake
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs.ledger_reader import installed_views
 from pipelines import ledger, routes
-from pipelines.records import rejected
+from pipelines.completion import progress_format
+from pipelines.records import judged, quarantine_records
 from pipelines.sinks import append_to_table, ensure_tables
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
@@ -77,6 +79,8 @@ def test_messages_are_exact(spark: SparkSession) -> None:
             ],
         )
     )
+    assert rows.where("quarantined IS NOT NULL").count() == 0
+    rows = rows.drop("quarantined")
     assert rows.schema.simpleString() == table_schema(MESSAGES).simpleString()
     first, second = rows.collect()
     assert first == Row(
@@ -249,9 +253,18 @@ POISON = [
 ]  # fmt: skip
 
 
+FORMATS = {
+    "ingress": ledger.message_format,
+    "egress": ledger.instruction_format,
+    "progress": progress_format,
+    "completion": ledger.completion_format,
+    "presence": ledger.presence_format,
+    "routes": routes.route_format,
+}
+
+
 def test_what_cannot_be_parsed_is_quarantined_with_its_reason(spark: SparkSession) -> None:
-    """Every kind of bad record gives one quarantine event with a reason a person understands; good ones give none; and
-    what is rejected is in no table."""
+    """Every kind of bad record gives one quarantine event with a reason a person understands; good ones give none."""
     good = [
         raw("ingress", b"x", headers=headers()),
         raw("egress", b"x", headers=egress("active", 1, 2)),
@@ -261,21 +274,52 @@ def test_what_cannot_be_parsed_is_quarantined_with_its_reason(spark: SparkSessio
     ]
     rows = [(*row[:4], offset, *row[5:]) for offset, row in enumerate([row for row, _ in POISON] + good)]
     records = kafka_rows(spark, rows).coalesce(1).localCheckpoint()
-    formats = {**ledger.formats(TOPICS), TOPICS.routes: routes.route_format()}
-    events = {e["offset"]: e for e in (json.loads(row.value) for row in rejected(records, formats).collect())}
+    judgements = [judged(records.where(F.col("topic") == topic), form()) for topic, form in FORMATS.items()]
+    found = [row for rows in judgements for row in quarantine_records(rows).collect()]
+    events = {e["offset"]: e for e in (json.loads(row.value) for row in found)}
     wrong = {n: (r, events.get(n)) for n, (_, r) in enumerate(POISON) if r not in events.get(n, {}).get("reason", "")}
     assert not wrong
     assert len(events) == len(POISON)
     at = next(n for n, (row, _) in enumerate(POISON) if row[1] == b"[]")
     assert base64.b64decode(events[at]["record"]) == b"[]"
     assert (events[at]["topic"], events[at]["partition"]) == ("progress", 0)
+    assert {row.key for row in found} == {topic.encode() for topic in FORMATS}
 
-    def of(topic: str) -> DataFrame:
-        return records.where(f"topic = '{topic}'")
 
-    assert ledger.messages(of("ingress")).count() == 1
-    assert ledger.presence_history(of("presence")).count() == 0
-    assert routes.route_events(of("routes")).count() == 1
+def test_bad_records_pass_what_removes_copies(spark: SparkSession, tmp_path: Path) -> None:
+    """Each of them is reported, whatever it claims to be; and no good row is taken for a copy of one, nor is late for
+    the time that one claims."""
+
+    def instruction(offset: int, router: str) -> tuple[Any, ...]:
+        return (b"a/b", b"x", "egress", 3, offset, AT_MS, egress(router))
+
+    found = streamed(
+        spark,
+        tmp_path / "instructions",
+        [[instruction(0, ""), instruction(1, "")], [instruction(2, "active"), instruction(3, "")]],
+        lambda records: ledger.instructions(records, 7),
+    )
+    assert [sorted(quarantined_offset(row) for row in batch) for batch in found] == [[0, 1], [-1, 3]]
+
+    def progress(offset: int, value: bytes) -> tuple[Any, ...]:
+        return (b"key", value, "progress", 0, offset, AT_MS, None)
+
+    one = Delivery(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000 + 5)
+    good = encode(relinquish(0, one, one))
+    from_afar = encode(relinquish(0, one, appended_ms=AT_MS + 20 * 86_400_000))
+    other_version = good.replace(b'"v":1', b'"v":2')
+    found = streamed(
+        spark,
+        tmp_path / "outcomes",
+        [[progress(0, from_afar), progress(1, other_version)], [progress(2, good), progress(3, b"?")], []],
+        lambda records: ledger.outcomes(records, 7),
+    )
+    assert [sorted(quarantined_offset(row) for row in batch) for batch in found[:2]] == [[0, 1], [-1, 3]]
+
+
+def quarantined_offset(row: Row) -> int:
+    """The offset of a bad record; -1 for the row of a good one."""
+    return -1 if row.quarantined is None else int(row.quarantined.offset)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def test_every_topic_shows_its_consumers_the_slowest_first() -> None:
     consumers: dict[str, Positions] = {
         "router-active": {"ingress": {0: 10, 1: 20}},
         "messages": {"ingress": {0: 3, 1: 20}},
-        "poison": {"ingress": {0: 9, 1: 19}, "egress": {0: 0}, "elsewhere": {0: 5}},
+        "mirror": {"ingress": {0: 9, 1: 19}, "egress": {0: 0}, "elsewhere": {0: 5}},
         "gateway": {"egress": {0: 4}},
         "not-begun": {},
     }
@@ -37,18 +37,18 @@ def test_every_topic_shows_its_consumers_the_slowest_first() -> None:
         "end_offset": 30,
         "end_offsets": [10, 20],
         "lag": 7,
-        "lags": {"messages": 7, "poison": 2, "router-active": 0},
+        "lags": {"messages": 7, "mirror": 2, "router-active": 0},
     }
-    assert list(ingress.lags) == ["messages", "poison", "router-active"]
-    assert egress.lags == {"poison": 4, "gateway": 0}
+    assert list(ingress.lags) == ["messages", "mirror", "router-active"]
+    assert egress.lags == {"mirror": 4, "gateway": 0}
     assert (presence.lags, presence.report()["lag"]) == ({}, None)
 
 
 def test_a_querys_lag_is_that_of_all_its_topics_as_they_end_now() -> None:
     """A query that ends its batch without knowing the end of its topic has a lag all the same."""
-    poison = {"query": "poison", "positions": {"ingress": {"0": 9, "1": 19}, "egress": {"0": 0}}, "lag": None}
-    topics = topic_lags(ENDS, {"poison": query_positions(poison)})
-    assert with_lags(poison, topics) == {**poison, "lag": 6, "lags": {"ingress": 2, "egress": 4}}
+    mirror = {"query": "mirror", "positions": {"ingress": {"0": 9, "1": 19}, "egress": {"0": 0}}, "lag": None}
+    topics = topic_lags(ENDS, {"mirror": query_positions(mirror)})
+    assert with_lags(mirror, topics) == {**mirror, "lag": 6, "lags": {"ingress": 2, "egress": 4}}
 
 
 def test_without_a_broker_a_querys_own_word_stands() -> None:
