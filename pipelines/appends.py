@@ -41,8 +41,8 @@ class Appends:
     passed over. Each try writes into a directory of its own, which nobody reads unless it is committed; those of tries
     that a crash ended go with VACUUM.
 
-    With `quarantine` batches have the column `quarantined`: rows where it is not null are not appended. A batch that has
-    such rows is given to `quarantine` before it is committed, so at least once.
+    With `quarantine` batches have the column `quarantined`: rows where it is not null are not appended. A batch that
+    has such rows is given to `quarantine` before it is committed, so at least once.
     """
 
     def __init__(self, uri: str, table: Table, quarantine: Quarantine | None = None) -> None:

@@ -1,8 +1,8 @@
 """The rows of the ledger's history tables, from the records of the topics.
 
 Every transform takes the columns of the Kafka source and returns the columns of its table (:mod:`schemas.tables`) and
-`quarantined`, which is null but for bad records (:func:`pipelines.records.judged`): they are rows of no table, and go to
-the topic `quarantine`. `quarantine` itself has its rows without that column.
+`quarantined`, which is null but for bad records (:func:`pipelines.records.judged`): they are rows of no table, and go
+to the topic `quarantine`. `quarantine` itself has its rows without that column.
 
 Where a topic may hold copies (hedged routers, replays, Spark's Kafka sink), they are recognised for `window_days` after
 the *message's* append time, which all copies share: a router that comes back late and replays is still recognised. Rows

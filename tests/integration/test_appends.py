@@ -72,7 +72,9 @@ def test_bad_rows_go_to_quarantine_before_the_good_are_in_the_table(spark: Spark
     given: list[list[int]] = []
 
     def judged(*marks: tuple[int, str | None]) -> DataFrame:
-        bad = F.map_from_entries(F.array(*(F.struct(F.lit(offset), F.lit(mark).cast("string")) for offset, mark in marks)))
+        bad = F.map_from_entries(
+            F.array(*(F.struct(F.lit(offset), F.lit(mark).cast("string")) for offset, mark in marks))
+        )
         return quarantined(spark, *(offset for offset, _ in marks)).withColumn("quarantined", bad[F.col("offset")])
 
     def quarantine(batch: DataFrame) -> None:

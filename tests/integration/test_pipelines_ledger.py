@@ -173,11 +173,11 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
         lambda records: ledger.completions(records, 7),
     )
     assert not second
-    assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY)
+    assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY, None)
 
     lost = PresenceEvent(client="c", event="lost", gateway="g", epoch=3, seq=2, at_us=AT_MS * 1000, reason="keep alive")
     (row,) = ledger.presence_history(kafka_rows(spark, [event(lost, "presence")])).collect()
-    assert row == Row("c", "lost", "g", 3, 2, AT, None, None, "keep alive", None, AT, DAY)
+    assert row == Row("c", "lost", "g", 3, 2, AT, None, None, "keep alive", None, AT, DAY, None)
     came = PresenceEvent(client="c", event="connected", gateway="g", epoch=4, seq=0, at_us=AT_MS * 1000, user="alice")
     earlier = encode(lost).replace(b',"user":""', b"")  # as it was before there were users
     users = ledger.presence_history(kafka_rows(spark, [event(came, "presence"), raw("presence", earlier)]))
