@@ -75,30 +75,24 @@ def with_reason(records: DataFrame, form: Format) -> DataFrame:
 
 
 def judged(records: DataFrame, form: Format) -> DataFrame:
-    """All records, with `record` and `quarantined`: null for the good ones, and for the bad a struct of the fields of
-    :class:`schemas.events.QuarantineEvent`.
+    """All records, with `record` and `quarantined`: null for the good ones, and for the bad a struct of what
+    :func:`quarantine_records` says of them.
 
-    `at_us` is the time of the batch, which Spark keeps with the batch's offsets: a replay says the same again.
+    Nothing in it depends on the batch: a value that did would be part of the generated code, and have it compiled anew
+    for every batch.
     """
-    kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES))
-    event = F.struct(
-        F.lit(1).alias("v"),
-        "topic",
-        "partition",
-        "offset",
-        form.reason(F.col("record")).alias("reason"),
-        kept.alias("record"),
-        F.unix_micros(F.current_timestamp()).alias("at_us"),
-    )
-    return _fenced(records, form).withColumn("quarantined", F.when(form.is_bad(F.col("record")), event))
+    kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES)).alias("record")
+    what = F.struct("topic", "partition", "offset", form.reason(F.col("record")).alias("reason"), kept)
+    return _fenced(records, form).withColumn("quarantined", _fence(F.when(form.is_bad(F.col("record")), what)))
 
 
 def quarantine_records(rows: DataFrame) -> DataFrame:
     """The bad records among what came of :func:`judged`, as Kafka records for the topic `quarantine`: `key` the topic
-    they stand on, `value` the event."""
-    event = F.col("quarantined")
-    return rows.where(event.isNotNull()).select(
-        event["topic"].cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value")
+    they stand on, `value` :class:`schemas.events.QuarantineEvent`, of now."""
+    now = F.unix_micros(F.current_timestamp()).alias("at_us")
+    event = F.struct(F.lit(1).alias("v"), "quarantined.*", now)
+    return rows.where("quarantined IS NOT NULL").select(
+        F.col("quarantined.topic").cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value")
     )
 
 
@@ -109,8 +103,8 @@ def _fenced(records: DataFrame, form: Format) -> DataFrame:
 def _fence(value: Column) -> Column:
     """`value`, computed once and where it is written: the optimiser takes it for something that is not always the same.
 
-    Without that it moves a filter on `reason` below the projection, and every record would be parsed once for each time
-    the filter mentions it. `from_json` is interpreted; alone in its projection, it leaves the others compiled.
+    Without that it moves filters below the projection, and every record would be parsed, or judged, once for each time
+    that one mentions it. `from_json` is interpreted; alone in its projection, it leaves the others compiled.
     """
     return F.when(F.spark_partition_id() >= 0, value)
 
