@@ -3,6 +3,7 @@
 import argparse
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,6 +14,7 @@ from bench.gateway import GatewayBench
 from bench.path import StackBench
 from bench.router import RouterBench
 from bench.throughput import ThroughputBench
+from jobs.signals import interrupt_on_signals
 
 OUT = Path("build")
 ROUTES = (100, 10_000, 200_000)
@@ -25,6 +27,7 @@ def main() -> int:
     options = parser.parse_args()
     scale = 1 / 3 if options.quick else 1.0
     figures = Figures()
+    interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
     try:
         if options.only in (None, "path"):
             measure_path(figures, scale)

@@ -11,3 +11,9 @@ def set_on_signals(event: Event, *numbers: signal.Signals) -> None:
     """
     for number in numbers:
         signal.signal(number, lambda *_: Thread(target=event.set, daemon=True).start())
+
+
+def interrupt_on_signals(*numbers: signal.Signals) -> None:
+    """Have each of the signals raise KeyboardInterrupt as Ctrl-C does, so that what was started is stopped."""
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler)

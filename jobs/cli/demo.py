@@ -9,6 +9,7 @@ import typer
 
 from jobs.cli.context import output, shared
 from jobs.errors import JobError
+from jobs.signals import interrupt_on_signals
 
 DEFAULT_DATE = "2013-12-02"
 DIRECTORY = "demo"
@@ -52,8 +53,7 @@ def demo(
     except ModuleNotFoundError as error:
         raise JobError(f"the demo needs the package {error.name}: install it with `make env`") from error
     options, terminal = shared(context), output()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
     request = Request(
         date=date(day.year, day.month, day.day),
         until=until.time() if until else None,
