@@ -45,26 +45,28 @@ def measure_latency(
     done = threading.Event()
     reader = threading.Thread(target=_read, args=(bootstrap, egress, ends, mark, total * copies_expected, found, done))
     reader.start()
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
-    padding = mark + b"x" * (PAYLOAD_BYTES - _STAMP.stop - len(mark))
-    began = time.perf_counter()
-    for number in range(total):
-        value = b"%020d" % time.perf_counter_ns() + padding
-        producer.produce(
-            ingress,
-            value,
-            topics[number % len(topics)].encode(),
-            number % 2,
-            headers=headers_of(),  # type: ignore[arg-type]
-        )
-        producer.poll(0)
-        pause = began + (number + 1) / rate - time.perf_counter()
-        if pause > 0:
-            time.sleep(pause)
-    producer.flush(30)
-    done.wait(60)
-    done.set()
-    reader.join()
+    try:
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+        padding = mark + b"x" * (PAYLOAD_BYTES - _STAMP.stop - len(mark))
+        began = time.perf_counter()
+        for number in range(total):
+            value = b"%020d" % time.perf_counter_ns() + padding
+            producer.produce(
+                ingress,
+                value,
+                topics[number % len(topics)].encode(),
+                number % 2,
+                headers=headers_of(),  # type: ignore[arg-type]
+            )
+            producer.poll(0)
+            pause = began + (number + 1) / rate - time.perf_counter()
+            if pause > 0:
+                time.sleep(pause)
+        producer.flush(30)
+        done.wait(60)
+    finally:
+        done.set()
+        reader.join()
     return found
 
 

@@ -26,8 +26,10 @@ def streamed(
     transform: Callable[[DataFrame], DataFrame],
     mode: str = "append",
     name: str | None = None,
+    after: Callable[[], None] = lambda: None,
 ) -> list[list[Row]]:
-    """What `transform` of a stream gives for each batch of Kafka rows; `name` of the query, for those who listen."""
+    """What `transform` of a stream gives for each batch of Kafka rows; `name` of the query, for those who listen;
+    `after` is called at the end of each batch."""
     for number, batch in enumerate(batches):
         source = directory / "source"
         kafka_rows(spark, batch).coalesce(1).write.mode("append").parquet(str(source / f"batch={number:04}"))
@@ -37,6 +39,7 @@ def streamed(
 
     def keep(rows: DataFrame, batch_id: int) -> None:
         given[batch_id] = rows.collect()
+        after()
 
     writer = transform(stream).writeStream.outputMode(mode).foreachBatch(keep)
     query = writer.option("checkpointLocation", str(directory / "checkpoint")).start(queryName=name)
