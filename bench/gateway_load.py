@@ -1,6 +1,5 @@
 """Load on one gateway, as a process of its own: `python -m bench.gateway_load in|out …` prints one line of JSON.
 
-The clients are as light as Python allows: packets of one length, encoded once; acknowledgements are found by position.
 The answer has what messages cost in CPU time of the gateway's process.
 """
 
@@ -11,126 +10,25 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import psutil
 import uvloop
 from confluent_kafka import Producer
 
+from bench.gateway_clients import PAYLOAD, VERSION, Counter, Idle, Publisher, Quiet, Subscriber, connect_all
 from bench.usage import WINDOW_S, Usage
-from gateway.mqtt.encode import encode, encode_publish
+from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connect, Subscribe, Subscription
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id, shard_of
 from schemas.topics import Topics
 
-VERSION = 4
-PAYLOAD = b"x" * 256
 QUIET_RATE = 50.0
-_CONNECTING_AT_ONCE = 50
-
-
-class _Client(asyncio.Protocol):
-    """Connects, asks, and hands what comes unasked to `take`."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.transport: Any = None
-        self._answer: asyncio.Future[None] | None = None
-        self._partial = b""
-
-    async def ask(self, data: bytes) -> None:
-        """Sends a packet and waits for the one that answers it."""
-        self._answer = asyncio.get_running_loop().create_future()
-        self.transport.write(data)
-        await asyncio.wait_for(self._answer, 60)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._answer is not None:
-            answer, self._answer = self._answer, None
-            answer.set_result(None)
-            return
-        if self._partial:
-            data = self._partial + data
-        self._partial = data[self.take(data) :]
-
-    def take(self, data: bytes) -> int:
-        """Handles the whole packets in `data`; returns how many bytes they are. Here nothing is looked at."""
-        return len(data)
-
-
-class Publisher(_Client):
-    """Keeps `window` PUBLISH of QoS 1 in flight: each PUBACK lets the next one go, with the same packet id."""
-
-    def __init__(self, name: str, window: int) -> None:
-        super().__init__(name)
-        topic = f"bench/in/{name}".encode()
-        self.packets = {
-            number.to_bytes(2): encode_publish(topic, PAYLOAD, 1, False, False, number, None)
-            for number in range(1, window + 1)
-        }
-        self.acknowledged = 0
-
-    def take(self, data: bytes) -> int:
-        packets = self.packets
-        again = [packets[data[at + 2 : at + 4]] for at in range(0, len(data) - 3, 4)]
-        self.acknowledged += len(again)
-        self.transport.write(b"".join(again))
-        return len(again) * 4
-
-
-class Subscriber(_Client):
-    """Acknowledges each PUBLISH of QoS 1; all of them have one length."""
-
-    def __init__(self, name: str, topic: str, counter: "_Counter") -> None:
-        super().__init__(name)
-        self.topic = topic
-        packet = encode_publish(topic.encode(), PAYLOAD, 1, False, False, 1, None)
-        self._length = len(packet)
-        self._id_at = self._length - len(PAYLOAD) - 2
-        self._counter = counter
-
-    def take(self, data: bytes) -> int:
-        length, at = self._length, self._id_at
-        count = len(data) // length
-        answers = [b"\x40\x02" + data[start + at : start + at + 2] for start in range(0, count * length, length)]
-        self.transport.write(b"".join(answers))
-        self._counter.got += count
-        return count * length
-
-
-class Quiet(_Client):
-    """Sends one PUBLISH at a time."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._packet = encode_publish(f"bench/quiet/{name}".encode(), PAYLOAD, 1, False, False, 1, None)
-        self.took_ms: list[float] = []
-
-    async def send(self) -> float:
-        """Milliseconds until PUBACK."""
-        began = time.perf_counter()
-        await self.ask(self._packet)
-        return (time.perf_counter() - began) * 1000
-
-
-class Idle(_Client):
-    """Only there."""
-
-
-async def connect_all(port: int, clients: list[Any]) -> None:
-    """Connects and waits for CONNACK, some at a time."""
-    loop, turn = asyncio.get_running_loop(), asyncio.Semaphore(_CONNECTING_AT_ONCE)
-
-    async def connect(client: _Client) -> None:
-        async with turn:
-            await loop.create_connection(lambda: client, "127.0.0.1", port)
-            await client.ask(encode(Connect(client.name, version=VERSION), VERSION))
-
-    await asyncio.gather(*map(connect, clients))
+QUIET_TURNS = 3
+FLOOD_BEGINS_S = 3.0
 
 
 async def load_in(
@@ -166,7 +64,7 @@ async def load_out(
     port: int, pid: int, connections: int, window: int, warm_s: float, seconds: float, feed: Feed
 ) -> dict[str, float]:
     """Kafka to client: each message to one client, `window` unacknowledged for each."""
-    counter = _Counter()
+    counter = Counter()
     clients = [Subscriber(f"out-{number}", f"bench/out/{number:05}", counter) for number in range(connections)]
     places = [(client.topic, [shard_of(client.name, feed.shards)]) for client in clients]
     return await _feed_all(port, pid, clients, places, counter, window * connections, warm_s, seconds, feed)
@@ -176,7 +74,7 @@ async def load_fanout(
     port: int, pid: int, connections: int, window: int, warm_s: float, seconds: float, feed: Feed
 ) -> dict[str, float]:
     """Kafka to clients: each message to all of them, `window` messages on their way at a time."""
-    counter = _Counter()
+    counter = Counter()
     clients = [Subscriber(f"fan-{number}", "bench/fan", counter) for number in range(connections)]
     places = [("bench/fan", sorted({shard_of(client.name, feed.shards) for client in clients}))]
     return await _feed_all(
@@ -184,17 +82,12 @@ async def load_fanout(
     )
 
 
-class _Counter:
-    def __init__(self) -> None:
-        self.got = 0
-
-
 async def _feed_all(
     port: int,
     pid: int,
     clients: list[Subscriber],
     places: list[tuple[str, list[int]]],
-    counter: _Counter,
+    counter: Counter,
     most: int,
     warm_s: float,
     seconds: float,
@@ -286,31 +179,48 @@ async def load_ceiling(connections: int, window: int, warm_s: float, seconds: fl
 
 async def load_quiet(port: int, warm_s: float, seconds: float) -> dict[str, float]:
     """A client that sends 50 messages of QoS 1 a second, one at a time: how long its PUBACK takes, alone and beside a
-    client that floods the gateway from another process."""
-    found: dict[str, float] = {}
-    for name in ("alone", "flood"):
-        flood = None
-        if name == "flood":
-            arguments = ("in", "--port", str(port), "--pid", str(os.getpid()), "--connections", "1", "--window", "5000")
-            timing = ("--warm-s", "1", "--seconds", str(warm_s + seconds + 2))
-            argv = (sys.executable, "-m", "bench.gateway_load", *arguments, *timing)
-            flood = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
-            await asyncio.sleep(3)
-        (client,) = clients = [Quiet(f"quiet-{name}")]
-        await connect_all(port, clients)
-        for number in range(int((warm_s + seconds) * QUIET_RATE)):
-            took_ms = await client.send()
-            if number >= warm_s * QUIET_RATE:
-                client.took_ms.append(took_ms)
-            await asyncio.sleep(max(0, 1 / QUIET_RATE - took_ms / 1000))
-        client.transport.abort()
-        ordered = sorted(client.took_ms)
+    client that floods the gateway from another process; in turns, as the machine's speed changes."""
+    took_ms: dict[str, list[float]] = {"alone": [], "flood": []}
+    rates = []
+    for turn in range(QUIET_TURNS):
+        took_ms["alone"] += await _quiet_turn(port, f"alone-{turn}", warm_s, seconds / QUIET_TURNS)
+        async with _flooding(port, warm_s + seconds / QUIET_TURNS + 2) as flood:
+            took_ms["flood"] += await _quiet_turn(port, f"flood-{turn}", warm_s, seconds / QUIET_TURNS)
+        rates.append(flood["per_s"])
+    found = {"flood_per_s": sum(rates) / QUIET_TURNS}
+    for name, taken in took_ms.items():
+        ordered = sorted(taken)
         found[f"{name}_p50_ms"] = ordered[len(ordered) // 2]
         found[f"{name}_p99_ms"] = ordered[int(len(ordered) * 0.99)]
-        if flood is not None:
-            out, _ = await flood.communicate()
-            found["flood_per_s"] = json.loads(out)["per_s"]
     return found
+
+
+async def _quiet_turn(port: int, name: str, warm_s: float, seconds: float) -> list[float]:
+    """Milliseconds from each PUBLISH to its PUBACK, the first `warm_s` seconds left out."""
+    client, taken = Quiet(f"quiet-{name}"), []
+    await connect_all(port, [client])
+    for _ in range(int((warm_s + seconds) * QUIET_RATE)):
+        took_ms = await client.send()
+        taken.append(took_ms)
+        await asyncio.sleep(max(0, 1 / QUIET_RATE - took_ms / 1000))
+    client.transport.abort()
+    return taken[int(warm_s * QUIET_RATE) :]
+
+
+@asynccontextmanager
+async def _flooding(port: int, seconds: float) -> AsyncIterator[dict[str, float]]:
+    """One client that floods the gateway from another process; what that did, when it has ended."""
+    arguments = ("in", "--port", str(port), "--pid", str(os.getpid()), "--connections", "1", "--window", "5000")
+    timing = ("--warm-s", "1", "--seconds", str(seconds))
+    argv = (sys.executable, "-m", "bench.gateway_load", *arguments, *timing)
+    flood = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+    await asyncio.sleep(FLOOD_BEGINS_S)
+    answer: dict[str, float] = {}
+    try:
+        yield answer
+    finally:
+        out, _ = await flood.communicate()
+    answer.update(json.loads(out))
 
 
 async def load_connect(port: int, pid: int, connections: int, rate: float) -> dict[str, float]:

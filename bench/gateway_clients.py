@@ -1,0 +1,122 @@
+"""Clients of the load on one gateway, as light as Python allows: packets of one length, encoded once; acknowledgements
+are found by position."""
+
+import asyncio
+import time
+from typing import Any
+
+from gateway.mqtt.encode import encode, encode_publish
+from gateway.mqtt.packets import Connect
+
+VERSION = 4
+PAYLOAD = b"x" * 256
+_CONNECTING_AT_ONCE = 50
+
+
+class Client(asyncio.Protocol):
+    """Connects, asks, and hands what comes unasked to `take`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.transport: Any = None
+        self._answer: asyncio.Future[None] | None = None
+        self._partial = b""
+
+    async def ask(self, data: bytes) -> None:
+        """Sends a packet and waits for the one that answers it."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self.transport.write(data)
+        await asyncio.wait_for(self._answer, 60)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            answer.set_result(None)
+            return
+        if self._partial:
+            data = self._partial + data
+        self._partial = data[self.take(data) :]
+
+    def take(self, data: bytes) -> int:
+        """Handles the whole packets in `data`; returns how many bytes they are. Here nothing is looked at."""
+        return len(data)
+
+
+class Publisher(Client):
+    """Keeps `window` PUBLISH of QoS 1 in flight: each PUBACK lets the next one go, with the same packet id."""
+
+    def __init__(self, name: str, window: int) -> None:
+        super().__init__(name)
+        topic = f"bench/in/{name}".encode()
+        self.packets = {
+            number.to_bytes(2): encode_publish(topic, PAYLOAD, 1, False, False, number, None)
+            for number in range(1, window + 1)
+        }
+        self.acknowledged = 0
+
+    def take(self, data: bytes) -> int:
+        packets = self.packets
+        again = [packets[data[at + 2 : at + 4]] for at in range(0, len(data) - 3, 4)]
+        self.acknowledged += len(again)
+        self.transport.write(b"".join(again))
+        return len(again) * 4
+
+
+class Counter:
+    """What several subscribers got together."""
+
+    def __init__(self) -> None:
+        self.got = 0
+
+
+class Subscriber(Client):
+    """Acknowledges each PUBLISH of QoS 1; all of them have one length."""
+
+    def __init__(self, name: str, topic: str, counter: Counter) -> None:
+        super().__init__(name)
+        self.topic = topic
+        packet = encode_publish(topic.encode(), PAYLOAD, 1, False, False, 1, None)
+        self._length = len(packet)
+        self._id_at = self._length - len(PAYLOAD) - 2
+        self._counter = counter
+
+    def take(self, data: bytes) -> int:
+        length, at = self._length, self._id_at
+        count = len(data) // length
+        answers = [b"\x40\x02" + data[start + at : start + at + 2] for start in range(0, count * length, length)]
+        self.transport.write(b"".join(answers))
+        self._counter.got += count
+        return count * length
+
+
+class Quiet(Client):
+    """Sends one PUBLISH at a time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._packet = encode_publish(f"bench/quiet/{name}".encode(), PAYLOAD, 1, False, False, 1, None)
+
+    async def send(self) -> float:
+        """Milliseconds until PUBACK."""
+        began = time.perf_counter()
+        await self.ask(self._packet)
+        return (time.perf_counter() - began) * 1000
+
+
+class Idle(Client):
+    """Only there."""
+
+
+async def connect_all(port: int, clients: list[Any]) -> None:
+    """Connects and waits for CONNACK, some at a time."""
+    loop, turn = asyncio.get_running_loop(), asyncio.Semaphore(_CONNECTING_AT_ONCE)
+
+    async def connect(client: Client) -> None:
+        async with turn:
+            await loop.create_connection(lambda: client, "127.0.0.1", port)
+            await client.ask(encode(Connect(client.name, version=VERSION), VERSION))
+
+    await asyncio.gather(*map(connect, clients))
