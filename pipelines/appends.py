@@ -29,9 +29,10 @@ QUERY_ID = "sql.streaming.queryId"
 LONGEST_STATISTIC = 64
 """Characters of a text that is kept as the least or greatest of a file."""
 
-Quarantine = Callable[[DataFrame], None]
-
 MILLISECOND = timedelta(milliseconds=1)
+
+Quarantine = Callable[[DataFrame], None]
+"""Takes a batch with the column `quarantined`, and reports the rows where that is not null."""
 
 
 class Appends:

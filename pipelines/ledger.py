@@ -26,7 +26,6 @@ from pipelines.records import (
     not_a_small_number,
     numeral,
     text,
-    with_reason,
     younger_than_record,
 )
 from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
@@ -191,15 +190,15 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
     event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
     is_own_copy = (event["kind"] == "outcome") & event["number"].isNull()
     message_appended = moment_ms(event["appended_ms"])
-    has_deliveries = ~is_bad & (event["kind"] != "untouched")
+    deliveries = F.when(~is_bad & (event["kind"] != "untouched"), event["deliveries"])
+    is_replayed = F.coalesce(event["replayed"], F.lit(False))
     none_given = F.coalesce(F.size("record.deliveries"), F.lit(0)) == 0
     without = F.when(event["kind"] == "untouched", "untouched").when(event["kind"] == "relinquish", "nobody")
     # explode_outer keeps an event without deliveries as one row with a null delivery, which `without` then names.
     rows = (
         judged(records, progress_format())
-        .where(is_bad | ~F.coalesce(event["replayed"], F.lit(False)))
-        .where(is_bad | without.isNotNull() | ~none_given)
-        .select("*", F.explode_outer(F.when(has_deliveries, event["deliveries"])).alias("delivery"))
+        .where(is_bad | (~is_replayed & (without.isNotNull() | ~none_given)))
+        .select("*", F.explode_outer(deliveries).alias("delivery"))
         .select(
             event["id"].alias("message_id"),
             event["shard"].try_cast("int").alias("shard"),
@@ -253,12 +252,13 @@ def quarantine(records: DataFrame, window_days: int) -> DataFrame:
     A record of `quarantine` that cannot be parsed becomes a row about itself: sent back to the topic it would go round
     for ever.
     """
-    event, bad = F.col("record"), F.col("reason").isNotNull()
-    rows = with_reason(records, event_format(QuarantineEvent)).select(
-        F.when(bad, F.col("topic")).otherwise(event["topic"]).alias("topic"),
-        F.when(bad, F.col("partition")).otherwise(event["partition"].try_cast("int")).alias("partition"),
-        F.when(bad, F.col("offset")).otherwise(event["offset"]).alias("offset"),
-        F.when(bad, F.col("reason")).otherwise(event["reason"]).alias("reason"),
+    event, itself = F.col("record"), F.col("quarantined")
+    bad = itself.isNotNull()
+    rows = judged(records, event_format(QuarantineEvent)).select(
+        F.when(bad, itself["topic"]).otherwise(event["topic"]).alias("topic"),
+        F.when(bad, itself["partition"]).otherwise(event["partition"].try_cast("int")).alias("partition"),
+        F.when(bad, itself["offset"]).otherwise(event["offset"]).alias("offset"),
+        F.when(bad, itself["reason"]).otherwise(event["reason"]).alias("reason"),
         F.when(bad, F.col("value")).otherwise(F.try_to_binary(event["record"], F.lit("base64"))).alias("record"),
         F.when(bad, F.col("timestamp")).otherwise(moment_us(event["at_us"])).alias("at"),
         *_appended(),

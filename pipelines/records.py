@@ -68,12 +68,6 @@ def parsed(records: DataFrame, form: Format) -> DataFrame:
     return _fenced(records, form).where(~form.is_bad(F.col("record")))
 
 
-def with_reason(records: DataFrame, form: Format) -> DataFrame:
-    """All records, with `record` and `reason`, which is null for the good ones."""
-    record = F.col("record")
-    return _fenced(records, form).withColumn("reason", F.when(form.is_bad(record), form.reason(record)))
-
-
 def judged(records: DataFrame, form: Format) -> DataFrame:
     """All records, with `record` and `quarantined`: null for the good ones, and for the bad a struct of what
     :func:`quarantine_records` says of them.

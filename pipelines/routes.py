@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.records import Complaint, Format, complaint, event_format, not_a_small_number, parsed, with_reason
+from pipelines.records import Complaint, Format, complaint, event_format, judged, not_a_small_number, parsed
 from schemas.events import RouteEvent
 from schemas.identity import CATCH_ALL
 
@@ -70,11 +70,11 @@ def bucket_of(route_key: Column) -> Column:
 def touched(records: DataFrame) -> DataFrame:
     """What a batch of records of `routes` concerns, one row: `buckets` of its adds and drops, `rejected` (how many
     records are bad), `as_of_us` (append time of the last record, µs since the epoch; null without records)."""
-    good = F.col("reason").isNull()
+    good = F.col("quarantined").isNull()
     changed = F.when(good & (F.col("record.op") != "tick"), bucket_of(F.col("record.route_key")))
     # One partition in, one out: no shuffle for the one tick that most batches are.
     return (
-        with_reason(records, route_format())
+        judged(records, route_format())
         .coalesce(1)
         .agg(
             F.collect_set(changed).alias("buckets"),

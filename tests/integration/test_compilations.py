@@ -7,13 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import ledger
-from schemas.envelope import Meta, ingress_headers
 from schemas.events import PresenceEvent, encode
-from schemas.identity import new_message_id
+from tests.integration.ledger_records import AT_MS, headers
 from tests.integration.streamed import streamed
 
-AT_MS = 1_700_000_000_123
-MESSAGE = ingress_headers(new_message_id(), "sender", Meta(1, "", None, AT_MS * 1000, None), b"\0")
 EVENT = encode(PresenceEvent(client="c", event="connected", gateway="g", epoch=1, seq=1, at_us=AT_MS * 1000))
 
 
@@ -28,7 +25,7 @@ def test_later_batches_are_not_compiled_anew(
     compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     counts: list[int] = []
 
-    batches = [[(b"k", EVENT, "t", 0, offset, AT_MS + offset, MESSAGE)] for offset in range(4)]
+    batches = [[(b"k", EVENT, "t", 0, offset, AT_MS + offset, headers())] for offset in range(4)]
     found = streamed(spark, tmp_path, batches, transform, after=lambda: counts.append(compiled.getCount()))
     assert [len(rows) for rows in found] == [1, 1, 1, 1]
     assert counts == [counts[0]] * 4
