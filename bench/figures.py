@@ -19,6 +19,11 @@ PER_CPU = {
 """Figures of the gateway: what they are (connections × in flight), and the aim."""
 
 
+def percentile(ordered: list[float], share: float) -> float:
+    """The value that `share` of the `ordered` ones do not exceed; raises IndexError if there are none."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
 class Figures:
     """Flat keys; latencies of each measured path are kept for the plot."""
 
@@ -38,7 +43,7 @@ class Figures:
             raise RuntimeError(f"{name}: nothing was received")
         self.series[name + suffix] = ordered
         for label, share in PERCENTILES.items():
-            self.add(f"{name}_{label}_ms{suffix}", round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2))
+            self.add(f"{name}_{label}_ms{suffix}", round(percentile(ordered, share), 2))
         self.add(f"{name}_max_ms{suffix}", round(ordered[-1], 2))
         self.values[f"{name}_measured{suffix}"] = len(ordered)
 

@@ -18,7 +18,8 @@ import psutil
 import uvloop
 from confluent_kafka import Producer
 
-from bench.gateway_clients import PAYLOAD, VERSION, Counter, Idle, Publisher, Quiet, Subscriber, connect_all
+from bench.figures import percentile
+from bench.mqtt_clients import PAYLOAD, VERSION, Counter, Idle, Publisher, Quiet, Subscriber, connect_all
 from bench.usage import WINDOW_S, Usage
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connect, Subscribe, Subscription
@@ -190,8 +191,8 @@ async def load_quiet(port: int, warm_s: float, seconds: float) -> dict[str, floa
     found = {"flood_per_s": sum(rates) / QUIET_TURNS}
     for name, taken in took_ms.items():
         ordered = sorted(taken)
-        found[f"{name}_p50_ms"] = ordered[len(ordered) // 2]
-        found[f"{name}_p99_ms"] = ordered[int(len(ordered) * 0.99)]
+        found[f"{name}_p50_ms"] = percentile(ordered, 0.5)
+        found[f"{name}_p99_ms"] = percentile(ordered, 0.99)
     return found
 
 
@@ -249,8 +250,8 @@ async def load_connect(port: int, pid: int, connections: int, rate: float) -> di
         client.transport.abort()
     return {
         "per_s": reached,
-        "p50_ms": ordered[len(ordered) // 2],
-        "p99_ms": ordered[int(len(ordered) * 0.99)],
+        "p50_ms": percentile(ordered, 0.5),
+        "p99_ms": percentile(ordered, 0.99),
         "idle_kb": (after - before) / connections / 1024,
     }
 

@@ -23,10 +23,6 @@ class Latencies:
     first_ms: list[float] = field(default_factory=list)
     copies: int = 0
 
-    def percentile(self, share: float) -> float:
-        ordered = sorted(self.first_ms)
-        return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else float("nan")
-
 
 def headers_of(source: str = "bench") -> Headers:
     return ingress_headers(new_message_id(), source, Meta(1, "", None, 0, None), b"\0")

@@ -1,4 +1,4 @@
-"""Clients of the load on one gateway, as light as Python allows: packets of one length, encoded once; acknowledgements
+"""MQTT clients that load a gateway, as light as Python allows: packets of one length, encoded once; acknowledgements
 are found by position."""
 
 import asyncio
@@ -13,14 +13,13 @@ PAYLOAD = b"x" * 256
 _CONNECTING_AT_ONCE = 50
 
 
-class Client(asyncio.Protocol):
-    """Connects, asks, and hands what comes unasked to `take`."""
+class Asking(asyncio.Protocol):
+    """Connects, and asks; who derives from it says what an answer is."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.transport: Any = None
         self._answer: asyncio.Future[None] | None = None
-        self._partial = b""
 
     async def ask(self, data: bytes) -> None:
         """Sends a packet and waits for the one that answers it."""
@@ -28,13 +27,26 @@ class Client(asyncio.Protocol):
         self.transport.write(data)
         await asyncio.wait_for(self._answer, 60)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
+    def answered(self) -> None:
+        """What was asked for has come."""
         if self._answer is not None:
             answer, self._answer = self._answer, None
             answer.set_result(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+
+class Client(Asking):
+    """Takes whatever comes for the answer if it has asked, and hands it to `take` if not."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._partial = b""
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is not None:
+            self.answered()
             return
         if self._partial:
             data = self._partial + data

@@ -3,14 +3,13 @@
 import asyncio
 import ssl
 import time
-from typing import Any
 
+from bench.mqtt_clients import PAYLOAD, VERSION, Asking
 from gateway.mqtt.decode import Decoder
 from gateway.mqtt.encode import encode, encode_puback, encode_pubcomp, encode_publish, encode_pubrec, encode_pubrel
 from gateway.mqtt.packets import (
     Connack,
     Connect,
-    Packet,
     Puback,
     Pubcomp,
     Publish,
@@ -21,45 +20,34 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 
-VERSION = 4
-PAYLOAD_BYTES = 256
 
-
-class LoadClient(asyncio.Protocol):
+class LoadClient(Asking):
     """Answers what has to be answered; `latencies_ms` from the time at the head of each payload."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self._decoder = Decoder(1 << 20, VERSION)
-        self._waiting: asyncio.Future[Packet] | None = None
-        self._transport: Any = None
         self._packet_id = 0
         self.latencies_ms: list[float] = []
         self.acknowledged = 0
 
     @classmethod
     async def connect(cls, port: int, client_id: str, tls: ssl.SSLContext | None = None) -> "LoadClient":
-        _, client = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port, ssl=tls)
-        await client._ask(encode(Connect(client_id, version=VERSION), VERSION))
+        client = cls(client_id)
+        await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", port, ssl=tls)
+        await client.ask(encode(Connect(client_id, version=VERSION), VERSION))
         return client
 
     async def subscribe(self, topic_filter: str, qos: int) -> None:
-        await self._ask(encode(Subscribe(1, [Subscription(topic_filter, qos)]), VERSION))
+        await self.ask(encode(Subscribe(1, [Subscription(topic_filter, qos)]), VERSION))
 
     def publish(self, topic: bytes, qos: int) -> None:
         self._packet_id = self._packet_id % 65_535 + 1
-        payload = b"%020d" % time.perf_counter_ns() + b"x" * (PAYLOAD_BYTES - 20)
-        self._transport.write(encode_publish(topic, payload, qos, False, False, self._packet_id, None))
+        payload = b"%020d" % time.perf_counter_ns() + b"x" * (len(PAYLOAD) - 20)
+        self.transport.write(encode_publish(topic, payload, qos, False, False, self._packet_id, None))
 
     def close(self) -> None:
-        self._transport.close()
-
-    async def _ask(self, data: bytes) -> None:
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.write(data)
-        await asyncio.wait_for(self._waiting, 30)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter_ns()
@@ -77,10 +65,9 @@ class LoadClient(asyncio.Protocol):
                 case Puback() | Pubcomp():
                     self.acknowledged += 1
                 case Connack() | Suback():
-                    if self._waiting is not None and not self._waiting.done():
-                        self._waiting.set_result(packet)
+                    self.answered()
         if answers:
-            self._transport.write(b"".join(answers))
+            self.transport.write(b"".join(answers))
 
 
 async def measure_path(
