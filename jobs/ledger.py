@@ -1,8 +1,9 @@
 """The ledger application: all micro-batch queries in one Spark session (`python -m jobs.ledger`).
 
 Routes are folded, messages, instructions, outcomes, completions, presence and quarantine go into their Delta tables,
-and completions are found. A query that fails is started again after a pause that doubles up to a minute; the others go
-on. A `tick` on `routes` says, while nobody subscribes, how far the routes table is complete. SIGTERM ends all of it
+completions are found, and presence is merged. A query that fails is started again after a pause that doubles up to a
+minute; the others go on. A `tick` on `routes` says, while nobody subscribes, how far the routes table is complete, and
+one on `presence`, while a gateway is silent, how long it has been. SIGTERM ends all of it
 cleanly: a batch under way is repeated at the next start, to the same rows.
 """
 
@@ -12,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
-from threading import Event, Thread
+from threading import Event as Stopped
+from threading import Thread
 
 import structlog
 from confluent_kafka import Producer
@@ -24,11 +26,13 @@ from pyspark.sql.streaming import StreamingQuery
 from jobs.application import lock_checkpoints, run_application
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
-from pipelines import completion, ledger, routes, sinks
+from pipelines import completion, ledger, message_presence, presence, routes, sinks
+from pipelines.custody import Limits
+from pipelines.presence_sink import PresenceSink
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
 from schemas import tables
-from schemas.events import RouteEvent, encode
+from schemas.events import Event, PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
 from schemas.settings import Settings
 from schemas.topics import Topics
@@ -36,7 +40,7 @@ from schemas.topics import Topics
 PART = "ledger"
 LONGEST_PAUSE_S = 60.0
 THREADS = 4
-"""Tasks at a time: nine queries share them, and the small jobs of one must not wait for the long ones of another."""
+"""Tasks at a time: all queries share them, and the small jobs of one must not wait for the long ones of another."""
 LONGEST_FIRST_BATCH_S = 15.0
 """A query that fails, or takes longer for its first batch, does not hold up the next any more. That of the routes does:
 without routes everything is sent to everyone."""
@@ -44,15 +48,18 @@ without routes everything is sent to everyone."""
 WATCH_S = 1.0
 FIRST_WATCH_S = 0.1
 TICKS_A_BATCH = 12
+PRESENCE_TICK = PresenceEvent(client="", event="tick", gateway="", epoch=0, seq=0, at_us=0)
 
 log = structlog.get_logger(__name__)
 
 Start = Callable[[], StreamingQuery]
 
 
-def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
-    """How each query of the application is started. Routes first: routers wait for them."""
-    topics, of = Topics(settings.kafka.prefix), settings.ledger
+def queries(spark: SparkSession, settings: Settings, clock: Callable[[], float]) -> Mapping[str, Start]:
+    """How each query of the application is started. Routes first: routers wait for them. `clock` gives seconds since
+    the epoch."""
+    topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
+    partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
     lead_s, window = settings.router.route_lead_s, of.message_window_days
 
@@ -80,9 +87,26 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
         stream, trigger_s = StreamId("completion"), of.completion_trigger_s
         return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, trigger_s, "update")
 
+    def merge_presence() -> StreamingQuery:
+        changes = presence.changes(read(topics.presence), presence_of.attachments, presence_of.kept_s)
+        sink = PresenceSink(kafka, topics, partitions, presence_of, clock)
+        return sinks.tell_presence(changes, StreamId("presence_state"), settings.tables, sink, presence_of.trigger_s)
+
+    def merge_message_presence() -> StreamingQuery:
+        limits = Limits(presence_of.claim_s, presence_of.kept_s, presence_of.agents)
+        states = message_presence.states(read(topics.message_presence), limits)
+        stream, topic = StreamId("message_presence_state"), topics.message_presence_state
+        return sinks.produce_to_topic(states, stream, settings.tables, kafka, topic, presence_of.trigger_s, "update")
+
+    def keep(topic: str, table: tables.Table, rows_of: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
+        every_s = presence_of.table_trigger_s
+        return sinks.keep_current(read(topic), StreamId(table.name), settings.tables, table, rows_of, every_s)
+
     return {
         "routes": fold_routes,
         "completion": find_completions,
+        "presence_state": merge_presence,
+        "message_presence_state": merge_message_presence,
         "messages": lambda: append(ledger.messages(read(topics.ingress, headers=True)), tables.MESSAGES),
         "instructions": lambda: append(
             ledger.instructions(read(topics.egress, headers=True), window), tables.INSTRUCTIONS
@@ -91,6 +115,11 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
         "completions": lambda: append(ledger.completions(read(topics.completion), window), tables.COMPLETIONS),
         "presence_history": lambda: append(ledger.presence_history(read(topics.presence)), tables.PRESENCE_HISTORY),
         "routes_history": keep_routes_history,
+        "message_presence_history": lambda: append(
+            message_presence.history(read(topics.message_presence)), tables.MESSAGE_PRESENCE_HISTORY
+        ),
+        "presence": lambda: keep(topics.presence_state, tables.PRESENCE, presence.rows),
+        "message_presence": lambda: keep(topics.message_presence_state, tables.MESSAGE_PRESENCE, message_presence.rows),
         "quarantine": lambda: append(ledger.quarantine(read(topics.quarantine), window), tables.QUARANTINE),
     }
 
@@ -164,21 +193,35 @@ def may_begin_next(begun: Sequence[Supervised], folded: int) -> bool:
     return begun[-1].last_batch >= 0 and routes.last_batch > folded and (len(begun) == 1 or routes.rests())
 
 
-def tick(producer: Producer, topic: str, every_s: float, stopped: Event) -> None:
-    """A tick on `routes` now and every `every_s` seconds, whatever the routes query does: its append time says only how
-    far the events before it reach, and counts for nothing until they are folded in."""
+def tick(producer: Producer, topic: str, partitions: int, event: Event, every_s: float, stopped: Stopped) -> None:
+    """A tick on each partition of a topic now and every `every_s` seconds, whatever the queries do: its append time
+    says only how far the records before it reach, and counts for nothing until they are taken."""
     while not stopped.is_set():
-        event = RouteEvent(op="tick")
-        try:
-            producer.produce(topic, key=event.kafka_key, value=encode(event), partition=0)
-        except BufferError:
-            log.warning("tick left out: the broker does not answer")
+        for partition in range(partitions):
+            try:
+                producer.produce(topic, key="tick", value=encode(event), partition=partition)
+            except BufferError:
+                log.warning("tick left out: the broker does not answer", topic=topic)
         producer.poll(0)
         stopped.wait(every_s)
     producer.purge()
 
 
-def run(settings: Settings, part: str, stopped: Event) -> None:
+def start_ticks(settings: Settings, stopped: Stopped) -> None:
+    """The ticks of routes and of presence, each from a thread of its own."""
+    topics = Topics(settings.kafka.prefix)
+    client = {"linger.ms": 0, "message.timeout.ms": 10_000, **settings.kafka.client}
+    ticks = (
+        (topics.routes, 1, RouteEvent(op="tick"), settings.ledger.routes_trigger_s),
+        (topics.presence, settings.kafka.ingress_partitions, PRESENCE_TICK, settings.presence.heartbeat_s),
+    )
+    for topic, partitions, event, every_s in ticks:
+        producer = Producer({**client, "bootstrap.servers": settings.kafka.bootstrap})
+        arguments = (producer, topic, partitions, event, every_s, stopped)
+        Thread(target=tick, args=arguments, name=f"tick {topic}", daemon=True).start()
+
+
+def run(settings: Settings, part: str, stopped: Stopped) -> None:
     """All queries, until `stopped`. Ready once routes are folded, which routers need.
 
     The others follow one by one, each when the one before it has done its first batch and routes are folded again:
@@ -191,13 +234,10 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     sinks.ensure_tables(settings.tables)
     listener = StatusListener(settings.data, PART, time.time)
     spark.streams.addListener(listener)
-    client = {"linger.ms": 0, "message.timeout.ms": 10_000, **settings.kafka.client}
-    producer = Producer({**client, "bootstrap.servers": settings.kafka.bootstrap})
-    arguments = (producer, Topics(settings.kafka.prefix).routes, settings.ledger.routes_trigger_s, stopped)
-    Thread(target=tick, args=arguments, name="tick", daemon=True).start()
+    start_ticks(settings, stopped)
     supervised = [
         Supervised(spark, name, start, settings.ledger.restart_backoff_s, listener.failed)
-        for name, start in queries(spark, settings).items()
+        for name, start in queries(spark, settings, time.time).items()
     ]
     started, at, folded = 1, time.monotonic(), -1
     while not stopped.is_set():

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.completion import progress_format
+from pipelines.presence import presence_format
 from pipelines.records import (
     LATEST_INT,
     Complaint,
@@ -29,7 +30,7 @@ from pipelines.records import (
     younger_than_record,
 )
 from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
-from schemas.events import CompletionEvent, PresenceEvent, QuarantineEvent
+from schemas.events import CompletionEvent, QuarantineEvent
 
 UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 META = "^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*$"
@@ -130,11 +131,6 @@ def completion_format() -> Format:
     return event_format(CompletionEvent, more)
 
 
-def presence_format() -> Format:
-    """The format of `presence`."""
-    return event_format(PresenceEvent)
-
-
 def messages(records: DataFrame) -> DataFrame:
     """Rows of `messages`, from `ingress`. One row a record: nothing writes there twice."""
     message = F.col("record")
@@ -153,7 +149,7 @@ def messages(records: DataFrame) -> DataFrame:
         _raw_header("props").alias("properties"),
         "partition",
         "offset",
-        *_appended(),
+        *appended(),
         "quarantined",
     )
 
@@ -176,7 +172,7 @@ def instructions(records: DataFrame, window_days: int) -> DataFrame:
         record["offset"].alias("offset"),
         record["appended"].alias("message_appended"),
         F.col("offset").alias("egress_offset"),
-        *_appended(),
+        *appended(),
         "quarantined",
     )
     return _good_once(rows, "message_appended", window_days, "partition", "offset", "shard", "scope")
@@ -208,7 +204,7 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
             F.col("delivery.qos").try_cast("int").alias("qos"),
             F.coalesce(moment_us(F.col("delivery.at_us")), F.col("timestamp")).alias("at"),
             message_appended.alias("message_appended"),
-            *_appended(),
+            *appended(),
             F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
             F.when(is_own_copy, F.col("timestamp")).otherwise(message_appended).alias("window_begin"),
             "quarantined",
@@ -227,21 +223,23 @@ def completions(records: DataFrame, window_days: int) -> DataFrame:
         event["touches"].try_cast("int").alias("touches"),
         moment_ms(event["appended_ms"]).alias("message_appended"),
         moment_ms(event["completed_ms"]).alias("completed"),
-        *_appended(),
+        *appended(),
         "quarantined",
     )
     return _good_once(rows, "message_appended", window_days, "message_id")
 
 
 def presence_history(records: DataFrame) -> DataFrame:
-    """Rows of `presence_history`, from `presence` (R12): every event as it came."""
-    event = F.col("record")
+    """Rows of `presence_history`, from `presence` (R12): every coming and going of a client, as it came."""
+    event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
+    is_sign_of_life = event["event"].isin("heartbeat", "tick") | (event["client"] == "")
     words = [F.nullif(event[name], F.lit("")).alias(name) for name in ("peer", "protocol", "reason", "user")]
-    return judged(records, presence_format()).select(
+    rows = judged(records, presence_format()).where(is_bad | ~is_sign_of_life)
+    return rows.select(
         *(event[name].alias(name) for name in ("client", "event", "gateway", "epoch", "seq")),
         moment_us(event["at_us"]).alias("at"),
         *words,
-        *_appended(),
+        *appended(),
         "quarantined",
     )
 
@@ -261,7 +259,7 @@ def quarantine(records: DataFrame, window_days: int) -> DataFrame:
         F.when(bad, itself["reason"]).otherwise(event["reason"]).alias("reason"),
         F.when(bad, F.col("value")).otherwise(F.try_to_binary(event["record"], F.lit("base64"))).alias("record"),
         F.when(bad, F.col("timestamp")).otherwise(moment_us(event["at_us"])).alias("at"),
-        *_appended(),
+        *appended(),
     )
     return _once(rows, "appended", window_days, "topic", "partition", "offset")
 
@@ -283,7 +281,8 @@ def _once(rows: DataFrame, event_time: str, window_days: int, *key: str) -> Data
     return rows.withWatermark(event_time, f"{window_days} days").dropDuplicatesWithinWatermark(list(key))
 
 
-def _appended() -> tuple[Column, Column]:
+def appended() -> tuple[Column, Column]:
+    """The columns `appended` and `date`, which every history table has."""
     return F.col("timestamp").alias("appended"), F.to_date("timestamp").alias("date")
 
 

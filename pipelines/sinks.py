@@ -1,6 +1,7 @@
-"""Where all that the pipelines write goes: Delta tables (history by :mod:`pipelines.appends`), Kafka topics, and the
-tables' creation."""
+"""Where all that the pipelines write goes: Delta tables (history by :mod:`pipelines.appends`, states by
+:mod:`pipelines.current_table`), Kafka topics (presence by :mod:`pipelines.presence_sink`), and the tables' creation."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
@@ -9,9 +10,12 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import routes
 from pipelines.appends import Appends, Quarantine
+from pipelines.current_table import CurrentTable
+from pipelines.presence_sink import PresenceSink
 from pipelines.records import judged, quarantine_records
 from pipelines.sources import Kafka, read_table, table_uri
 from pipelines.streams import StreamId
+from pipelines.table_files import TableFiles
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
 from schemas.tables import ROUTES, TABLES, Table
@@ -69,10 +73,45 @@ def append_to_table(
     Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.appends.Appends`).
     """
     return (
-        rows.writeStream.foreachBatch(Appends(table_uri(tables, table), table, quarantine))
+        rows.writeStream.foreachBatch(Appends(TableFiles(table_uri(tables, table), table), quarantine))
         .queryName(stream.name)
         .outputMode("append")
         .option("checkpointLocation", stream.checkpoint(tables, table.name))
+        .trigger(processingTime=_interval(trigger_s))
+        .start()
+    )
+
+
+def keep_current(
+    records: DataFrame,
+    stream: StreamId,
+    tables: str,
+    table: Table,
+    rows_of: Callable[[DataFrame], DataFrame],
+    trigger_s: float,
+) -> StreamingQuery:
+    """Start keeping a table of how things are, from the `records` of a compacted topic.
+
+    Contract: exactly once (:class:`pipelines.current_table.CurrentTable`).
+    """
+    return (
+        records.writeStream.foreachBatch(CurrentTable(tables, table, rows_of))
+        .queryName(stream.name)
+        .option("checkpointLocation", stream.checkpoint(tables, table.name))
+        .trigger(processingTime=_interval(trigger_s))
+        .start()
+    )
+
+
+def tell_presence(
+    changes: DataFrame, stream: StreamId, tables: str, sink: PresenceSink, trigger_s: float
+) -> StreamingQuery:
+    """Start telling of presence: contract as :class:`pipelines.presence_sink.PresenceSink`."""
+    return (
+        changes.writeStream.foreachBatch(sink)
+        .queryName(stream.name)
+        .outputMode("update")
+        .option("checkpointLocation", stream.checkpoint(tables))
         .trigger(processingTime=_interval(trigger_s))
         .start()
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from schemas.tables import Table
 
@@ -70,6 +71,21 @@ def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str) -> DataFrame:
         .option("includeHeaders", "true")
         .load()
     )
+
+
+def topic_now(spark: SparkSession, kafka: Kafka, topic: str) -> DataFrame:
+    """What a compacted topic says now: `key, value`, the latest of each key that has not ended."""
+    records = (
+        spark.read.format("kafka")
+        .options(**kafka.options())
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .load()
+    )
+    # Structs: max_by would pass over an end, whose value is null.
+    latest = F.max_by(F.struct("value"), F.col("offset"))["value"]
+    return records.groupBy("key").agg(latest.alias("value")).where(F.col("value").isNotNull())
 
 
 def table_uri(tables: str, table: Table) -> str:

@@ -1,4 +1,6 @@
-"""The JSON events on `routes`, `progress`, `completion`, `presence` and `quarantine`.
+"""The JSON events on `routes`, `progress`, `completion`, `presence`, `message-presence` and `quarantine`.
+
+States that Spark merges from them are in :mod:`schemas.states`.
 
 Each event is a msgspec struct; Spark reads it with the schema that :mod:`schemas.spark` derives from the same struct.
 Every event carries its version `v`; readers refuse a version they do not know. Times are integers since the epoch and
@@ -82,14 +84,21 @@ class CompletionEvent(Event, frozen=True, kw_only=True):
 
 
 class PresenceEvent(Event, frozen=True, kw_only=True):
-    """On `presence`, key client id: a client came or went (R12); (`epoch`, `seq`) orders the events of a client.
+    """On `presence`, key client id, or the gateway's name for what it says of itself (R12).
 
-    `lost` is a connection that ended without the client saying so; `reason` is the word of the close reason; `user`
-    whom the client was authenticated as, "" for nobody (R11).
+    A client's connection is an *attachment*: (`gateway`, `attachment`), the latter where one gateway has several of a
+    client. `connected`, `heartbeat`: it is live. `disconnected`, `lost`: it has ended, `lost` without the client saying
+    so. (`epoch`, `seq`) orders the events of a client. `reason` is the word of the close reason; `user` whom the client
+    was authenticated as, "" for nobody (R11).
+
+    With `client` "" a gateway speaks of itself: `heartbeat` that it is alive, `disconnected` that it ends. `boot` tells
+    its incarnations apart: when its process began, µs since the epoch; 0 if the reporter has none. With `gateway` ""
+    too it is a `tick` of the ledger, one in each partition: where no heartbeat of a gateway has stood for long before
+    it, the gateway is gone, and with it all its attachments.
     """
 
     client: str
-    event: Literal["connected", "disconnected", "lost"]
+    event: Literal["connected", "disconnected", "lost", "heartbeat", "tick"]
     gateway: str
     epoch: int
     seq: int
@@ -98,6 +107,37 @@ class PresenceEvent(Event, frozen=True, kw_only=True):
     protocol: str = ""
     reason: str = ""
     user: str = ""
+    attachment: str = ""
+    boot: int = 0
+
+    @property
+    def kafka_key(self) -> str:
+        return self.client or self.gateway
+
+
+class MessagePresenceEvent(Event, frozen=True, kw_only=True):
+    """On `message-presence`, key message id: what one agent did about a message (M9).
+
+    * `attempting`: `agent` tries to deliver it on behalf of `origin`, and so holds it
+    * `propagated`: `agent` has handed a copy to `peer`
+    * `claimed`: `agent` asks to be the one that delivers, until `until_us` at the latest (M11)
+    * `delivered`: `agent` has delivered it to `peer`, its recipient (M12)
+    * `refused`: `agent` does not hold it, or no more, for `reason` (M6); ends a claim of its own
+    * `expired`: its time was over
+    * `retired`: its originator knows what became of it and needs no record (M13)
+
+    `at_us` is when, the agent's clock; `until_us` how long the record of the message is to be kept, or the claim; 0 for
+    as long as is usual.
+    """
+
+    id: str
+    event: Literal["attempting", "propagated", "claimed", "delivered", "refused", "expired", "retired"]
+    agent: str
+    at_us: int
+    origin: str = ""
+    peer: str = ""
+    reason: str = ""
+    until_us: int = 0
 
 
 class QuarantineEvent(Event, frozen=True, kw_only=True):

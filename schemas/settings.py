@@ -19,6 +19,7 @@ from msgspec import Meta
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
 from schemas.errors import SettingsError
 from schemas.policy_settings import PolicySettings
+from schemas.presence_settings import PresenceSettings, check_presence
 from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
@@ -163,6 +164,7 @@ class Settings(Section, frozen=True, kw_only=True):
     kafka: KafkaSettings
     router: RouterSettings
     ledger: LedgerSettings
+    presence: PresenceSettings
     gateway: GatewaySettings
     stack: StackSettings
     log: LogSettings
@@ -232,6 +234,7 @@ def _check(settings: Settings) -> None:
             f"gateway.limits.session_expiry_s = {expiry_s} is too long: what a session gets later than the message "
             f"window is never complete; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
         )
+    check_presence(settings.presence)
     gateway = settings.gateway
     _check_bearers(gateway)
     check_access(gateway.host, gateway.tls, gateway.authentication)

@@ -6,6 +6,9 @@ History tables are append-only and partitioned by `date`, the UTC date of the re
 
 from typing import NamedTuple
 
+CURRENT_BUCKETS = 16
+"""Partitions of a table that says how things are now."""
+
 DATE_DOC = "UTC date of `appended`; partition column"
 
 
@@ -189,6 +192,79 @@ PRESENCE_HISTORY = Table(
     ("client", "epoch", "seq"),
 )
 
+PRESENCE = Table(
+    "presence",
+    "Which clients are online now: one row a client, over all its attachments.",
+    (
+        Column("client", "string", "Client id", required=True),
+        Column("bucket", "int", "Partition column: crc32(client) modulo 16", required=True),
+        Column("online", "boolean", "Whether any attachment is live", required=True),
+        Column("at", "timestamp", "When that came to be, its gateway's clock", required=True),
+        Column("reason", "string", "Why it is offline; null while online"),
+        Column(
+            "attachments",
+            "array<struct<gateway:string,attachment:string,boot:long,epoch:long,seq:long,live:boolean,since:timestamp,"
+            "at:timestamp,peer:string,protocol:string,reason:string,user:string>>",
+            "The connections that are known of: by which gateway, whether live, since when, the last event, whence, "
+            "as whom",
+            required=True,
+        ),
+        Column("updated", "timestamp", "Append time on `presence-state`", required=True),
+    ),
+    ("bucket",),
+    ("client",),
+)
+
+MESSAGE_PRESENCE = Table(
+    "message_presence",
+    "Who has which message of the mesh, and what became of it: one row a message, as long as that is kept.",
+    (
+        Column("message_id", "string", "Message id", required=True),
+        Column("bucket", "int", "Partition column: crc32(message_id) modulo 16", required=True),
+        Column("state", "string", "`pending`, `expired` or `delivered`, which wins", required=True),
+        Column("origin", "string", "Agent that the message comes from"),
+        Column("delivered_by", "string", "Agent of the earliest delivery"),
+        Column("delivered_to", "string", "Its recipient"),
+        Column("delivered", "timestamp", "Its time, the agent's clock"),
+        Column("holders", "array<string>", "Agents that hold a copy", required=True),
+        Column("attempting", "array<string>", "Those of them that try to deliver it", required=True),
+        Column("refused", "array<string>", "Agents that do not hold it, or no more", required=True),
+        Column("claim_agent", "string", "Agent with the claim to deliver it that was granted last"),
+        Column("claim_until", "timestamp", "When that claim is over, the broker's clock"),
+        Column("retired", "boolean", "Whether its originator needs the record no more", required=True),
+        Column("kept_until", "timestamp", "How long the record is kept", required=True),
+        Column("updated", "timestamp", "Append time on `message-presence-state`", required=True),
+    ),
+    ("bucket",),
+    ("message_id",),
+)
+
+MESSAGE_PRESENCE_HISTORY = Table(
+    "message_presence_history",
+    "Everything that agents have said of messages, as it came.",
+    (
+        Column("message_id", "string", "Message id", required=True),
+        Column(
+            "event",
+            "string",
+            "`attempting`, `propagated`, `claimed`, `delivered`, `refused`, `expired` or `retired`",
+            required=True,
+        ),
+        Column("agent", "string", "Agent that says so", required=True),
+        Column("origin", "string", "Agent on whose behalf it attempts delivery"),
+        Column("peer", "string", "To whom it was propagated or delivered"),
+        Column("reason", "string", "Why it was refused"),
+        Column("at", "timestamp", "When it happened, the agent's clock", required=True),
+        Column("until", "timestamp", "How long the claim, or the record, is asked for"),
+        Column("partition", "int", "Partition on `message-presence`", required=True),
+        Column("offset", "long", "Offset on `message-presence`", required=True),
+        Column("appended", "timestamp", "Append time on `message-presence`", required=True),
+        Column("date", "date", DATE_DOC, required=True),
+    ),
+    ("date",),
+    ("partition", "offset"),
+)
+
 QUARANTINE = Table(
     "quarantine",
     "Records that could not be parsed, with the reason.",
@@ -215,7 +291,10 @@ TABLES = {
         INSTRUCTIONS,
         OUTCOMES,
         COMPLETIONS,
+        PRESENCE,
         PRESENCE_HISTORY,
+        MESSAGE_PRESENCE,
+        MESSAGE_PRESENCE_HISTORY,
         QUARANTINE,
     )
 }

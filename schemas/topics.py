@@ -27,6 +27,9 @@ class Topics:
         self.progress = prefix + "progress"
         self.completion = prefix + "completion"
         self.presence = prefix + "presence"
+        self.presence_state = prefix + "presence-state"
+        self.message_presence = prefix + "message-presence"
+        self.message_presence_state = prefix + "message-presence-state"
         self.quarantine = prefix + "quarantine"
 
     def declared(self, ingress_partitions: int, shards: int, kept_ms: int) -> Iterator[Topic]:
@@ -50,4 +53,7 @@ class Topics:
         yield Topic(self.progress, ingress_partitions, kept)
         yield Topic(self.completion, ingress_partitions, kept)
         yield Topic(self.presence, ingress_partitions, kept)
+        yield Topic(self.presence_state, ingress_partitions, compacted)
+        yield Topic(self.message_presence, ingress_partitions, kept)
+        yield Topic(self.message_presence_state, ingress_partitions, compacted)
         yield Topic(self.quarantine, 1, clock | {"cleanup.policy": "delete", "retention.ms": str(4 * kept_ms)})

@@ -124,6 +124,8 @@ class Home:
         self._context.routes.begin(now)
         await self._context.bus.assign(start)
         await self._checkpointer.relinquish_finished()
+        self._presence.heartbeat()  # before any client of this process: those of earlier ones are void from now on
+        self._spawn(self._heartbeats())
         self._spawn(self._checkpoints())
         self._spawn(self._housekeeping())
 
@@ -134,6 +136,7 @@ class Home:
         self._timers.cancel_all()
         self._context.stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._presence.heartbeat("disconnected")
         await self._checkpointer.run(at_once=True)
         if not self._context.outage.is_writing:
             raise SpoolError(self._context.outage.reason)
@@ -355,6 +358,10 @@ class Home:
     async def _checkpoints(self) -> None:
         while await self._pause(self._context.settings.gateway.checkpoint_s):
             await self._checkpointer.run()
+
+    async def _heartbeats(self) -> None:
+        while await self._pause(self._context.settings.presence.heartbeat_s):
+            self._presence.heartbeat()
 
     async def _housekeeping(self) -> None:
         while await self._pause(_HOUSEKEEPING_S):

@@ -1,4 +1,4 @@
-"""Presence events of clients on the topic `presence` (R12)."""
+"""Presence events on the topic `presence`: of clients, and that the gateway itself is alive (R12, G2)."""
 
 from typing import Any, Literal
 
@@ -13,10 +13,14 @@ log = structlog.get_logger(__name__)
 
 
 class PresenceReporter:
-    """Writes who came and went; (`epoch`, `seq`) orders a client's events."""
+    """Writes who came and went; (`epoch`, `seq`) orders a client's events, `boot` tells this process from earlier ones
+    of the same name."""
 
     def __init__(self, context: HomeContext) -> None:
         self._context = context
+        self._gateway = context.settings.gateway.name
+        self._boot = int(context.clock() * 1e6)
+        self._heartbeats = 0
         self._partitions = context.settings.kafka.ingress_partitions
         self._log = log.info if context.settings.gateway.connection_log == "info" else log.debug
 
@@ -32,7 +36,7 @@ class PresenceReporter:
         presence = PresenceEvent(
             client=session.client,
             event=event,
-            gateway=self._context.settings.gateway.name,
+            gateway=self._gateway,
             epoch=session.epoch,
             seq=session.events,
             at_us=int(self._context.clock() * 1e6),
@@ -40,13 +44,25 @@ class PresenceReporter:
             protocol=protocol,
             reason=reason,
             user=session.user,
+            boot=self._boot,
         )
         session.events += 1
         self._log(f"client {event}", client=session.client, peer=session.peer, user=session.user, reason=reason)
         self._context.counts[f"presence_{event}"] += 1
-        partition = partition_of(session.client, self._partitions)
-        topic = self._context.topics.presence
-        self._context.bus.produce(topic, partition, session.client.encode(), encode(presence), None, _stored)
+        self._write(presence)
+
+    def heartbeat(self, event: Literal["heartbeat", "disconnected"] = "heartbeat") -> None:
+        """Says that the gateway is alive, or that it ends."""
+        at_us = int(self._context.clock() * 1e6)
+        number, self._heartbeats = self._heartbeats, self._heartbeats + 1
+        beat = PresenceEvent(
+            client="", event=event, gateway=self._gateway, epoch=self._boot, seq=number, at_us=at_us, boot=self._boot
+        )
+        self._write(beat)
+
+    def _write(self, event: PresenceEvent) -> None:
+        partition, topic = partition_of(event.kafka_key, self._partitions), self._context.topics.presence
+        self._context.bus.produce(topic, partition, event.kafka_key.encode(), encode(event), None, _stored)
 
 
 def _stored(error: Any, _record: Any) -> None:

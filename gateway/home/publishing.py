@@ -13,7 +13,7 @@ from gateway.home.context import HomeContext
 from gateway.home.link import Link
 from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Session
-from gateway.home.system_topics import SYSTEM_ROOT, is_system
+from gateway.home.system_topics import is_reserved
 from gateway.mqtt.codes import PacketType, ReasonCode
 from gateway.mqtt.packets import Publish
 from gateway.mqtt.properties import NO_PROPERTIES, forwarded_section
@@ -82,7 +82,7 @@ class Publisher:
             if packet.packet_id in self._session.publishing:
                 return
             self._session.publishing.add(packet.packet_id)
-        if packet.topic.startswith(SYSTEM_ROOT) and is_system(packet.topic):
+        if packet.topic.startswith("$") and is_reserved(packet.topic):
             self._refuse(packet, ReasonCode.TOPIC_NAME_INVALID, "refused_system_topic")
             return
         if self._judge is not None:

@@ -11,6 +11,7 @@ from gateway.home.messages import Entry, Held, Message
 from gateway.home.session import Session
 from gateway.mqtt.properties import NO_PROPERTIES
 from gateway.mqtt.topics import matches
+from schemas.presence_topics import is_presence
 
 SYSTEM_ROOT = "$SYS"
 
@@ -18,6 +19,11 @@ SYSTEM_ROOT = "$SYS"
 def is_system(topic: str) -> bool:
     """Whether a topic name or filter speaks of `$SYS`; no filter that begins otherwise matches it [MQTT-4.7.2-1]."""
     return topic.startswith(SYSTEM_ROOT) and topic[len(SYSTEM_ROOT) :][:1] in ("", "/")
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether only the platform publishes there: to `$SYS` the gateway itself, to `$presence` the ledger."""
+    return is_system(topic) or is_presence(topic)
 
 
 class SystemTopics:

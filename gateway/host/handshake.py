@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from gateway.home.home import Arrival
 from gateway.home.rules import ClientRules
-from gateway.home.system_topics import is_system
+from gateway.home.system_topics import is_reserved
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
 from gateway.mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
@@ -76,7 +76,7 @@ def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillR
     will = connect.will
     if will is None:
         return None
-    if is_system(will.topic):
+    if is_reserved(will.topic):
         raise NotAdmitted(ReasonCode.TOPIC_NAME_INVALID, "its will is for a topic of the gateway's own")
     flags = ""
     if not rules.open:

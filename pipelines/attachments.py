@@ -1,0 +1,121 @@
+"""Client presence as a fold: what is known of a client's attachments, and how events change it (R12).
+
+For each attachment the newest epoch counts, and in it the first event heard (who, from where, since when) and the last
+one (whether it lives, and why not). Both are extremes, so the result is the same in whatever order events come, and
+however many copies of them: as long as no more than `most` attachments are known. Beyond that some are forgotten, ended
+ones first, of these the oldest first.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from schemas.states import Attachment, PresenceState
+
+LIVE = ("connected", "heartbeat")
+GATEWAY_LOST = "gateway_lost"
+"""Why an attachment has ended whose gateway is gone and said nothing of it."""
+
+
+class Heard(NamedTuple):
+    """An event of a client, as :class:`schemas.events.PresenceEvent` has it; the order of fields is that of events."""
+
+    epoch: int
+    seq: int
+    event: str
+    gateway: str
+    attachment: str
+    boot: int
+    at_us: int
+    peer: str
+    protocol: str
+    reason: str
+    user: str
+
+
+class Known(NamedTuple):
+    """An attachment: the `first` and the `last` event heard of its newest epoch."""
+
+    first: Heard
+    last: Heard
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.last.gateway, self.last.attachment
+
+    @property
+    def live(self) -> bool:
+        return self.last.event in LIVE
+
+    def told(self) -> tuple[object, ...]:
+        """What others are told of, if it changes: not that there was a further heartbeat."""
+        number = None if self.live else self.last.seq
+        return self.place, self.last.boot, self.last.epoch, self.live, self.first, number
+
+
+def after(known: Iterable[Known], events: Iterable[Heard], most: int) -> list[Known]:
+    """The attachments after `events`, in a fixed order; `most` bounds how many are kept."""
+    attachments = {one.place: one for one in known}
+    for event in events:
+        place = event.gateway, event.attachment
+        old = attachments.get(place)
+        attachments[place] = Known(event, event) if old is None else _newer(old, event)
+    kept = sorted(attachments.values(), key=lambda one: (one.live, one.last))[-most:]
+    return sorted(kept, key=lambda one: one.place)
+
+
+def is_news(old: Sequence[Known], new: Sequence[Known]) -> bool:
+    """Whether others have to be told."""
+    return [one.told() for one in old] != [one.told() for one in new]
+
+
+def state_of(client: str, known: Sequence[Known], void_before: Mapping[str, int]) -> PresenceState:
+    """What others are told of a client. `void_before`, by gateway: attachments of an earlier boot are void."""
+    attachments = [
+        Attachment(
+            gateway=one.last.gateway,
+            attachment=one.last.attachment,
+            boot=one.last.boot,
+            epoch=one.last.epoch,
+            seq=one.last.seq,
+            event=one.last.event,
+            live=one.live,
+            since_us=one.first.at_us,
+            at_us=one.last.at_us,
+            peer=one.first.peer,
+            protocol=one.first.protocol,
+            reason=one.last.reason,
+            user=one.first.user,
+        )
+        for one in known
+    ]
+    return _told(client, attachments, void_before)
+
+
+def revised(told: PresenceState, void_before: Mapping[str, int]) -> PresenceState:
+    """The same state after gateways have gone, or come back."""
+    return _told(told.client, told.attachments, void_before)
+
+
+def _told(client: str, attachments: Sequence[Attachment], void_before: Mapping[str, int]) -> PresenceState:
+    now = [msgspec.structs.replace(one, live=_lives(one, void_before)) for one in attachments]
+    newest = max(now, key=lambda one: (one.live, one.at_us, one.epoch, one.seq, one.gateway, one.attachment))
+    ended = GATEWAY_LOST if newest.event in LIVE else newest.reason
+    return PresenceState(
+        client=client,
+        online=newest.live,
+        at_us=newest.at_us,
+        reason="" if newest.live else ended,
+        attachments=now,
+    )
+
+
+def _lives(one: Attachment, void_before: Mapping[str, int]) -> bool:
+    return one.event in LIVE and one.boot >= void_before.get(one.gateway, 0)
+
+
+def _newer(old: Known, event: Heard) -> Known:
+    if event.epoch != old.last.epoch:
+        return Known(event, event) if event.epoch > old.last.epoch else old
+    return Known(min(old.first, event), max(old.last, event))

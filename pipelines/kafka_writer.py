@@ -1,0 +1,80 @@
+"""Writing records from the driver: what a streaming query gives out in handfuls, to topics of its choice."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from pipelines.sources import Kafka
+from schemas.envelope import Headers
+from schemas.errors import WaystationError
+
+TIMEOUT_S = 30.0
+POLL_S = 0.5
+
+
+class NotWritten(WaystationError):
+    """Kafka did not take a record, or not in time: the batch is to be repeated."""
+
+
+class Out(NamedTuple):
+    """A record to be written; no `value` ends its key on a compacted topic."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+    headers: Headers = []  # noqa: RUF012 - never changed
+
+
+class KafkaWriter:
+    """Writes records and waits until Kafka has them. One thread at a time."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._client = {"bootstrap.servers": kafka.bootstrap, **kafka.client}
+        settings = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": int(TIMEOUT_S * 1000)}
+        self._producer = Producer(self._client | settings)
+
+    def write(self, records: Iterable[Out]) -> None:
+        """Returns once all are stored, those of one partition in their order. Raises NotWritten."""
+        failed: list[KafkaError] = []
+
+        def report(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for record in records:
+            headers = list(record.headers)
+            where = {"partition": record.partition, "on_delivery": report, "headers": headers}
+            while True:
+                try:
+                    self._producer.produce(record.topic, record.value, record.key, **where)  # type: ignore[arg-type]
+                    break
+                except BufferError:  # as many as may be on their way are: wait for some
+                    self._producer.poll(POLL_S)
+            self._producer.poll(0)
+        left = self._producer.flush(TIMEOUT_S)
+        if failed or left:
+            why = failed[0].str() if failed else f"{left} records were not acknowledged within {TIMEOUT_S:g} s"
+            raise NotWritten(f"Kafka does not take what is to be written: {why}")
+
+    def since(self, topic: str, partitions: int, since_ms: int) -> Iterator[Message]:
+        """The records of `topic` that were appended at `since_ms` (ms since the epoch) or later, to its present end at
+        least. Raises NotWritten if the broker does not answer."""
+        consumer = Consumer(self._client | {"group.id": "unused", "enable.auto.commit": False})
+        try:
+            asked = [TopicPartition(topic, number, since_ms) for number in range(partitions)]
+            starts = [p for p in consumer.offsets_for_times(asked, TIMEOUT_S) if p.offset >= 0]
+            ends = {p.partition: consumer.get_watermark_offsets(p, TIMEOUT_S)[1] for p in starts}
+            consumer.assign(starts)
+            left = {p.partition for p in starts if p.offset < ends[p.partition]}
+            while left:
+                for record in consumer.consume(500, POLL_S):
+                    if record.error() is not None:
+                        raise KafkaException(record.error())
+                    yield record
+                left -= {p.partition for p in consumer.position(starts) if p.offset >= ends[p.partition]}
+        except KafkaException as error:
+            raise NotWritten(f"{topic} cannot be read: {error.args[0].str()}") from error
+        finally:
+            consumer.close()

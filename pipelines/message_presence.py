@@ -1,0 +1,99 @@
+"""Message presence: records of `message-presence` in, what is known of each message out (M9, M11, M12, M13).
+
+The merging itself is :mod:`pipelines.custody`.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from pipelines import custody
+from pipelines.custody import Custody, Limits, Told
+from pipelines.keyed_state import folded
+from pipelines.ledger import appended
+from pipelines.records import SKEW, Complaint, Format, complaint, event_format, judged, moment_ms, moment_us, parsed
+from schemas.events import MessagePresenceEvent, encode
+from schemas.states import MessagePresenceState
+
+STATES = "key binary, value binary"
+_CUSTODY = msgspec.json.Decoder(Custody)
+_TEXTS = ("origin", "peer", "reason")
+
+
+def message_presence_format() -> Format:
+    """The format of `message-presence`."""
+
+    def more(event: Column) -> list[Complaint]:
+        early = F.col("timestamp") + F.expr(SKEW)
+        needs_peer = event["event"].isin("propagated", "delivered")
+        return [
+            complaint(event["id"] == "", "id is empty"),
+            complaint(event["agent"] == "", "agent is empty"),
+            complaint(needs_peer & (F.coalesce(event["peer"], F.lit("")) == ""), "peer is missing"),
+            complaint(moment_us(event["at_us"]) > early, "at_us is after the record's own time, ", F.col("timestamp")),
+        ]
+
+    return event_format(MessagePresenceEvent, more)
+
+
+def states(records: DataFrame, limits: Limits) -> DataFrame:
+    """Kafka records for `message-presence-state`: what is known of each message of which there was news."""
+    event = F.col("record")
+    told = parsed(records, message_presence_format()).select(
+        event["id"].alias("id"),
+        "offset",
+        F.unix_millis("timestamp").alias("appended_ms"),
+        *(event[name].alias(name) for name in ("event", "agent", "at_us")),
+        *(F.coalesce(event[name], F.lit("")).alias(name) for name in _TEXTS),
+        F.coalesce(event["until_us"], F.lit(0)).alias("until_us"),
+    )
+    return folded(told, ("id",), partial(_fold, limits), STATES, int(limits.kept_s))
+
+
+def history(records: DataFrame) -> DataFrame:
+    """Rows of `message_presence_history`: every event as it came (M9)."""
+    event = F.col("record")
+    texts = [F.nullif(event[name], F.lit("")).alias(name) for name in _TEXTS]
+    return judged(records, message_presence_format()).select(
+        event["id"].alias("message_id"),
+        event["event"].alias("event"),
+        event["agent"].alias("agent"),
+        *texts,
+        moment_us(event["at_us"]).alias("at"),
+        moment_us(F.nullif(event["until_us"], F.lit(0))).alias("until"),
+        "partition",
+        "offset",
+        *appended(),
+        "quarantined",
+    )
+
+
+def rows(latest: DataFrame) -> DataFrame:
+    """Rows of `message_presence`, but for `bucket`, of the latest records of `message-presence-state`."""
+    state = F.col("record")
+    return parsed(latest, event_format(MessagePresenceState)).select(
+        state["id"].alias("message_id"),
+        state["state"].alias("state"),
+        *(F.nullif(state[name], F.lit("")).alias(name) for name in ("origin", "delivered_by", "delivered_to")),
+        moment_us(F.nullif(state["delivered_us"], F.lit(0))).alias("delivered"),
+        *(state[name].alias(name) for name in ("holders", "attempting", "refused")),
+        state["claim"]["agent"].alias("claim_agent"),
+        moment_ms(state["claim"]["until_ms"]).alias("claim_until"),
+        state["retired"].alias("retired"),
+        moment_ms(state["kept_until_ms"]).alias("kept_until"),
+        F.col("timestamp").alias("updated"),
+    )
+
+
+def _fold(limits: Limits, state: str | None, key: tuple[Any, ...], rows: Iterable[Row]) -> tuple[str, list[Row]]:
+    (message_id,) = key
+    old = Custody() if state is None else _CUSTODY.decode(state)
+    new = custody.after(old, (Told(*(row[field] for field in Told._fields)) for row in rows), limits)
+    text = msgspec.json.encode(new).decode()
+    if not custody.is_news(old, new):
+        return text, []
+    return text, [Row(key=message_id.encode(), value=encode(custody.state_of(message_id, new)))]

@@ -1,0 +1,140 @@
+"""What becomes of presence: states on `presence-state`, and messages to `$presence/<client>` (R12)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.attachments import revised, state_of
+from pipelines.kafka_writer import KafkaWriter, Out
+from pipelines.liveness import Liveness, Sign
+from pipelines.presence import CLIENT, GATEWAY, TICK, known_of
+from pipelines.sources import Kafka, topic_now
+from pipelines.table_files import query_id
+from schemas.envelope import RETAIN_FLAG, Meta, ingress_headers
+from schemas.events import decode, encode
+from schemas.identity import derived_message_id, partition_of
+from schemas.presence_settings import PresenceSettings
+from schemas.presence_topics import PRESENCE_ROOT, presence_payload, presence_topic
+from schemas.spark import event_schema
+from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
+from schemas.topics import Topics
+
+NO_PROPERTIES = b"\x00"
+QOS = 1
+
+
+class PresenceSink:
+    """Takes the batches of :func:`pipelines.presence.changes`: a callback for `foreachBatch`.
+
+    What it gives out is a handful a batch, as a rule: one record for each client that has come or gone. When a gateway
+    is found gone, or back, it is one for each of the gateway's clients, which are looked up on `presence-state`; no
+    client has a timer.
+
+    Contract: at least once on `presence-state`, where only the latest counts, clients before gateways; exactly once on
+    `ingress`: a message's id follows from query, batch and client, and the first batch after a start, which may be a
+    repeated one, passes over those that are there.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        topics: Topics,
+        partitions: int,
+        settings: PresenceSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        self._kafka = kafka
+        self._topics = topics
+        self._partitions = partitions
+        self._settings = settings
+        self._clock = clock
+        self._writer = KafkaWriter(kafka)
+        self._liveness: Liveness | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        spark, rows = batch.sparkSession, batch.collect()
+        if not rows:
+            return
+        query = query_id(spark)
+        liveness, is_first = self._liveness, self._liveness is None
+        if liveness is None:
+            liveness = Liveness(int(self._settings.timeout_s * 1000), self._gateways_told(spark))
+        gateways = liveness.judge(_signs(rows), _ticks(rows), self._partitions)
+        states = self._states(spark, rows, liveness, gateways)
+        if self._settings.publish:
+            since_ms = min(row.appended_ms for row in rows)
+            there = self._published(since_ms) if is_first else set()
+            self._writer.write(self._messages(states, f"{query}/{batch_id}", there))
+        self._writer.write(self._client_record(state) for state in states)
+        self._writer.write(self._gateway_record(state) for state in gateways)
+        self._liveness = liveness
+
+    def _states(
+        self, spark: SparkSession, rows: Iterable[Row], liveness: Liveness, gateways: Iterable[GatewayState]
+    ) -> list[PresenceState]:
+        """Of the clients that have changed, and of those whose gateway has."""
+        void = liveness.void_before
+        clients = {row.name: known_of(row.known) for row in rows if row.kind == CLIENT}
+        states = [state_of(name, known, void) for name, known in clients.items()]
+        names = [gateway.gateway for gateway in gateways]
+        for told in self._clients_told(spark, names) if names else ():
+            state = revised(told, void)
+            if told.client not in clients and state != told:
+                states.append(state)
+        return states
+
+    def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes]) -> Iterator[Out]:
+        """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once."""
+        now = self._clock()
+        expires_ms = int((now + self._settings.message_expiry_s) * 1000)
+        for state in states:
+            message_id = derived_message_id(f"{PRESENCE_ROOT}/{state.client}", batch)
+            meta = Meta(QOS, RETAIN_FLAG if state.online else "", expires_ms, int(now * 1e6), None)
+            headers = ingress_headers(message_id, PRESENCE_ROOT, meta, NO_PROPERTIES)
+            key, payload = presence_topic(state.client).encode(), msgspec.json.encode(presence_payload(state))
+            yield Out(self._topics.retained, 0, key, payload if state.online else None, headers)
+            if message_id.encode() not in there:
+                partition = partition_of(state.client, self._partitions)
+                yield Out(self._topics.ingress, partition, key, payload, headers)
+
+    def _published(self, since_ms: int) -> set[bytes]:
+        """The ids of presence messages that are on `ingress`, of those appended at `since_ms` or later: messages follow
+        the events that they tell of, by the broker's clock."""
+        ids = set()
+        for record in self._writer.since(self._topics.ingress, self._partitions, since_ms):
+            headers: dict[str, Any] = dict(record.headers() or [])
+            if headers.get("src") == PRESENCE_ROOT.encode():
+                ids.add(headers["id"])
+        return ids
+
+    def _client_record(self, state: PresenceState) -> Out:
+        partition = partition_of(state.client, self._partitions)
+        return Out(self._topics.presence_state, partition, state.client.encode(), encode(state))
+
+    def _gateway_record(self, state: GatewayState) -> Out:
+        partition = partition_of(state.gateway, self._partitions)
+        return Out(self._topics.presence_state, partition, f"{GATEWAY_MARK}{state.gateway}".encode(), encode(state))
+
+    def _gateways_told(self, spark: SparkSession) -> list[GatewayState]:
+        told = topic_now(spark, self._kafka, self._topics.presence_state)
+        rows = told.where(F.col("key").cast("string").startswith(GATEWAY_MARK)).collect()
+        return [decode(GatewayState, row.value) for row in rows]
+
+    def _clients_told(self, spark: SparkSession, gateways: list[str]) -> Iterator[PresenceState]:
+        """The clients that have attachments at any of the gateways."""
+        state = F.from_json(F.col("value").cast("string"), event_schema(PresenceState))
+        concerned = F.arrays_overlap(state["attachments"]["gateway"], F.array(*map(F.lit, gateways)))
+        told = topic_now(spark, self._kafka, self._topics.presence_state).where(concerned)
+        for row in told.toLocalIterator():
+            yield decode(PresenceState, row.value)
+
+
+def _signs(rows: Iterable[Row]) -> list[Sign]:
+    return [Sign(row.name, row.boot, row.appended_ms, row.ended) for row in rows if row.kind == GATEWAY]
+
+
+def _ticks(rows: Iterable[Row]) -> dict[int, int]:
+    return {row.partition: row.appended_ms for row in rows if row.kind == TICK}

@@ -1,0 +1,96 @@
+"""What Spark merges from events: the JSON records on the compacted topics `presence-state` and
+`message-presence-state`, one a key. A record without value ends its key.
+
+Times are integers since the epoch and say their unit.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from schemas.events import Event
+
+GATEWAY_MARK = "\0gateway/"
+"""Begins the key of a gateway's own record on `presence-state`: no client id has a U+0000 (MQTT 5.0, 1.5.4)."""
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """One way a client was connected, by the newest epoch heard of: see :class:`schemas.events.PresenceEvent`.
+
+    `event` is the last one and `live` what follows from it: connected, and its gateway not known to be gone. `since_us`
+    is when the epoch began, as far as that was heard; `at_us` the time of the last event.
+    """
+
+    gateway: str
+    attachment: str
+    boot: int
+    epoch: int
+    seq: int
+    event: str
+    live: bool
+    since_us: int
+    at_us: int
+    peer: str
+    protocol: str
+    reason: str
+    user: str
+
+
+class PresenceState(Event, frozen=True, kw_only=True):
+    """On `presence-state`, key client id: whether a client is online, over all its attachments (R12).
+
+    Online while any attachment is live. `at_us` is the time of the event that made it so, by its gateway's clock;
+    `reason` why the last attachment ended, "" while online.
+    """
+
+    client: str
+    online: bool
+    at_us: int
+    reason: str
+    attachments: list[Attachment]
+
+
+class GatewayState(Event, frozen=True, kw_only=True):
+    """On `presence-state`, key `GATEWAY_MARK` and name: whether a gateway is alive. One record voids or revives all its
+    attachments: those of a `boot` before this one, and while it is not `alive` of this one too. `at_ms` is when that
+    was found, broker's clock."""
+
+    gateway: str
+    alive: bool
+    boot: int
+    at_ms: int
+
+    @property
+    def void_before(self) -> int:
+        """Attachments of an earlier boot are void."""
+        return self.boot + (not self.alive)
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Who alone may deliver a message, and until when (M11)."""
+
+    agent: str
+    until_ms: int
+
+
+class MessagePresenceState(Event, frozen=True, kw_only=True):
+    """On `message-presence-state`, key message id: what all agents together know of a message (M9).
+
+    `state`: `delivered` wins over `expired`, and that over `pending`. `delivered_us` is the earliest delivery, by
+    `delivered_by` to `delivered_to`. `holders` are those that were said to hold a copy and have not refused it;
+    `attempting` those among them that try. `claim` is the one granted last, which may be over. `retired`: its
+    originator needs the record no more. It is kept until `kept_until_ms`.
+    """
+
+    id: str
+    state: Literal["pending", "expired", "delivered"]
+    origin: str
+    delivered_by: str
+    delivered_to: str
+    delivered_us: int
+    holders: list[str]
+    attempting: list[str]
+    refused: list[str]
+    claim: Claim | None
+    retired: bool
+    kept_until_ms: int

@@ -1,0 +1,96 @@
+"""Client presence as a fold: the same in whatever order events come, and however many copies (R12)."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.attachments import GATEWAY_LOST, Heard, Known, after, is_news, revised, state_of
+
+MOST = 100
+
+
+def heard(epoch: int, seq: int, event: str, gateway: str = "g", **more: object) -> Heard:
+    fields = {"attachment": "", "boot": 5, "at_us": 1000 * epoch + seq, "peer": "", "protocol": "", "reason": ""}
+    return Heard(**{**fields, "user": "", **more}, epoch=epoch, seq=seq, event=event, gateway=gateway)  # type: ignore[arg-type]
+
+
+EVENTS = st.builds(
+    heard,
+    epoch=st.integers(1, 4),
+    seq=st.integers(0, 3),
+    event=st.sampled_from(["connected", "heartbeat", "disconnected", "lost"]),
+    gateway=st.sampled_from(["g", "h"]),
+    attachment=st.sampled_from(["", "lan", "satellite"]),
+    boot=st.integers(0, 2),
+    reason=st.sampled_from(["", "keep_alive_timeout"]),
+)
+
+
+@given(events=st.lists(EVENTS, max_size=12), data=st.data())
+def test_order_copies_and_batches_make_no_difference(events: list[Heard], data: st.DataObject) -> None:
+    """R12: a reference that knows all events at once, and folds of the same events shuffled, repeated and cut."""
+    shuffled = data.draw(
+        st.permutations([*events, *data.draw(st.lists(st.sampled_from(events), max_size=5))] if events else [])
+    )
+    cut = data.draw(st.integers(0, len(shuffled)))
+    folded = after(after([], shuffled[:cut], MOST), shuffled[cut:], MOST)
+    assert folded == reference(events)
+    assert after(folded, shuffled, MOST) == folded
+    assert not is_news(folded, after(folded, shuffled, MOST))
+
+
+def reference(events: list[Heard]) -> list[Known]:
+    places = sorted({(event.gateway, event.attachment) for event in events})
+    found = []
+    for place in places:
+        there = [event for event in events if (event.gateway, event.attachment) == place]
+        newest = [event for event in there if event.epoch == max(one.epoch for one in there)]
+        found.append(Known(min(newest), max(newest)))
+    return found
+
+
+@given(events=st.lists(EVENTS, min_size=1, max_size=12), void=st.dictionaries(st.sampled_from("gh"), st.integers(0, 3)))
+def test_online_while_any_attachment_is_live(events: list[Heard], void: dict[str, int]) -> None:
+    """R12: an attachment is live if its newest event says so and its gateway's boot is not void."""
+    told = state_of("c", after([], events, MOST), void)
+    expected = [known.live and known.last.boot >= void.get(known.last.gateway, 0) for known in after([], events, MOST)]
+    assert [one.live for one in told.attachments] == expected
+    assert told.online == any(expected)
+    assert revised(state_of("c", after([], events, MOST), {}), void) == told, "judged later, the same"
+
+
+def test_what_is_told() -> None:
+    """R12: since when and from where from the first event of the epoch, why not from the last."""
+    came = heard(7, 0, "connected", peer="10.0.0.1:5", protocol="mqtt5", user="alice")
+    lost = heard(7, 1, "lost", reason="keep_alive_timeout")
+    for events in ([came, lost], [lost, came]):
+        told = state_of("c", after([], events, MOST), {})
+        (one,) = told.attachments
+        assert (one.since_us, one.at_us, one.peer, one.user) == (7000, 7001, "10.0.0.1:5", "alice")
+        assert (told.online, told.reason, told.at_us) == (False, "keep_alive_timeout", 7001)
+    (only,) = state_of("c", after([], [came], MOST), {"g": 6}).attachments
+    assert not only.live
+    assert state_of("c", after([], [came], MOST), {"g": 6}).reason == GATEWAY_LOST
+
+
+def test_a_heartbeat_is_news_only_if_it_revives() -> None:
+    """R12: a client that is known to live is told of once."""
+    came = after([], [heard(1, 0, "connected")], MOST)
+    assert not is_news(came, after(came, [heard(1, 1, "heartbeat")], MOST))
+    gone = after(came, [heard(1, 2, "lost")], MOST)
+    assert is_news(came, gone)
+    assert is_news(gone, after(gone, [heard(1, 3, "heartbeat")], MOST)), "it was not lost after all"
+
+
+@given(events=st.lists(EVENTS, max_size=12), most=st.integers(1, 4))
+def test_no_more_attachments_than_allowed_and_live_ones_last_to_go(events: list[Heard], most: int) -> None:
+    """R12, bounded: what is forgotten is no better than what is kept."""
+    everything, kept = after([], events, MOST), after([], events, most)
+    assert len(kept) <= most
+    if len(everything) <= most:
+        assert kept == everything
+
+
+def test_the_state_of_the_fold_survives_json() -> None:
+    known = after([], [heard(1, 0, "connected"), heard(2, 0, "lost", gateway="h")], MOST)
+    assert msgspec.json.decode(msgspec.json.encode(known), type=list[Known]) == known

@@ -1,0 +1,113 @@
+"""Message presence as a fold: commutative and idempotent, but for claims: they are granted in the log's order (M9, M11)."""
+
+from itertools import pairwise
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.custody import Custody, Limits, Told, after, is_news, state_of
+from schemas.states import Claim
+
+LIMITS = Limits(claim_s=60, kept_s=3600, most=100)
+AGENTS = ("a", "b", "c")
+
+
+def told(event: str, agent: str = "a", offset: int = 0, **more: object) -> Told:
+    fields = {"appended_ms": 1000 * offset, "at_us": 10, "origin": "", "peer": "", "reason": "", "until_us": 0}
+    return Told(**{**fields, **more}, offset=offset, event=event, agent=agent)  # type: ignore[arg-type]
+
+
+EVENTS = st.builds(
+    told,
+    event=st.sampled_from(["attempting", "propagated", "delivered", "refused", "expired", "retired"]),
+    agent=st.sampled_from(AGENTS),
+    at_us=st.integers(0, 5),
+    origin=st.sampled_from(["", "a"]),
+    peer=st.sampled_from(AGENTS),
+    reason=st.sampled_from(["full", "has it"]),
+    until_us=st.integers(0, 2_000_000),
+)
+
+
+@given(events=st.lists(EVENTS, max_size=12), data=st.data())
+def test_order_and_copies_make_no_difference(events: list[Told], data: st.DataObject) -> None:
+    """M9: whatever stands on the log, in whatever order and however often."""
+    copies = data.draw(st.lists(st.sampled_from(events), max_size=5)) if events else []
+    shuffled = [e._replace(offset=n) for n, e in enumerate(data.draw(st.permutations([*events, *copies])))]
+    in_order = [e._replace(offset=n) for n, e in enumerate(events)]
+    once, other = after(Custody(), in_order, LIMITS), Custody()
+    for event in shuffled:
+        other = after(other, [event], LIMITS)
+    assert state_of("m", once) == state_of("m", other)
+    assert not is_news(other, after(other, shuffled, LIMITS)), "what was read before brings nothing"
+
+
+@given(events=st.lists(EVENTS, max_size=12))
+def test_delivered_wins_and_the_earliest_delivery_is_kept(events: list[Told]) -> None:
+    """M12: against all others; holders are those of whom the newest word is not that they refused."""
+    state = state_of("m", after(Custody(), [e._replace(offset=n) for n, e in enumerate(events)], LIMITS))
+    deliveries = sorted((e.at_us, e.agent, e.peer) for e in events if e.event == "delivered")
+    assert (state.state == "delivered") == bool(deliveries)
+    if deliveries:
+        assert (state.delivered_us, state.delivered_by, state.delivered_to) == deliveries[0]
+    elif any(e.event == "expired" for e in events):
+        assert state.state == "expired"
+    words = [(e.peer if e.event == "propagated" else e.agent, e.at_us, e.event) for e in events]
+    for agent in AGENTS:
+        said = [
+            (at, word) for who, at, word in words if who == agent and word in ("attempting", "propagated", "refused")
+        ]
+        newest = [word for at, word in said if at == max(at for at, _ in said)]
+        assert (agent in state.refused) == ("refused" in newest)
+        assert (agent in state.holders) == (bool(newest) and "refused" not in newest)
+
+
+def test_a_claim_is_granted_to_one_at_a_time_and_expires() -> None:
+    """M11: the first in the log; others once it is over, by the broker's clock; its holder may renew it."""
+    custody = after(Custody(), [told("claimed", "a", 1), told("claimed", "b", 2)], LIMITS)
+    assert custody.claim == Claim(agent="a", until_ms=61_000)
+    custody = after(custody, [told("claimed", "a", 30)], LIMITS)
+    assert custody.claim == Claim(agent="a", until_ms=90_000)
+    assert after(custody, [told("claimed", "b", 89)], LIMITS).claim == custody.claim
+    assert after(custody, [told("claimed", "b", 90)], LIMITS).claim == Claim(agent="b", until_ms=150_000)
+    assert after(custody, [told("claimed", "b", 90)], LIMITS) == after(custody, [told("claimed", "b", 90)] * 2, LIMITS)
+
+
+def test_a_claim_ends_with_a_refusal_of_its_own_and_is_not_granted_for_what_is_delivered() -> None:
+    """M11: who cannot deliver gives it up; nobody is to deliver what was delivered, or needs no record."""
+    claimed = after(Custody(), [told("claimed", "a", 1)], LIMITS)
+    assert after(claimed, [told("refused", "b", 2)], LIMITS).claim == claimed.claim
+    assert after(claimed, [told("refused", "a", 2)], LIMITS).claim is None
+    for end in ("delivered", "retired"):
+        ended = after(Custody(), [told(end, "b", 1)], LIMITS)
+        assert after(ended, [told("claimed", "a", 2)], LIMITS).claim is None
+
+
+def test_a_copy_of_a_claim_that_is_over_grants_nothing() -> None:
+    """M11: an agent that repeats itself after a reconnect."""
+    claim = told("claimed", "a", 1, until_us=5_000_000)
+    custody = after(Custody(), [claim], LIMITS)
+    assert custody.claim == Claim(agent="a", until_ms=5000)
+    assert after(custody, [claim._replace(offset=9, appended_ms=9000)], LIMITS).claim == custody.claim
+
+
+@given(claims=st.lists(st.tuples(st.sampled_from(AGENTS), st.integers(0, 200)), max_size=12))
+def test_no_two_hold_a_claim_at_the_same_time(claims: list[tuple[str, int]]) -> None:
+    """M11: over any sequence of claims, the times for which they are granted do not overlap between agents."""
+    custody, granted, now_ms = Custody(), [], 0
+    for offset, (agent, pause_s) in enumerate(claims):
+        now_ms += 1000 * pause_s
+        before, custody = custody.claim, after(custody, [told("claimed", agent, offset, appended_ms=now_ms)], LIMITS)
+        if custody.claim != before:
+            granted.append((agent, now_ms, custody.claim.until_ms if custody.claim else 0))
+    for (one, _, until_ms), (other, from_ms, _) in pairwise(granted):
+        assert one == other or until_ms <= from_ms
+
+
+@given(events=st.lists(EVENTS, max_size=12))
+def test_agents_are_bounded_and_the_state_survives_json(events: list[Told]) -> None:
+    """M9, bounded."""
+    custody = after(Custody(), events, LIMITS._replace(most=2))
+    assert len(custody.agents) <= 2
+    assert msgspec.json.decode(msgspec.json.encode(custody), type=Custody) == custody
