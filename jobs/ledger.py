@@ -28,6 +28,7 @@ from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from pipelines import completion, ledger, message_presence, presence, routes, sinks
 from pipelines.custody import Limits
+from pipelines.kafka_writer import KafkaWriter
 from pipelines.presence_sink import PresenceSink
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
@@ -67,7 +68,7 @@ def queries(spark: SparkSession, settings: Settings, clock: Callable[[], float])
         records = topic_stream(spark, kafka, names, of.max_offsets_per_trigger, headers, min_offsets)
         return records.coalesce(of.tasks_per_batch)
 
-    quarantine = sinks.quarantine_to(kafka, topics.quarantine)
+    quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
 
     def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
         bad_to = quarantine if "quarantined" in rows.columns else None
@@ -89,7 +90,7 @@ def queries(spark: SparkSession, settings: Settings, clock: Callable[[], float])
 
     def merge_presence() -> StreamingQuery:
         changes = presence.changes(read(topics.presence), presence_of.attachments, presence_of.kept_s)
-        sink = PresenceSink(kafka, topics, partitions, presence_of, clock)
+        sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock)
         return sinks.tell_presence(changes, StreamId("presence_state"), settings.tables, sink, presence_of.trigger_s)
 
     def merge_message_presence() -> StreamingQuery:

@@ -4,6 +4,7 @@ The routers have their own settings on top (`extra`); what must hold for both st
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = 
     `spark.driver.memory` in `extra` counts if this process has no JVM yet. Raises JarsError if the jars are not
     resolved.
     """
+    # What runs Python beside an executor is to have the same libraries; Spark takes the first `python3` otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SESSION | STREAMS | {"spark.jars": ",".join(str(Path(jar)) for jar in spark_jars(os.environ))}
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in (settings | dict(extra or {})).items():

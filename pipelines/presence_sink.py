@@ -41,6 +41,7 @@ class PresenceSink:
     def __init__(
         self,
         kafka: Kafka,
+        writer: KafkaWriter,
         topics: Topics,
         partitions: int,
         settings: PresenceSettings,
@@ -51,7 +52,7 @@ class PresenceSink:
         self._partitions = partitions
         self._settings = settings
         self._clock = clock
-        self._writer = KafkaWriter(kafka)
+        self._writer = writer
         self._liveness: Liveness | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:

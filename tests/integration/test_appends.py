@@ -11,10 +11,11 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.appends import LONGEST_STATISTIC, QUERY_ID, Appends
+from pipelines.appends import Appends
 from pipelines.sinks import ensure_tables
+from pipelines.table_files import LONGEST_STATISTIC, QUERY_ID, TableFiles
 from schemas.spark import table_schema
-from schemas.tables import QUARANTINE, ROUTES, TABLES, Table
+from schemas.tables import QUARANTINE, TABLES, Table
 
 DATE = date(2026, 11, 22)
 DAY = datetime(2026, 11, 21, 23, 59, 59, 999_000, tzinfo=UTC)
@@ -55,10 +56,10 @@ def offsets(uri: str) -> list[int]:
 
 def test_a_batch_is_appended_once_whoever_repeats_it(spark: SparkSession, uri: str) -> None:
     """Also by another process, which has only the table to go by."""
-    append = Appends(uri, QUARANTINE)
+    append = Appends(TableFiles(uri, QUARANTINE))
     append(quarantined(spark, 1, 2), 0)
     append(quarantined(spark, 3), 1)
-    for again in (append, Appends(uri, QUARANTINE)):
+    for again in (append, Appends(TableFiles(uri, QUARANTINE))):
         again(quarantined(spark, 1, 2), 0)
         again(quarantined(spark, 3), 1)
     assert offsets(uri) == [1, 2, 3]
@@ -83,7 +84,7 @@ def test_bad_rows_go_to_quarantine_before_the_good_are_in_the_table(spark: Spark
         if len(given) == 1:
             raise OSError("the broker does not answer")
 
-    append = Appends(uri, QUARANTINE, quarantine)
+    append = Appends(TableFiles(uri, QUARANTINE), quarantine)
     append(judged((1, None)), 0)
     assert (given, offsets(uri)) == ([], [1])
     batch = judged((2, None), (3, "why"), (4, "why"))
@@ -97,7 +98,7 @@ def test_bad_rows_go_to_quarantine_before_the_good_are_in_the_table(spark: Spark
 
 def test_a_batch_without_rows_is_no_commit(spark: SparkSession, uri: str) -> None:
     before = DeltaTable(uri).version()
-    Appends(uri, QUARANTINE)(quarantined(spark), 0)
+    Appends(TableFiles(uri, QUARANTINE))(quarantined(spark), 0)
     assert DeltaTable(uri).version() == before
 
 
@@ -112,11 +113,11 @@ def test_what_a_try_wrote_that_failed_is_nowhere(
     with monkeypatch.context() as patched:
         patched.setattr(DeltaTable, "create_write_transaction", crash)
         with pytest.raises(SystemExit):
-            Appends(uri, QUARANTINE)(quarantined(spark, 1, 2), 0)
+            Appends(TableFiles(uri, QUARANTINE))(quarantined(spark, 1, 2), 0)
     left = set(Path(uri).rglob("*.parquet"))
     assert left
     assert offsets(uri) == []
-    Appends(uri, QUARANTINE)(quarantined(spark, 1, 2), 0)
+    Appends(TableFiles(uri, QUARANTINE))(quarantined(spark, 1, 2), 0)
     assert offsets(uri) == [1, 2]
     DeltaTable(uri).vacuum(full=True, retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert not {file for file in left if file.exists()}
@@ -124,14 +125,14 @@ def test_what_a_try_wrote_that_failed_is_nowhere(
 
 
 def test_a_batch_over_midnight_is_in_two_partitions(spark: SparkSession, uri: str) -> None:
-    Appends(uri, QUARANTINE)(quarantined(spark, 0, 999, 1000, 2000), 0)
+    Appends(TableFiles(uri, QUARANTINE))(quarantined(spark, 0, 999, 1000, 2000), 0)
     found = {a["partition"]["date"]: a["num_records"] for a in pa.table(DeltaTable(uri).get_add_actions()).to_pylist()}
     assert found == {date(2026, 11, 21): 2, date(2026, 11, 22): 2}
 
 
 def test_statistics_pass_over_no_row(spark: SparkSession, uri: str) -> None:
     """Spark and deltalake find every row by its values, also by times that statistics cannot tell exactly."""
-    append = Appends(uri, QUARANTINE)
+    append = Appends(TableFiles(uri, QUARANTINE))
     append(quarantined(spark, 1, 501, 999, reason="a" * LONGEST_STATISTIC), 0)
     append(quarantined(spark, 5, reason="b" * (LONGEST_STATISTIC + 1)), 1)
     append(quarantined(spark, 7, reason=None), 2)
@@ -152,11 +153,13 @@ def test_statistics_pass_over_no_row(spark: SparkSession, uri: str) -> None:
         assert rows.count_rows() == 1
 
 
-@pytest.mark.parametrize("table", [table for table in TABLES.values() if table is not ROUTES], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "table", [table for table in TABLES.values() if "date" in table.partition_by], ids=lambda t: t.name
+)
 def test_every_history_table_can_be_appended_to(spark: SparkSession, tmp_path: Path, table: Table) -> None:
     """Also a row of nulls, of which statistics can tell nothing but that."""
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
     ensure_tables(str(tmp_path))
     uri = str(tmp_path / table.name)
-    Appends(uri, table)(rows_of(spark, table, [{"date": DATE}]), 0)
+    Appends(TableFiles(uri, table))(rows_of(spark, table, [{"date": DATE}]), 0)
     assert DeltaTable(uri).to_pyarrow_table().to_pylist() == [dict.fromkeys(table_schema(table).names) | {"date": DATE}]

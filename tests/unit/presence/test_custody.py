@@ -1,4 +1,4 @@
-"""Message presence as a fold: commutative and idempotent, but for claims: they are granted in the log's order (M9, M11)."""
+"""Message presence as a fold: commutative and idempotent, but for claims, which are granted in order (M9, M11)."""
 
 from itertools import pairwise
 

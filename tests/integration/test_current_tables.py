@@ -1,0 +1,103 @@
+"""Tables of how things are now: one row a key, whatever the batches (R12, M9)."""
+
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines import message_presence, presence
+from pipelines.current_table import CurrentTable
+from pipelines.sinks import ensure_tables
+from pipelines.sources import read_table
+from pipelines.table_files import QUERY_ID
+from schemas.events import encode
+from schemas.states import GATEWAY_MARK, Attachment, Claim, GatewayState, MessagePresenceState, PresenceState
+from schemas.tables import MESSAGE_PRESENCE, PRESENCE
+from tests.integration.streamed import kafka_rows
+
+AT_MS = 1_700_000_000_000
+
+
+def attachment(live: bool) -> Attachment:
+    return Attachment(
+        gateway="g",
+        attachment="",
+        boot=1,
+        epoch=2,
+        seq=0,
+        event="connected",
+        live=live,
+        since_us=AT_MS * 1000,
+        at_us=AT_MS * 1000,
+        peer="p",
+        protocol="mqtt5",
+        reason="",
+        user="",
+    )
+
+
+def told(offset: int, client: str, online: bool) -> tuple[Any, ...]:
+    state = PresenceState(
+        client=client,
+        online=online,
+        at_us=AT_MS * 1000 + offset,
+        reason="" if online else "why",
+        attachments=[attachment(online)],
+    )
+    return (client.encode(), encode(state), "presence-state", 0, offset, AT_MS, None)
+
+
+def test_the_last_record_of_each_client_counts(spark: SparkSession, tmp_path: Path) -> None:
+    """R12: over batches, a repeated batch included; an end of a key ends its row; gateways have none."""
+    ensure_tables(str(tmp_path))
+    spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
+    table = CurrentTable(str(tmp_path), PRESENCE, presence.rows)
+    gateway = GatewayState(gateway="g", alive=True, boot=1, at_ms=AT_MS)
+    names = [f"c{n}" for n in range(40)]
+    batches = [
+        [*(told(n, name, True) for n, name in enumerate(names)), told(99, "c0", False)],
+        [told(100, "c1", False), (b"c2", None, "presence-state", 0, 101, AT_MS, None)],
+        [(f"{GATEWAY_MARK}g".encode(), encode(gateway), "presence-state", 0, 102, AT_MS, None)],
+    ]
+    for number, batch in enumerate(batches):
+        for _ in range(2):
+            table(kafka_rows(spark, batch), number)
+    rows = {row.client: row for row in read_table(spark, str(tmp_path), PRESENCE).collect()}
+    assert sorted(rows) == sorted({*names} - {"c2"})
+    assert {name for name, row in rows.items() if not row.online} == {"c0", "c1"}
+    assert (rows["c1"].reason, rows["c3"].reason, rows["c3"].attachments[0].peer) == ("why", None, "p")
+    delta = DeltaTable(str(tmp_path / "presence"))
+    assert delta.version() == len(batches), "each batch once"
+    assert len(delta.file_uris()) <= 16
+
+
+def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
+    """M9: what is known of each, with its claim if there is one."""
+    ensure_tables(str(tmp_path))
+    spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
+    common = {
+        "origin": "a",
+        "holders": ["a"],
+        "attempting": ["a"],
+        "refused": [],
+        "retired": False,
+        "kept_until_ms": AT_MS,
+    }
+    there = MessagePresenceState(
+        id="m", state="delivered", delivered_by="b", delivered_to="z", delivered_us=AT_MS * 1000, claim=None, **common
+    )
+    pending = MessagePresenceState(
+        id="n",
+        state="pending",
+        delivered_by="",
+        delivered_to="",
+        delivered_us=0,
+        claim=Claim(agent="a", until_ms=AT_MS),
+        **common,
+    )
+    batch = [(s.id.encode(), encode(s), "t", 0, n, AT_MS, None) for n, s in enumerate([there, pending])]
+    CurrentTable(str(tmp_path), MESSAGE_PRESENCE, message_presence.rows)(kafka_rows(spark, batch), 0)
+    rows = {row.message_id: row for row in read_table(spark, str(tmp_path), MESSAGE_PRESENCE).collect()}
+    assert (rows["m"].state, rows["m"].delivered_by, rows["m"].claim_agent) == ("delivered", "b", None)
+    assert (rows["n"].delivered, rows["n"].claim_agent, rows["n"].holders) == (None, "a", ["a"])

@@ -1,0 +1,58 @@
+"""Message presence through Spark: who has which message, told whenever that changes (M9, M11, M12)."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines import message_presence
+from pipelines.custody import Limits
+from schemas.events import MessagePresenceEvent, decode, encode
+from schemas.states import Claim, MessagePresenceState
+from tests.integration.streamed import kafka_rows, streamed
+
+AT_MS = 1_700_000_000_000
+LIMITS = Limits(claim_s=60, kept_s=3600, most=8)
+
+
+def said(offset: int, event: str, agent: str, **more: Any) -> tuple[Any, ...]:
+    fields = {"at_us": (AT_MS + offset) * 1000, **more}
+    value = encode(MessagePresenceEvent(id="m", event=event, agent=agent, **fields))  # type: ignore[arg-type]
+    return (b"m", value, "message-presence", 0, offset, AT_MS + offset, None)
+
+
+def test_a_message_from_hand_to_hand(spark: SparkSession, tmp_path: Path) -> None:
+    """M9, M11, M12: over batches, with copies; the state of the last batch is the whole of what is known."""
+    batches = [
+        [said(0, "attempting", "a", origin="a"), said(1, "propagated", "a", peer="b"), said(2, "claimed", "b")],
+        [said(3, "claimed", "a"), said(4, "propagated", "a", peer="b", at_us=(AT_MS + 1) * 1000)],
+        [said(5, "delivered", "b", peer="z"), said(6, "refused", "a", reason="delivered")],
+        [said(7, "delivered", "a", peer="z"), (b"m", b"{}", "message-presence", 0, 8, AT_MS + 8, None)],
+    ]
+    given = streamed(spark, tmp_path, batches, lambda records: message_presence.states(records, LIMITS), mode="update")
+    assert [len(rows) for rows in given] == [1, 0, 1, 0], "told when there is news"
+    first, last = (decode(MessagePresenceState, bytes(given[n][0].value)) for n in (0, 2))
+    claim = Claim(agent="b", until_ms=AT_MS + 2 + 60_000)
+    assert (first.state, first.holders, first.attempting, first.claim) == ("pending", ["a", "b"], ["a"], claim)
+    assert (last.state, last.delivered_by, last.delivered_to) == ("delivered", "b", "z")
+    assert (last.holders, last.refused, last.claim) == (["b"], ["a"], claim)
+    assert last.kept_until_ms == AT_MS + 6 + 3_600_000
+
+
+def test_history_has_every_event_and_marks_bad_ones(spark: SparkSession) -> None:
+    """M9: as it came; an event from the future would be kept for ever."""
+    late = said(3, "expired", "a", at_us=(AT_MS + 7_200_000) * 1000)
+    rows = [
+        said(0, "attempting", "a", origin="a"),
+        said(1, "propagated", "a"),
+        said(2, "refused", "b", reason="full"),
+        late,
+    ]
+    found = message_presence.history(kafka_rows(spark, rows)).orderBy("offset").collect()
+    assert [(row.event, row.agent, row.origin, row.reason) for row in found if row.quarantined is None] == [
+        ("attempting", "a", "a", None),
+        ("refused", "b", None, "full"),
+    ]
+    bad = [row.quarantined.reason for row in found if row.quarantined is not None]
+    assert bad[0] == "peer is missing"
+    assert bad[1].startswith("at_us is after the record's own time")
