@@ -22,6 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs.application import lock_checkpoints, run_application
+from jobs.observe.observer import Observer
+from jobs.observe.routing import RoutesMetrics
+from jobs.observe.server import Place
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from pipelines import completion, ledger, routes, sinks
@@ -50,8 +53,17 @@ log = structlog.get_logger(__name__)
 Start = Callable[[], StreamingQuery]
 
 
-def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
-    """How each query of the application is started. Routes first: routers wait for them."""
+def trigger_s(query: str, settings: Settings) -> float:
+    """How often a query is to begin a batch, in seconds."""
+    of = settings.ledger
+    return {"routes": of.routes_trigger_s, "completion": of.completion_trigger_s}.get(query, of.trigger_s)
+
+
+def queries(
+    spark: SparkSession, settings: Settings, on_folded: Callable[[int], None] = lambda _as_of_us: None
+) -> Mapping[str, Start]:
+    """How each query of the application is started. Routes first: routers wait for them. `on_folded` is told how far
+    they are folded, µs since the epoch."""
     topics, of = Topics(settings.kafka.prefix), settings.ledger
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
     lead_s, window = settings.router.route_lead_s, of.message_window_days
@@ -64,11 +76,13 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
 
     def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
         bad_to = quarantine if "quarantined" in rows.columns else None
-        return sinks.append_to_table(rows, StreamId(table.name), settings.tables, table, of.trigger_s, bad_to)
+        return sinks.append_to_table(
+            rows, StreamId(table.name), settings.tables, table, trigger_s(table.name, settings), bad_to
+        )
 
     def fold_routes() -> StreamingQuery:
-        table = sinks.RoutesTable(settings.tables, lead_s, window)
-        return sinks.fold_into_routes(read(topics.routes), StreamId("routes"), table, quarantine, of.routes_trigger_s)
+        table, stream = sinks.RoutesTable(settings.tables, lead_s, window, on_folded), StreamId("routes")
+        return sinks.fold_into_routes(read(topics.routes), stream, table, quarantine, trigger_s(stream.query, settings))
 
     def keep_routes_history() -> StreamingQuery:
         # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
@@ -77,8 +91,9 @@ def queries(spark: SparkSession, settings: Settings) -> Mapping[str, Start]:
 
     def find_completions() -> StreamingQuery:
         found = completion.completions(read(topics.progress), settings.kafka.shards, window)
-        stream, trigger_s = StreamId("completion"), of.completion_trigger_s
-        return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, trigger_s, "update")
+        stream = StreamId("completion")
+        every_s = trigger_s(stream.query, settings)
+        return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, every_s, "update")
 
     return {
         "routes": fold_routes,
@@ -187,28 +202,34 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     checkpoints: a data directory has one ledger.
     """
     lock = lock_checkpoints(settings.data, PART, "choose another data directory")
+    of = settings.ledger
+    place = Place(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
+    observer = Observer(part or PART, place, settings.log, time.time)
+    routes_metrics = RoutesMetrics(observer.registry, settings.router.route_lead_s)
     spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
     sinks.ensure_tables(settings.tables)
-    listener = StatusListener(settings.data, PART, time.time)
+    listener = StatusListener(settings.data, PART, time.time, observer.watchers)
     spark.streams.addListener(listener)
     client = {"linger.ms": 0, "message.timeout.ms": 10_000, **settings.kafka.client}
     producer = Producer({**client, "bootstrap.servers": settings.kafka.bootstrap})
-    arguments = (producer, Topics(settings.kafka.prefix).routes, settings.ledger.routes_trigger_s, stopped)
+    arguments = (producer, Topics(settings.kafka.prefix).routes, of.routes_trigger_s, stopped)
     Thread(target=tick, args=arguments, name="tick", daemon=True).start()
     supervised = [
-        Supervised(spark, name, start, settings.ledger.restart_backoff_s, listener.failed)
-        for name, start in queries(spark, settings).items()
+        Supervised(spark, name, start, of.restart_backoff_s, listener.failed)
+        for name, start in queries(spark, settings, routes_metrics.folded).items()
     ]
+    observer.watch(spark, {query.name: trigger_s(query.name, settings) for query in supervised})
     started, at, folded = 1, time.monotonic(), -1
     while not stopped.is_set():
         now = time.monotonic()
+        observer.look(now)
         for query in supervised[:started]:
             query.watch(now)
         has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
         if started < len(supervised) and (has_waited or may_begin_next(supervised[:started], folded)):
             if started == 1:
                 if part:
-                    announce_ready(settings.data, part, {})
+                    announce_ready(settings.data, part, {"listeners": observer.listeners})
                 log.info("ready", then=[query.name for query in supervised[1:]])
             started, at, folded = started + 1, now, supervised[0].last_batch
             continue
@@ -216,6 +237,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()
+    observer.stop()
     lock.close()
 
 

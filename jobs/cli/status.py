@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -154,12 +155,12 @@ def _show(report: dict[str, Any]) -> None:
         table.add_row(one["url"], "yes" if one["ready"] else "no", _cell(faults))
     terminal.print(table)
 
-    fields = ("query", "part", "batch_id", "batch_ms", "rows_per_s", "lag", "age_s", "error")
     table = Table(title="streaming queries", title_justify="left")
-    for heading in fields:
-        table.add_column(heading, justify="left" if heading in ("query", "part", "error") else "right")
+    for heading in ("query", *_FIGURES, "error"):
+        table.add_column(heading, justify="left" if heading in ("query", "error") else "right")
     for one in report["queries"]:
-        table.add_row(*[_cell(one.get(name)) for name in fields])
+        figures = [show(one.get(name)) for name, show in _FIGURES.values()]
+        table.add_row(one["query"], *figures, _cell(one.get("error")))
     terminal.print(table)
 
     table = Table(title="topics", title_justify="left")
@@ -181,3 +182,30 @@ def _cell(value: Any) -> str:
         return ""
     text = f"{value:.1f}" if isinstance(value, float) else str(value)
     return text.replace("[", r"\[")
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
+
+
+def _batch(ms: int | None) -> str:
+    return "" if ms is None else _seconds(ms / 1000)
+
+
+def _state(state: dict[str, Any] | None) -> str:
+    """Memory and files of the state, which are at different places."""
+    return "" if not state else f"{(state['memory_bytes'] + state['disk_bytes']) / MEGABYTE:.1f} MB"
+
+
+_FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "batch": ("batch_id", _cell),
+    "took": ("batch_ms", _batch),
+    "rows/s": ("rows_per_s", _cell),
+    "lag": ("lag", _cell),
+    "fresh": ("freshness_s", _seconds),
+    "state": ("state", _state),
+    "late": ("late_rows", _cell),
+    "failed": ("failures", _cell),
+    "said": ("age_s", _seconds),
+}
+"""Of a streaming query: heading, name in its status file, and how it is shown."""
