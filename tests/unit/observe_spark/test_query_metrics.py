@@ -1,12 +1,9 @@
 """What the metrics of a Spark application say, asked over HTTP after real progress."""
 
-import os
-from types import SimpleNamespace
-from typing import Any
-
 from jobs.observe.jvm import SAMPLE_S, Jvm
 from jobs.observe.observer import Observer
 from jobs.observe.routing import RouterMetrics, RoutesMetrics
+from tests.unit.observe_spark.jvm import FakeJvm
 from tests.unit.observe_spark.recorded import NOW, measured, observer, progress_of, recorded, samples, tell
 
 
@@ -132,26 +129,6 @@ def test_routers_tell_of_pauses_and_the_fold_how_far_it_is() -> None:
     assert after["waystation_router_realignments_total", ("active",)] == 1
     assert after["waystation_routes_as_of_timestamp_seconds", ()] == 1_700_000_001.5
     assert after["waystation_route_lead_seconds", ()] == 25
-
-
-class FakeJvm:
-    """A session whose JVM is this process. Counts how often its heap is asked for."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        collector = SimpleNamespace(getName=lambda: "Copy", getCollectionCount=lambda: 7, getCollectionTime=lambda: 250)
-        factory = SimpleNamespace(
-            getMemoryMXBean=lambda: SimpleNamespace(getHeapMemoryUsage=self._heap),
-            getGarbageCollectorMXBeans=lambda: [collector],
-        )
-        handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=os.getpid))
-        lang = SimpleNamespace(management=SimpleNamespace(ManagementFactory=factory), ProcessHandle=handle)
-        jvm = SimpleNamespace(java=SimpleNamespace(lang=lang))
-        self.session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm))
-
-    def _heap(self) -> Any:
-        self.asked += 1
-        return SimpleNamespace(getUsed=lambda: 10, getCommitted=lambda: 20, getMax=lambda: 30)
 
 
 def test_the_jvm_is_asked_seldom_however_often_it_is_scraped() -> None:
