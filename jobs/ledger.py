@@ -234,6 +234,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
             started, at, folded = started + 1, now, supervised[0].last_batch
             continue
         stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
+    observer.readiness.ends()
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()

@@ -221,6 +221,7 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
             if part:
                 announce_ready(settings.data, part, {"listeners": observer.listeners})
             log.info("ready", roles=list(roles))
+    observer.readiness.ends()
     for router in routers:
         router.stop()
     spark.stop()

@@ -156,12 +156,19 @@ def _show(report: dict[str, Any]) -> None:
     terminal.print(table)
 
     table = Table(title="streaming queries", title_justify="left")
-    for heading in ("query", *_FIGURES, "error"):
-        table.add_column(heading, justify="left" if heading in ("query", "error") else "right")
+    for heading in ("query", "part", *_FIGURES):
+        table.add_column(heading, justify="left" if heading in ("query", "part") else "right")
     for one in report["queries"]:
         figures = [show(one.get(name)) for name, show in _FIGURES.values()]
-        table.add_row(one["query"], *figures, _cell(one.get("error")))
+        table.add_row(one["query"], _cell(one.get("part")), *figures)
     terminal.print(table)
+
+    table = Table("query", "error", title="queries that have failed", title_justify="left")
+    for one in report["queries"]:
+        if one.get("error"):
+            table.add_row(one["query"], _cell(one["error"]))
+    if table.row_count:
+        terminal.print(table)
 
     table = Table(title="topics", title_justify="left")
     for heading in ("topic", "partitions", "end offset", "biggest lag", "of"):

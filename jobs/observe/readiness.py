@@ -7,7 +7,8 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-STARTING = "starting: Spark is being started"
+STARTING = "starting: Spark's session or the tables are not there yet"
+STOPPING = "it is being stopped"
 AWAITED = "it has not begun yet"
 BEGUN = "it has begun and ended no batch yet"
 
@@ -30,6 +31,11 @@ class Readiness(Collector):
             self._queries = dict.fromkeys(queries, AWAITED)
             self._phase = ""
 
+    def ends(self) -> None:
+        """The application is being stopped."""
+        with self._lock:
+            self._phase = STOPPING
+
     def begun(self, query: str) -> None:
         with self._lock:
             if self._queries.get(query) == AWAITED:
@@ -48,10 +54,6 @@ class Readiness(Collector):
     def failed(self, query: str, error: str) -> None:
         with self._lock:
             self._queries[query] = f"it has failed: {error}"
-
-    @property
-    def is_ready(self) -> bool:
-        return not any(self.faults().values())
 
     def faults(self) -> dict[str, str]:
         """`application`, and the queries by name."""

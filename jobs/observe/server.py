@@ -6,14 +6,17 @@ by holding connections.
 
 import json
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
+from socketserver import TCPServer
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
+import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
 
 from jobs.errors import JobError
@@ -24,8 +27,12 @@ CONNECTIONS = 20
 LONGEST_S = 10.0
 """For how long a connection may be open."""
 
-LOOK_S = 2.0
+LOOK_S = 0.5
+"""How often that is looked at; stopping takes so long too."""
+
 ALIVE = ("/healthz", "/livez")
+
+log = structlog.get_logger(__name__)
 
 Report = Callable[[], dict[str, object]]
 
@@ -47,21 +54,17 @@ class ObserverServer:
 
     def __init__(self, place: Place, registry: CollectorRegistry, report: Report) -> None:
         host, port = place.host, place.port
-        handler = type("_BoundHandler", (_Handler,), {"registry": registry, "report": staticmethod(report)})
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = type("_FamilyServer", (_Server,), {"address_family": family})
         try:
-            self._server: _Server = server((host, port), handler)
+            self._server = _Server((host, port), registry, report)
         except (OSError, OverflowError) as error:
             raise JobError(
                 f"metrics cannot be served on {host}:{port}: {error}; set {place.host_setting} to an address of this "
                 f"machine and {place.port_setting} to a free port, or to 0 for any free one"
             ) from error
         shown = f"[{host}]" if ":" in host else host
-        self.address = f"{shown}:{self._server.server_address[1]}"
+        self.address = f"{shown}:{self._server.server_port}"
         """`host:port`."""
-        self._thread = Thread(target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True)
-        self._thread.start()
+        Thread(target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True).start()
 
     def stop(self) -> None:
         self._server.shutdown()
@@ -72,15 +75,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, address: tuple[str, int], registry: CollectorRegistry, report: Report) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.registry = registry
+        self.report = report
         self._opened: dict[socket.socket, float] = {}
         self._lock = Lock()
-        super().__init__(*arguments)
+        super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         """Without looking up the name of the address, which nobody needs and which may take long."""
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
+        TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -99,7 +104,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Every other second: ends what has been open for too long; its thread then comes to its end."""
+        """Every now and then: ends what has been open for too long; its thread then comes to its end."""
         now = time.monotonic()
         with self._lock:
             for request, opened in self._opened.items():
@@ -107,7 +112,10 @@ class _Server(ThreadingHTTPServer):
                     _end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's matter."""
+        """A client that went away is nobody's matter; all else is our mistake."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.error("an HTTP request could not be answered", error=repr(error))
 
 
 class _Handler(MetricsHandler):
@@ -116,7 +124,11 @@ class _Handler(MetricsHandler):
     timeout = LONGEST_S
     server_version = "waystation"
     sys_version = ""
-    report: Report
+    server: _Server
+
+    def setup(self) -> None:
+        self.registry = self.server.registry
+        super().setup()
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
         path = self.path.partition("?")[0]
@@ -125,7 +137,7 @@ class _Handler(MetricsHandler):
         elif path in ALIVE:
             self._answer(HTTPStatus.OK, b"ok\n", "text/plain; charset=utf-8")
         elif path == "/readyz":
-            health = self.report()
+            health = self.server.report()
             status = HTTPStatus.OK if health["ready"] else HTTPStatus.SERVICE_UNAVAILABLE
             self._answer(status, json.dumps(health).encode(), "application/json")
         else:

@@ -33,6 +33,9 @@ def test_alive_from_the_beginning_and_ready_when_every_query_runs() -> None:
         this.readiness.runs("routes")
         status, text = get(this, "/readyz")
         assert (status, json.loads(text)["ready"]) == (200, True)
+        this.readiness.ends()
+        status, text = get(this, "/readyz")
+        assert (status, json.loads(text)["parts"]["application"]["detail"]) == (503, "it is being stopped")
 
 
 def test_a_failing_query_is_named_with_its_error() -> None:
