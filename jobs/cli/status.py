@@ -191,8 +191,13 @@ def _cell(value: Any) -> str:
     return text.replace("[", r"\[")
 
 
+def _measure(value: float | None, unit: str = "") -> str:
+    """In three digits or more."""
+    return "" if value is None else f"{value:.{1 if value < 100 else 0}f}{unit}"
+
+
 def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} s"
+    return _measure(value, " s")
 
 
 def _batch(ms: int | None) -> str:
@@ -201,13 +206,13 @@ def _batch(ms: int | None) -> str:
 
 def _state(state: dict[str, Any] | None) -> str:
     """Memory and files of the state, which are at different places."""
-    return "" if not state else f"{(state['memory_bytes'] + state['disk_bytes']) / MEGABYTE:.1f} MB"
+    return _measure((state["memory_bytes"] + state["disk_bytes"]) / MEGABYTE, " MB") if state else ""
 
 
 _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "batch": ("batch_id", _cell),
     "took": ("batch_ms", _batch),
-    "rows/s": ("rows_per_s", _cell),
+    "rows/s": ("rows_per_s", _measure),
     "lag": ("lag", _cell),
     "fresh": ("freshness_s", _seconds),
     "state": ("state", _state),
