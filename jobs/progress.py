@@ -43,6 +43,7 @@ from pipelines.streams import StreamId
 from schemas.readiness import read_json, write_json
 
 ERROR_CHARACTERS = 500
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def status_file(data: str | Path, query: str) -> Path:
@@ -217,5 +218,10 @@ def offsets(text: str | None) -> Positions:
 
 
 def first_line(error: str) -> str:
-    """The part of a Java exception that a person reads."""
-    return error.strip().split("\n", 1)[0][:ERROR_CHARACTERS]
+    """The part of an exception that a person reads: of Java the first line; of Python in it, where that begins a
+    traceback, what the traceback ends with."""
+    line, _, rest = error.strip().partition("\n")
+    if line.endswith(TRACEBACK):
+        cause = next((below for below in rest.splitlines() if below.strip() and not below[0].isspace()), "")
+        line = line.removesuffix(TRACEBACK) + (cause or TRACEBACK)
+    return line.strip()[:ERROR_CHARACTERS]

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.progress import StatusListener, measures, offsets, status_file
+from jobs.progress import StatusListener, first_line, measures, offsets, status_file
 from schemas.readiness import read_json
 
 
@@ -108,6 +108,14 @@ def test_error_stays_until_the_query_goes_again(tmp_path: Path) -> None:
     listener.onQueryIdle(event(runId=2))
     assert (status()["input_rows"], status()["batch_id"]) == (0, 4)
     assert (status()["lags"], status()["lag"]) == ({"a": 0}, 0)
+
+
+def test_of_an_error_stays_what_a_person_reads() -> None:
+    assert first_line("  disk full\n\tat java…") == "disk full"
+    python = "it ended: Traceback (most recent call last):\n  File 'x'\n    y()\nOSError: disk full\n\n at z"
+    assert first_line(python) == "it ended: OSError: disk full"
+    assert first_line("Traceback (most recent call last):") == "Traceback (most recent call last):"
+    assert len(first_line("x" * 10_000)) == 500
 
 
 def test_a_failure_is_counted_once_and_progress_of_before_it_does_not_hide_it(tmp_path: Path) -> None:
