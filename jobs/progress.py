@@ -133,7 +133,7 @@ class StatusListener(StreamingQueryListener):
         self._failures[query] += 1
         for run in [run for run, status in list(self._statuses.items()) if status["query"] == query]:
             self._ended.add(run)
-            del self._statuses[run]
+            self._statuses.pop(run, None)
         status = read_json(status_file(self._data, query)) or {"query": query, "part": self._part}
         self._write(status, error=first_line(error))
         for watcher in self._watchers:
