@@ -239,14 +239,14 @@ def test_a_failing_query_is_restarted_and_stops_no_other(application: Applicatio
     checkpoints.write_text("in the way")
     send(application, 0, 11)
     eventually("an error in the status file", lambda: bool(application.status("presence_history").get("error")))
-    assert application.readiness().keys() == {"presence_history"}
+    eventually("it alone is not ready", lambda: application.readiness().keys() == {"presence_history"})
     eventually("the messages meanwhile", lambda: application.count("messages") == before[0] + 11)
     assert application.status("messages")["error"] is None
     checkpoints.unlink()
     checkpoints.with_name("_gone").rename(checkpoints)
     eventually("the comings, late", lambda: application.count("presence_history") == before[1] + 2)
     eventually("no error any more", lambda: application.status("presence_history")["error"] is None)
-    assert application.readiness() == {}
+    eventually("all are ready", lambda: application.readiness() == {})
     assert application.status("presence_history")["failures"] >= 1
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from jobs.observe.progress_log import ProgressLog
@@ -14,6 +15,7 @@ QUERY = "outcomes"
 
 @pytest.fixture
 def told() -> ProgressLog:
+    structlog.reset_defaults()  # the level that another test may have set
     log = ProgressLog(LOG)
     log.expect({QUERY: TRIGGER_S})
     return log
