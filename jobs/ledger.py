@@ -3,13 +3,13 @@
 Routes are folded, messages, instructions, outcomes, completions, presence and quarantine go into their Delta tables,
 completions are found, and presence is merged. A query that fails is started again after a pause that doubles up to a
 minute; the others go on. A `tick` on `routes` says, while nobody subscribes, how far the routes table is complete, and
-one on `presence`, while a gateway is silent, how long it has been. SIGTERM ends all of it
-cleanly: a batch under way is repeated at the next start, to the same rows.
+one on `presence`, while a gateway is silent, how long it has been. SIGTERM ends all of it cleanly: a batch under way is
+repeated at the next start, to the same rows.
 """
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
@@ -20,19 +20,17 @@ import structlog
 from confluent_kafka import Producer
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs.application import lock_checkpoints, run_application
+from jobs.ledger_queries import Start, queries, trigger_s
+from jobs.observe.observer import Observer
+from jobs.observe.routing import RoutesMetrics
+from jobs.observe.server import Place
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
-from pipelines import completion, ledger, message_presence, presence, routes, sinks
-from pipelines.custody import Limits
-from pipelines.kafka_writer import KafkaWriter
-from pipelines.presence_sink import PresenceSink
-from pipelines.sources import Kafka, topic_stream
-from pipelines.streams import StreamId
-from schemas import tables
+from pipelines import sinks
 from schemas.events import Event, PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
 from schemas.settings import Settings
@@ -46,92 +44,23 @@ LONGEST_FIRST_BATCH_S = 15.0
 """A query that fails, or takes longer for its first batch, does not hold up the next any more. That of the routes does:
 without routes everything is sent to everyone."""
 
+POOLS = {"routes": "routes", "presence_state": "presence", "message_presence_state": "presence"}
+"""The queries that somebody waits for; all others are history."""
+
 WATCH_S = 1.0
 FIRST_WATCH_S = 0.1
-TICKS_A_BATCH = 12
 PRESENCE_TICK = PresenceEvent(client="", event="tick", gateway="", epoch=0, seq=0, at_us=0)
 
 log = structlog.get_logger(__name__)
 
-Start = Callable[[], StreamingQuery]
-
-
-def queries(spark: SparkSession, settings: Settings, clock: Callable[[], float]) -> Mapping[str, Start]:
-    """How each query of the application is started. Routes first: routers wait for them. `clock` gives seconds since
-    the epoch."""
-    topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
-    partitions = settings.kafka.ingress_partitions
-    kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
-    lead_s, window = settings.router.route_lead_s, of.message_window_days
-
-    def read(*names: str, headers: bool = False, min_offsets: int = 0) -> DataFrame:
-        records = topic_stream(spark, kafka, names, of.max_offsets_per_trigger, headers, min_offsets)
-        return records.coalesce(of.tasks_per_batch)
-
-    quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
-
-    def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
-        bad_to = quarantine if "quarantined" in rows.columns else None
-        return sinks.append_to_table(rows, StreamId(table.name), settings.tables, table, of.trigger_s, bad_to)
-
-    def fold_routes() -> StreamingQuery:
-        table = sinks.RoutesTable(settings.tables, lead_s, window)
-        return sinks.fold_into_routes(read(topics.routes), StreamId("routes"), table, quarantine, of.routes_trigger_s)
-
-    def keep_routes_history() -> StreamingQuery:
-        # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
-        records = read(topics.routes, min_offsets=TICKS_A_BATCH)
-        return append(routes.routes_history(records, lead_s), tables.ROUTES_HISTORY)
-
-    def find_completions() -> StreamingQuery:
-        found = completion.completions(read(topics.progress), settings.kafka.shards, window)
-        stream, trigger_s = StreamId("completion"), of.completion_trigger_s
-        return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, trigger_s, "update")
-
-    def merge_presence() -> StreamingQuery:
-        changes = presence.changes(read(topics.presence), presence_of.attachments, presence_of.kept_s)
-        sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock)
-        return sinks.tell_presence(changes, StreamId("presence_state"), settings.tables, sink, presence_of.trigger_s)
-
-    def merge_message_presence() -> StreamingQuery:
-        limits = Limits(presence_of.claim_s, presence_of.kept_s, presence_of.agents)
-        states = message_presence.states(read(topics.message_presence), limits)
-        stream, topic = StreamId("message_presence_state"), topics.message_presence_state
-        return sinks.produce_to_topic(states, stream, settings.tables, kafka, topic, presence_of.trigger_s, "update")
-
-    def keep(topic: str, table: tables.Table, rows_of: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
-        every_s = presence_of.table_trigger_s
-        return sinks.keep_current(read(topic), StreamId(table.name), settings.tables, table, rows_of, every_s)
-
-    return {
-        "routes": fold_routes,
-        "completion": find_completions,
-        "presence_state": merge_presence,
-        "message_presence_state": merge_message_presence,
-        "messages": lambda: append(ledger.messages(read(topics.ingress, headers=True)), tables.MESSAGES),
-        "instructions": lambda: append(
-            ledger.instructions(read(topics.egress, headers=True), window), tables.INSTRUCTIONS
-        ),
-        "outcomes": lambda: append(ledger.outcomes(read(topics.progress), window), tables.OUTCOMES),
-        "completions": lambda: append(ledger.completions(read(topics.completion), window), tables.COMPLETIONS),
-        "presence_history": lambda: append(ledger.presence_history(read(topics.presence)), tables.PRESENCE_HISTORY),
-        "routes_history": keep_routes_history,
-        "message_presence_history": lambda: append(
-            message_presence.history(read(topics.message_presence)), tables.MESSAGE_PRESENCE_HISTORY
-        ),
-        "presence": lambda: keep(topics.presence_state, tables.PRESENCE, presence.rows),
-        "message_presence": lambda: keep(topics.message_presence_state, tables.MESSAGE_PRESENCE, message_presence.rows),
-        "quarantine": lambda: append(ledger.quarantine(read(topics.quarantine), window), tables.QUARANTINE),
-    }
-
 
 def pool_of(query: str) -> str:
     """The scheduler pool of a query (`conf/fairscheduler.xml`); it goes with the thread that starts the query."""
-    return "routes" if query == "routes" else "history"
+    return POOLS.get(query, "history")
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the ledger's session has beside :mod:`jobs.spark`: pools, so that folding routes never waits for history."""
+    """What the ledger's session has beside :mod:`jobs.spark`: pools, so that neither routes nor presence waits for history."""
     return {
         "spark.driver.memory": settings.stack.ledger_heap,
         "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
@@ -231,32 +160,40 @@ def run(settings: Settings, part: str, stopped: Stopped) -> None:
     checkpoints: a data directory has one ledger.
     """
     lock = lock_checkpoints(settings.data, PART, "choose another data directory")
+    of = settings.ledger
+    place = Place(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
+    observer = Observer(part or PART, place, settings.log, time.time)
+    routes_metrics = RoutesMetrics(observer.registry, settings.router.route_lead_s)
     spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
     sinks.ensure_tables(settings.tables)
-    listener = StatusListener(settings.data, PART, time.time)
+    listener = StatusListener(settings.data, PART, time.time, observer.watchers)
     spark.streams.addListener(listener)
     start_ticks(settings, stopped)
     supervised = [
-        Supervised(spark, name, start, settings.ledger.restart_backoff_s, listener.failed)
-        for name, start in queries(spark, settings, time.time).items()
+        Supervised(spark, name, start, of.restart_backoff_s, listener.failed)
+        for name, start in queries(spark, settings, time.time, routes_metrics.folded).items()
     ]
+    observer.watch(spark, {query.name: trigger_s(query.name, settings) for query in supervised})
     started, at, folded = 1, time.monotonic(), -1
     while not stopped.is_set():
         now = time.monotonic()
+        observer.look(now)
         for query in supervised[:started]:
             query.watch(now)
         has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
         if started < len(supervised) and (has_waited or may_begin_next(supervised[:started], folded)):
             if started == 1:
                 if part:
-                    announce_ready(settings.data, part, {})
+                    announce_ready(settings.data, part, {"listeners": observer.listeners})
                 log.info("ready", then=[query.name for query in supervised[1:]])
             started, at, folded = started + 1, now, supervised[0].last_batch
             continue
         stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
+    observer.readiness.ends()
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()
+    observer.stop()
     lock.close()
 
 

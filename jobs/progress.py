@@ -7,15 +7,23 @@
 * `lags`, `lag`: `{topic: records}` not taken when the batch ended, and their sum. A topic of which Spark does not say
   where it ends is not among them; `lag` is null if none is.
 * `late_rows`: rows that the watermark has dropped since the query was started, which nothing else tells of
+* `freshness_s`: how long ago the youngest message of the last batch was appended when the batch ended, and
+  `watermark_ms`: what is older is late, ms since the epoch; both of queries with a watermark, once they had a row
+* `state`: of all its state stores after the last batch `memory_bytes`, `disk_bytes` and `rows` (null where they are not
+  counted), in the batch `updated_rows`, `removed_rows` and `copies` (rows dropped as copies of others); null if it
+  keeps no state
+* `failures`: how often it has failed since the application was started
 * `at_ms`: when this was written, ms since the epoch
 * `error`: why the query ended, null once it goes again
 """
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from pyspark import SparkContext
@@ -26,6 +34,7 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
+    StateOperatorProgress,
     StreamingQueryProgress,
 )
 
@@ -34,10 +43,25 @@ from pipelines.streams import StreamId
 from schemas.readiness import read_json, write_json
 
 ERROR_CHARACTERS = 500
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def status_file(data: str | Path, query: str) -> Path:
     return Path(data) / "status" / f"{query}.json"
+
+
+class Watcher(Protocol):
+    """Whoever else is told what the queries do, by their names without generation; Spark's thread calls, or the
+    application's. `measured`: the measures of a batch (:func:`measures`); `topics`: those a query without work reads.
+    """
+
+    def begun(self, query: str) -> None: ...
+
+    def progressed(self, query: str, measured: Mapping[str, Any]) -> None: ...
+
+    def rested(self, query: str, topics: Mapping[str, Any]) -> None: ...
+
+    def failed(self, query: str, error: str) -> None: ...
 
 
 class _ProgressAsJson(JStreamingQueryListener):
@@ -53,15 +77,22 @@ class _ProgressAsJson(JStreamingQueryListener):
 
 
 class StatusListener(StreamingQueryListener):
-    """Writes the status files of all queries of one application (`part`); `clock` gives seconds since the epoch.
+    """Writes the status files of all queries of one application (`part`), and tells the watchers; `clock` gives seconds
+    since the epoch.
 
     Spark calls it from one thread, after the fact: a file may be behind the query by a moment.
     """
 
-    def __init__(self, data: str | Path, part: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, data: str | Path, part: str, clock: Callable[[], float], watchers: Iterable[Watcher] = ()
+    ) -> None:
         self._data = data
         self._part = part
         self._clock = clock
+        self._watchers = tuple(watchers)
+        self._failures = Counter[str]()
+        self._ended: set[UUID] = set()
+        """Runs that have failed: what is told of them later is of before."""
         self._statuses: dict[UUID, dict[str, Any]] = {}
 
     @cached_property
@@ -69,19 +100,27 @@ class StatusListener(StreamingQueryListener):
         return SparkContext._jvm.PythonStreamingQueryListenerWrapper(_ProgressAsJson(self))  # type: ignore[union-attr]
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        self._begun(event.runId, event.name or str(event.id))
+        status = self._begun(event.runId, event.name or str(event.id))
+        for watcher in self._watchers:
+            watcher.begun(status["query"])
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = event.progress
+        if progress.runId in self._ended:
+            return
         status = self._begun(progress.runId, progress.name or str(progress.id))
-        late = sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
-        status["late_rows"] += late
-        self._write(status, **measures(progress))
+        measured = measures(progress)
+        self._write(status, **measured | {"late_rows": status["late_rows"] + measured["late_rows"]})
+        for watcher in self._watchers:
+            watcher.progressed(status["query"], measured)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         status = self._statuses.get(event.runId, {})
         if "batch_id" in status:
             self._write(status, rows_per_s=0.0, input_rows=0, lag=0, lags=dict.fromkeys(status["positions"], 0))
+        if status:
+            for watcher in self._watchers:
+                watcher.rested(status["query"], status.get("positions", {}))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         status = self._statuses.pop(event.runId, None)
@@ -89,9 +128,16 @@ class StatusListener(StreamingQueryListener):
             self._write(status, error=first_line(event.exception))
 
     def failed(self, query: str, error: str) -> None:
-        """Write that a query has ended, or could not be started, which Spark does not tell a listener."""
+        """Write that a query has ended, or could not be started, which Spark does not tell a listener; the application
+        calls this once for each failure."""
+        self._failures[query] += 1
+        for run in [run for run, status in list(self._statuses.items()) if status["query"] == query]:
+            self._ended.add(run)
+            self._statuses.pop(run, None)
         status = read_json(status_file(self._data, query)) or {"query": query, "part": self._part}
         self._write(status, error=first_line(error))
+        for watcher in self._watchers:
+            watcher.failed(query, first_line(error))
 
     def _begun(self, run: UUID, name: str) -> dict[str, Any]:
         """The status of a run, new if this is the first that is heard of it."""
@@ -99,12 +145,12 @@ class StatusListener(StreamingQueryListener):
         return self._statuses.setdefault(run, empty)
 
     def _write(self, status: dict[str, Any], **news: Any) -> None:
-        status |= {**news, "at_ms": int(self._clock() * 1000)}
+        status |= {**news, "failures": self._failures[status["query"]], "at_ms": int(self._clock() * 1000)}
         write_json(status_file(self._data, status["query"]), status)
 
 
 def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """What a progress tells, as in the status file."""
+    """What a progress tells, as in the status file, but that `late_rows` are those of the batch."""
     positions: Positions = {}
     ends: Positions = {}
     for source in progress.sources:
@@ -120,7 +166,46 @@ def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
         "positions": positions,
         "lags": behind,
         "lag": sum(behind.values()) if behind else None,
+        "late_rows": sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators),
+        "state": _state(progress.stateOperators),
+        **_times(progress),
     }
+
+
+def _state(operators: Sequence[StateOperatorProgress]) -> dict[str, int | None] | None:
+    """What all state stores of a query hold. Without `trackTotalNumberOfRows` Spark says 0 rows, which is no news. Of
+    RocksDB's files it tells the size when some have been written: what is only in the log of changes is not among them.
+    """
+    if not operators:
+        return None
+
+    def special(name: str) -> int:
+        return sum(operator.customMetrics.get(name, 0) for operator in operators)
+
+    return {
+        "rows": sum(operator.numRowsTotal for operator in operators) or None,
+        "memory_bytes": sum(operator.memoryUsedBytes for operator in operators),
+        "disk_bytes": special("rocksdbSstFileSize"),
+        "updated_rows": sum(operator.numRowsUpdated for operator in operators),
+        "removed_rows": sum(operator.numRowsRemoved for operator in operators),
+        "copies": special("numDroppedDuplicateRows"),
+    }
+
+
+def _times(progress: StreamingQueryProgress) -> dict[str, float]:
+    """`freshness_s` and `watermark_ms`, as far as the progress tells them."""
+    found: dict[str, float] = {}
+    youngest, watermark = progress.eventTime.get("max"), progress.eventTime.get("watermark")
+    if youngest is not None:
+        ended_ms = _epoch_ms(progress.timestamp) + progress.batchDuration
+        found["freshness_s"] = round(max(0, ended_ms - _epoch_ms(youngest)) / 1000, 3)
+    if watermark is not None and _epoch_ms(watermark) > 0:
+        found["watermark_ms"] = _epoch_ms(watermark)
+    return found
+
+
+def _epoch_ms(moment: str) -> int:
+    return round(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def offsets(text: str | None) -> Positions:
@@ -133,5 +218,10 @@ def offsets(text: str | None) -> Positions:
 
 
 def first_line(error: str) -> str:
-    """The part of a Java exception that a person reads."""
-    return error.strip().split("\n", 1)[0][:ERROR_CHARACTERS]
+    """The part of an exception that a person reads: of Java the first line; of Python in it, where that begins a
+    traceback, what the traceback ends with."""
+    line, _, rest = error.strip().partition("\n")
+    if line.endswith(TRACEBACK):
+        cause = next((below for below in rest.splitlines() if below.strip() and not below[0].isspace()), "")
+        line = line.removesuffix(TRACEBACK) + (cause or TRACEBACK)
+    return line.strip()[:ERROR_CHARACTERS]

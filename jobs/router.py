@@ -20,6 +20,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs.application import lock_checkpoints, run_application
+from jobs.observe.observer import Observer
+from jobs.observe.routing import RouterMetrics, Told, router_place
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from pipelines.phase import Phase, next_start
@@ -73,12 +75,14 @@ class Router:
     spark: SparkSession
     settings: Settings
     role: str
+    told: Told
     anchor: float | None = None
     twin: "Router | None" = None
     query: StreamingQuery | None = None
     due: float = 0.0
     pause_s: float = 0.0
     began: float = 0.0
+    has_flowed: bool = False
 
     def __post_init__(self) -> None:
         self.stream = StreamId(f"router-{self.role}")
@@ -94,6 +98,9 @@ class Router:
             except (PySparkException, Py4JError) as error:
                 self._failed(now, str(error))
         if self.query is not None:
+            if not self.has_flowed and self.is_flowing():
+                self.has_flowed = True
+                self.told.readiness.runs(self.stream.query)
             if self.anchor is None and self.phase.began is None and self.is_flowing():
                 self.phase.flows(now)
             self._keep_phase(self.query, now)
@@ -116,7 +123,9 @@ class Router:
         progress = query.lastProgress
         if progress is not None:
             began = datetime.fromisoformat(progress.timestamp).timestamp()
-            self.phase.ended(progress.batchId, began, progress.batchDuration / 1000)
+            pause_s = self.phase.ended(progress.batchId, began, progress.batchDuration / 1000)
+            if pause_s is not None:
+                self.told.metrics.paused(self.role, pause_s)
         target = self._target()
         if target is None or not self.phase.is_off(*target):
             return
@@ -128,6 +137,7 @@ class Router:
         off_s = round(self.phase.off_s(anchor, period_s), 2)
         log.info("realigning", router=self.role, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
         query.stop()
+        self.told.metrics.realigned(self.role)
         self.query = self._start(realigned=True)
 
     def _target(self) -> tuple[float, float] | None:
@@ -159,7 +169,8 @@ class Router:
         lasted = now - self.began > LONGEST_PAUSE_S
         first = self.settings.router.restart_backoff_s
         self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
-        self.query, self.due = None, now + self.pause_s
+        self.query, self.due, self.has_flowed = None, now + self.pause_s, False
+        self.told.failed(self.stream.query, error)
         log.error("router failed", router=self.role, error=first_line(error), again_in_s=self.pause_s)
 
 
@@ -174,25 +185,31 @@ def await_routes(spark: SparkSession, settings: Settings, stopped: Event) -> Non
         stopped.wait(WATCH_S)
 
 
-def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str]) -> list[Router]:
+def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str], told: Told) -> list[Router]:
     """The routers of this process. A second one waits for the first to flow, but not for ever."""
     half = settings.router.batch_s / 2
     if len(roles) < len(ROLES):
-        return [Router(spark, settings, role, anchor=half * ROLES.index(role)) for role in roles]
-    active = Router(spark, settings, ROLES[0])
-    return [active, Router(spark, settings, ROLES[1], twin=active, due=time.time() + LONGEST_PAUSE_S)]
+        return [Router(spark, settings, role, told, anchor=half * ROLES.index(role)) for role in roles]
+    active = Router(spark, settings, ROLES[0], told)
+    return [active, Router(spark, settings, ROLES[1], told, twin=active, due=time.time() + LONGEST_PAUSE_S)]
 
 
 def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
     """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later."""
     locks = [lock_checkpoints(settings.data, f"router-{role}", "run the other role") for role in roles]
+    name = part or (f"router-{roles[0]}" if len(roles) == 1 else "router")
+    observer = Observer(name, router_place(settings.router, roles), settings.log, time.time)
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
-    spark.streams.addListener(StatusListener(settings.data, part or "router", time.time))
+    listener = StatusListener(settings.data, part or "router", time.time, observer.watchers)
+    spark.streams.addListener(listener)
     await_routes(spark, settings, stopped)
-    routers = start_order(spark, settings, roles)
+    told = Told(RouterMetrics(observer.registry, roles), observer.readiness, listener.failed)
+    routers = start_order(spark, settings, roles, told)
+    observer.watch(spark, {router.stream.query: settings.router.batch_s for router in routers})
     announced = False
     while not stopped.wait(WATCH_S):
         now = time.time()
+        observer.look(now)
         for router in routers:
             router.watch(now)
         if not announced and any(router.is_flowing() for router in routers):
@@ -202,11 +219,13 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
             for router in routers[1:]:
                 router.due = min(router.due, now + wait_s)
             if part:
-                announce_ready(settings.data, part, {})
+                announce_ready(settings.data, part, {"listeners": observer.listeners})
             log.info("ready", roles=list(roles))
+    observer.readiness.ends()
     for router in routers:
         router.stop()
     spark.stop()
+    observer.stop()
     for lock in locks:
         lock.close()
 

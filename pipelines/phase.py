@@ -49,17 +49,20 @@ class Phase:
         if self.began is None:
             self.began = now - self.pause_s
 
-    def ended(self, batch_id: int, began: float, lasted_s: float) -> None:
-        """A batch that began at `began` has ended, and the next has begun; the same batch may be shown again."""
+    def ended(self, batch_id: int, began: float, lasted_s: float) -> float | None:
+        """A batch that began at `began` has ended, and the next has begun; how long the pause at it was. None for a
+        query's first, which is no measure, and for a batch that is shown again."""
         if batch_id == self._batch_id:
-            return
+            return None
         pause = max(0.0, lasted_s - self._trigger_s)
         # What the first batch of all takes is no measure: everything is cold.
-        if self._batches:
+        is_measure = self._batches > 0
+        if is_measure:
             self.pause_s += _SMOOTHING * (pause - self.pause_s) if self.pause_s else pause
             self.period_s = self._trigger_s + self.pause_s
         self._batch_id, self.began = batch_id, began + lasted_s
         self._batches += 1
+        return pause if is_measure else None
 
     def off_s(self, anchor: float, period_s: float) -> float:
         """How late batches begin against `anchor` and every `period_s` from there; negative if early; 0 if unknown."""

@@ -189,11 +189,14 @@ class RoutesTable:
     A batch is one commit that carries its stream and number; a number that the table has is skipped, so that a batch
     may be repeated. No MERGE: it would be slower, and leave more behind. Spark folds, deltalake commits: tens of
     milliseconds, where a write by Spark takes a second, and many in a process that has just begun.
+
+    `on_folded` is told how far the table is after a batch: `as_of`, µs since the epoch.
     """
 
     tables: str
     lead_s: float
     window_days: int
+    on_folded: Callable[[int], None] = lambda _as_of_us: None
     _has_folded: bool = False
 
     def write(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
@@ -213,6 +216,7 @@ class RoutesTable:
         else:
             moment = f"to_timestamp_micros({as_of_us})"
             table.update(updates={"as_of": moment}, predicate=routes.in_buckets([]), commit_properties=commit)
+        self.on_folded(as_of_us)
 
     def _fold(
         self, table: DeltaTable, batch: DataFrame, buckets: list[int], as_of_us: int, commit: CommitProperties

@@ -45,6 +45,9 @@ class RouterSettings(Section, frozen=True, kw_only=True):
     batch_s: Annotated[float, Meta(ge=5)]
     route_lead_s: Seconds
     restart_backoff_s: Seconds
+    metrics_host: str
+    metrics_port: Port
+    backup_metrics_port: Port
 
 
 class LedgerSettings(Section, frozen=True, kw_only=True):
@@ -55,6 +58,8 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     max_offsets_per_trigger: Positive
     tasks_per_batch: Positive
     restart_backoff_s: Seconds
+    metrics_host: str
+    metrics_port: Port
 
 
 class GatewayLimits(Section, frozen=True, kw_only=True):
@@ -155,6 +160,8 @@ class StackSettings(Section, frozen=True, kw_only=True):
 class LogSettings(Section, frozen=True, kw_only=True):
     level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
     format: Annotated[str, Meta(pattern="^(json|text)$")]
+    slow_batch_triggers: Annotated[float, Meta(ge=1)]
+    lag_records: Positive
 
 
 class Settings(Section, frozen=True, kw_only=True):

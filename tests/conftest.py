@@ -24,6 +24,11 @@ pytest.register_assert_rewrite("tests.acceptance.crash_town", "tests.faithful_cl
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
+
+# Applications that tests start by themselves take any free port for their metrics: many run on one machine.
+for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__METRICS_PORT"):
+    os.environ.setdefault(f"WAYSTATION_{_port}", "0")
+
 STOP_TIMEOUT_S = 20.0
 
 

@@ -133,7 +133,7 @@ def _ports(settings: Settings, data: Path) -> list[Finding]:
     state = read_state(data)
     if state and state.supervisor.alive():
         return [Finding("ports", f"in use by the stack that runs over {data}")]
-    gateway, stack = settings.gateway, settings.stack
+    gateway, router, stack = settings.gateway, settings.router, settings.stack
     wanted = (
         ("gateway.mqtt_port", gateway.host, gateway.mqtt_port),
         ("gateway.websocket_port", gateway.host, gateway.websocket_port),
@@ -142,6 +142,11 @@ def _ports(settings: Settings, data: Path) -> list[Finding]:
         ("gateway.tls.wss_port", gateway.host, gateway.tls.wss_port),
         ("gateway.tls.https_port", gateway.host, gateway.tls.https_port),
         ("gateway.metrics_port", gateway.host, gateway.metrics_port),
+        ("router.metrics_port", router.metrics_host, router.metrics_port),
+        *[("router.backup_metrics_port", router.metrics_host, router.backup_metrics_port)][
+            : stack.router_processes - 1
+        ],
+        ("ledger.metrics_port", settings.ledger.metrics_host, settings.ledger.metrics_port),
         ("stack.broker_port", BROKER_HOST, stack.broker_port),
     )
     return [_port(key, host, port, is_free) for key, host, port in wanted if isinstance(port, int)]

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -154,13 +155,20 @@ def _show(report: dict[str, Any]) -> None:
         table.add_row(one["url"], "yes" if one["ready"] else "no", _cell(faults))
     terminal.print(table)
 
-    fields = ("query", "part", "batch_id", "batch_ms", "rows_per_s", "lag", "age_s", "error")
     table = Table(title="streaming queries", title_justify="left")
-    for heading in fields:
-        table.add_column(heading, justify="left" if heading in ("query", "part", "error") else "right")
+    for heading in ("query", "part", *_FIGURES):
+        table.add_column(heading, justify="left" if heading in ("query", "part") else "right")
     for one in report["queries"]:
-        table.add_row(*[_cell(one.get(name)) for name in fields])
+        figures = [show(one.get(name)) for name, show in _FIGURES.values()]
+        table.add_row(one["query"], _cell(one.get("part")), *figures)
     terminal.print(table)
+
+    table = Table("query", "error", title="queries that have failed", title_justify="left")
+    for one in report["queries"]:
+        if one.get("error"):
+            table.add_row(one["query"], _cell(one["error"]))
+    if table.row_count:
+        terminal.print(table)
 
     table = Table(title="topics", title_justify="left")
     for heading in ("topic", "partitions", "end offset", "biggest lag", "of"):
@@ -181,3 +189,35 @@ def _cell(value: Any) -> str:
         return ""
     text = f"{value:.1f}" if isinstance(value, float) else str(value)
     return text.replace("[", r"\[")
+
+
+def _measure(value: float | None, unit: str = "") -> str:
+    """In three digits or more."""
+    return "" if value is None else f"{value:.{1 if value < 100 else 0}f}{unit}"
+
+
+def _seconds(value: float | None) -> str:
+    return _measure(value, " s")
+
+
+def _batch(ms: int | None) -> str:
+    return "" if ms is None else _seconds(ms / 1000)
+
+
+def _state(state: dict[str, Any] | None) -> str:
+    """Memory and files of the state, which are at different places."""
+    return _measure((state["memory_bytes"] + state["disk_bytes"]) / MEGABYTE, " MB") if state else ""
+
+
+_FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "batch": ("batch_id", _cell),
+    "took": ("batch_ms", _batch),
+    "rows/s": ("rows_per_s", _measure),
+    "lag": ("lag", _cell),
+    "fresh": ("freshness_s", _seconds),
+    "state": ("state", _state),
+    "late": ("late_rows", _cell),
+    "failed": ("failures", _cell),
+    "said": ("age_s", _seconds),
+}
+"""Of a streaming query: heading, name in its status file, and how it is shown."""

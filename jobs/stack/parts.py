@@ -35,6 +35,9 @@ class Addresses(NamedTuple):
     https: int | str
     http: int | str
     metrics: int
+    router_metrics: int
+    backup_metrics: int
+    ledger_metrics: int
 
     @property
     def bootstrap(self) -> str:
@@ -47,7 +50,10 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
     Raises PortTaken if a configured port is in use.
     """
     ports = Ports(data)
-    gateway = settings.gateway
+    gateway, router, ledger = settings.gateway, settings.router, settings.ledger
+
+    def metrics(part: str, host: str, configured: int, key: str) -> int:
+        return ports.choose(f"{part}-metrics", host, 0 if free_ports else configured, key)
 
     def of_gateway(name: str, configured: int, table: str = "gateway") -> int:
         return ports.choose(name, gateway.host, 0 if free_ports else configured, f"{table}.{name}_port")
@@ -67,6 +73,12 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
         https=listener("https", gateway.tls.https_port, "gateway.tls"),
         http=listener("http", gateway.http_port),
         metrics=of_gateway("metrics", gateway.metrics_port),
+        router_metrics=metrics("router", router.metrics_host, router.metrics_port, "router.metrics_port"),
+        # A backup that shares the active's process has no port.
+        backup_metrics=router.backup_metrics_port
+        if settings.stack.router_processes == 1
+        else metrics("backup", router.metrics_host, router.backup_metrics_port, "router.backup_metrics_port"),
+        ledger_metrics=metrics("ledger", ledger.metrics_host, ledger.metrics_port, "ledger.metrics_port"),
     )
 
 
@@ -95,6 +107,9 @@ def environment(configuration: list[Path], data: Path, addresses: Addresses, jav
         "WAYSTATION_GATEWAY__TLS__WSS_PORT": str(addresses.wss),
         "WAYSTATION_GATEWAY__TLS__HTTPS_PORT": str(addresses.https),
         "WAYSTATION_GATEWAY__METRICS_PORT": str(addresses.metrics),
+        "WAYSTATION_ROUTER__METRICS_PORT": str(addresses.router_metrics),
+        "WAYSTATION_ROUTER__BACKUP_METRICS_PORT": str(addresses.backup_metrics),
+        "WAYSTATION_LEDGER__METRICS_PORT": str(addresses.ledger_metrics),
         "JAVA_HOME": str(java.home),
         "PYTHONUNBUFFERED": "1",
     }

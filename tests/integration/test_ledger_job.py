@@ -1,6 +1,7 @@
 """The ledger application as a process, against a real broker: exact under kill -9, undeterred by poison and by a query
 that fails."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -98,6 +101,17 @@ class Application:
 
     def status(self, query: str) -> dict[str, Any]:
         return read_json(self.data / "status" / f"{query}.json") or {}
+
+    def readiness(self) -> dict[str, str]:
+        """What is wrong, by part, as `/readyz` says it; empty if all is well."""
+        address = (read_ready(self.data, "ledger") or {})["listeners"]["ledger-metrics"]
+        try:
+            with urlopen(f"http://{address}/readyz", timeout=20) as answer:
+                report = json.load(answer)
+        except HTTPError as refused:
+            with refused:
+                report = json.load(refused)
+        return {name: part["detail"] for name, part in report["parts"].items() if not part["ready"]}
 
     def completions(self) -> list[CompletionEvent]:
         """All there is on the topic `completion`."""
@@ -225,12 +239,15 @@ def test_a_failing_query_is_restarted_and_stops_no_other(application: Applicatio
     checkpoints.write_text("in the way")
     send(application, 0, 11)
     eventually("an error in the status file", lambda: bool(application.status("presence_history").get("error")))
+    eventually("it alone is not ready", lambda: application.readiness().keys() == {"presence_history"})
     eventually("the messages meanwhile", lambda: application.count("messages") == before[0] + 11)
     assert application.status("messages")["error"] is None
     checkpoints.unlink()
     checkpoints.with_name("_gone").rename(checkpoints)
     eventually("the comings, late", lambda: application.count("presence_history") == before[1] + 2)
     eventually("no error any more", lambda: application.status("presence_history")["error"] is None)
+    eventually("all are ready", lambda: application.readiness() == {})
+    assert application.status("presence_history")["failures"] >= 1
 
 
 def test_sigterm_ends_it_cleanly(application: Application) -> None:

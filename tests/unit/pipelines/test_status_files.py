@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.progress import StatusListener, measures, offsets, status_file
+from jobs.progress import StatusListener, first_line, measures, offsets, status_file
 from schemas.readiness import read_json
 
 
@@ -23,7 +23,18 @@ def progress(*sources: Any, **fields: Any) -> Any:
         "processedRowsPerSecond": 10.04,
         "numInputRows": 3,
         "sources": list(sources),
-        "stateOperators": [SimpleNamespace(numRowsDroppedByWatermark=2)],
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "eventTime": {},
+        "stateOperators": [
+            SimpleNamespace(
+                numRowsDroppedByWatermark=2,
+                numRowsTotal=0,
+                numRowsUpdated=6,
+                numRowsRemoved=1,
+                memoryUsedBytes=1000,
+                customMetrics={"rocksdbSstFileSize": 300},
+            )
+        ],
     }
     return SimpleNamespace(**values | fields)
 
@@ -76,6 +87,15 @@ def test_error_stays_until_the_query_goes_again(tmp_path: Path) -> None:
         "lags": {"a": 1},
         "lag": 1,
         "late_rows": 2,
+        "state": {
+            "rows": None,
+            "memory_bytes": 1000,
+            "disk_bytes": 300,
+            "updated_rows": 6,
+            "removed_rows": 1,
+            "copies": 0,
+        },
+        "failures": 0,
         "at_ms": 12500,
         "error": None,
     }
@@ -88,3 +108,68 @@ def test_error_stays_until_the_query_goes_again(tmp_path: Path) -> None:
     listener.onQueryIdle(event(runId=2))
     assert (status()["input_rows"], status()["batch_id"]) == (0, 4)
     assert (status()["lags"], status()["lag"]) == ({"a": 0}, 0)
+
+
+def test_of_an_error_stays_what_a_person_reads() -> None:
+    assert first_line("  disk full\n\tat java…") == "disk full"
+    python = "it ended: Traceback (most recent call last):\n  File 'x'\n    y()\nOSError: disk full\n\n at z"
+    assert first_line(python) == "it ended: OSError: disk full"
+    assert first_line("Traceback (most recent call last):") == "Traceback (most recent call last):"
+    assert len(first_line("x" * 10_000)) == 500
+
+
+def test_a_failure_is_counted_once_and_progress_of_before_it_does_not_hide_it(tmp_path: Path) -> None:
+    """The application tells of it, Spark tells of it, and Spark may tell of the last batch later than either."""
+    listener = StatusListener(tmp_path, "ledger", clock=lambda: 12.5)
+    done = progress(source('{"a":{"0":5}}', '{"a":{"0":6}}'))
+
+    def status() -> tuple[str | None, int]:
+        written = read_json(status_file(tmp_path, "messages")) or {}
+        return written["error"], written["failures"]
+
+    listener.onQueryStarted(SimpleNamespace(runId=1, id=0, name="messages-1"))  # type: ignore[arg-type]
+    listener.onQueryProgress(SimpleNamespace(progress=done))  # type: ignore[arg-type]
+    listener.failed("messages", "disk full")
+    listener.onQueryProgress(SimpleNamespace(progress=done))  # type: ignore[arg-type]
+    listener.onQueryTerminated(SimpleNamespace(runId=1, exception="disk full"))  # type: ignore[arg-type]
+    assert status() == ("disk full", 1)
+    listener.onQueryStarted(SimpleNamespace(runId=2, id=0, name="messages-1"))  # type: ignore[arg-type]
+    again = SimpleNamespace(**(vars(done) | {"runId": 2}))
+    listener.onQueryProgress(SimpleNamespace(progress=again))  # type: ignore[arg-type]
+    assert status() == (None, 1)
+
+
+def test_watchers_are_told_by_query_what_was_measured(tmp_path: Path) -> None:
+    """`late_rows` of the batch for them, of the run in the file."""
+    told: list[tuple[Any, ...]] = []
+
+    class Watching:
+        def begun(self, query: str) -> None:
+            told.append(("begun", query))
+
+        def progressed(self, query: str, measured: Any) -> None:
+            told.append(("progressed", query, measured["late_rows"]))
+
+        def rested(self, query: str, topics: Any) -> None:
+            told.append(("rested", query, list(topics)))
+
+        def failed(self, query: str, error: str) -> None:
+            told.append(("failed", query, error))
+
+    listener = StatusListener(tmp_path, "ledger", lambda: 12.5, [Watching()])
+    done = SimpleNamespace(progress=progress(source('{"a":{"0":5}}', None)))
+    listener.onQueryStarted(SimpleNamespace(runId=1, id=0, name="messages-1"))  # type: ignore[arg-type]
+    listener.onQueryIdle(SimpleNamespace(runId=1))  # type: ignore[arg-type]
+    listener.onQueryProgress(done)  # type: ignore[arg-type]
+    listener.onQueryProgress(done)  # type: ignore[arg-type]
+    listener.onQueryIdle(SimpleNamespace(runId=1))  # type: ignore[arg-type]
+    listener.failed("messages", "disk full\n\tat java…")
+    assert told == [
+        ("begun", "messages"),
+        ("rested", "messages", []),
+        ("progressed", "messages", 2),
+        ("progressed", "messages", 2),
+        ("rested", "messages", ["a"]),
+        ("failed", "messages", "disk full"),
+    ]
+    assert (read_json(status_file(tmp_path, "messages")) or {})["late_rows"] == 4

@@ -66,3 +66,25 @@ def test_listeners_that_are_off_stay_off_and_get_no_port(tmp_path):
     told = environment([], tmp_path, addresses, Java(tmp_path, 21))
     again = process_settings(configured | {k: v for k, v in told.items() if k.startswith("WAYSTATION_GATEWAY")})
     assert (again.gateway.mqtt_port, again.gateway.tls.mqtts_port) == ("off", addresses.mqtts)
+
+
+def test_a_backup_has_a_metrics_port_of_its_own_where_it_has_a_process(tmp_path):
+    """All are told to the applications; one that nobody will listen on may be taken."""
+    for processes in (1, 2):
+        settings = process_settings({"WAYSTATION_STACK__ROUTER_PROCESSES": str(processes)})
+        addresses = choose_addresses(settings, tmp_path, free_ports=True)
+        told = environment([], tmp_path, addresses, Java(tmp_path, 21))
+        names = ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__METRICS_PORT")
+        ports = [int(told[f"WAYSTATION_{name}"]) for name in names]
+        picked = [FIRST <= port < LAST for port in ports]
+        assert picked == [True, processes == 2, True]
+        assert len(set(ports)) == 3
+
+
+def test_a_metrics_port_that_is_taken_is_refused_by_name(tmp_path, listening):
+    ports = dict.fromkeys(("MQTT_PORT", "WEBSOCKET_PORT", "HTTP_PORT", "METRICS_PORT"), "0")
+    configured = {f"WAYSTATION_GATEWAY__{name}": port for name, port in ports.items()}
+    taken = {"WAYSTATION_ROUTER__METRICS_PORT": "0", "WAYSTATION_LEDGER__METRICS_PORT": str(listening)}
+    settings = process_settings(configured | taken)
+    with pytest.raises(PortTaken, match=r"ledger\.metrics_port"):
+        choose_addresses(settings, tmp_path, free_ports=False)

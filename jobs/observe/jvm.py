@@ -1,0 +1,77 @@
+"""Figures of the JVM in which a Spark driver runs: heap and garbage collection as it says itself, CPU time and memory
+as the operating system does."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import psutil
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql import SparkSession
+
+SAMPLE_S = 5.0
+"""How often the JVM is asked, a millisecond's work; the application's own thread does it, for a thread that comes and
+goes with a scrape would need a connection to the JVM each time."""
+
+
+class Sample(NamedTuple):
+    """`heap_max` is -1 if the heap has no limit; `collections` by collector: how many, and ms spent."""
+
+    heap_used: int
+    heap_committed: int
+    heap_max: int
+    collections: dict[str, tuple[int, int]]
+
+
+class Jvm(Collector):
+    """What :meth:`sample` last found, and at each scrape what the operating system says."""
+
+    def __init__(self) -> None:
+        self._beans: tuple[Any, list[tuple[str, Any]]] | None = None
+        self._process: psutil.Process | None = None
+        self._sample: Sample | None = None
+        self._due = 0.0
+
+    def attach(self, spark: SparkSession) -> None:
+        """Look at the JVM of this session from now on."""
+        lang: Any = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
+        management = lang.management.ManagementFactory
+        collectors = management.getGarbageCollectorMXBeans()
+        self._beans = management.getMemoryMXBean(), [(str(one.getName()), one) for one in collectors]
+        self._process = psutil.Process(int(lang.ProcessHandle.current().pid()))
+
+    def sample(self, now: float) -> None:
+        """Ask the JVM if it is time to; `now` on any clock that only goes on."""
+        if self._beans is None or now < self._due:
+            return
+        self._due = now + SAMPLE_S
+        memory, collectors = self._beans
+        heap = memory.getHeapMemoryUsage()
+        collections = {name: (one.getCollectionCount(), one.getCollectionTime()) for name, one in collectors}
+        self._sample = Sample(heap.getUsed(), heap.getCommitted(), heap.getMax(), collections)
+
+    def collect(self) -> Iterator[Metric]:
+        if self._sample is not None:
+            yield from _families(self._sample)
+        if self._process is not None:
+            try:
+                with self._process.oneshot():
+                    cpu, resident = self._process.cpu_times(), self._process.memory_info().rss
+            except psutil.Error:
+                return  # it has ended
+            yield CounterMetricFamily("waystation_jvm_cpu_seconds", "CPU time of the JVM", value=cpu.user + cpu.system)
+            yield GaugeMetricFamily("waystation_jvm_resident_memory_bytes", "Resident memory of the JVM", resident)
+
+
+def _families(sample: Sample) -> Iterator[Metric]:
+    yield GaugeMetricFamily("waystation_jvm_heap_used_bytes", "Heap in use, garbage included", sample.heap_used)
+    yield GaugeMetricFamily("waystation_jvm_heap_committed_bytes", "Heap taken from the machine", sample.heap_committed)
+    if sample.heap_max > 0:
+        yield GaugeMetricFamily("waystation_jvm_heap_max_bytes", "How large the heap may be", sample.heap_max)
+    counts = CounterMetricFamily("waystation_jvm_gc_collections", "Garbage collections", labels=["collector"])
+    spent = CounterMetricFamily("waystation_jvm_gc_seconds", "Time they took", labels=["collector"])
+    for collector, (count, spent_ms) in sample.collections.items():
+        counts.add_metric([collector], count)
+        spent.add_metric([collector], spent_ms / 1000)
+    yield counts
+    yield spent

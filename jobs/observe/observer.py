@@ -1,0 +1,64 @@
+"""All that looks at one Spark application from outside, put together."""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics
+from pyspark.sql import SparkSession
+
+from jobs.observe.jvm import Jvm
+from jobs.observe.progress_log import ProgressLog
+from jobs.observe.query_metrics import QueryMetrics
+from jobs.observe.readiness import Readiness
+from jobs.observe.server import ObserverServer, Place
+from jobs.progress import Watcher
+from schemas.settings import LogSettings
+
+
+class Observer:
+    """Metrics, health and log of the application `name`: served from the beginning, filled by whoever has something to
+    tell. `clock` gives seconds since the epoch. Raises JobError if the place is taken."""
+
+    def __init__(self, name: str, place: Place, settings: LogSettings, clock: Callable[[], float]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self.readiness = Readiness()
+        self._jvm = Jvm()
+        self._queries = QueryMetrics(self.registry, clock)
+        self._log = ProgressLog(settings)
+        for collector in (self.readiness, self._jvm):
+            self.registry.register(collector)
+        ProcessCollector(registry=self.registry)
+        info = Gauge(
+            "waystation_spark_info", "Name and version; always 1", ["application", "version"], registry=self.registry
+        )
+        info.labels(name, _version()).set(1)
+        self._server = ObserverServer(place, self.registry, self.readiness.report)
+        self.listeners = {f"{name}-metrics": self._server.address}
+        """By name, `host:port`, as a ready file announces them."""
+
+    @property
+    def watchers(self) -> tuple[Watcher, ...]:
+        """For the listener."""
+        return (self.readiness, self._queries, self._log)
+
+    def watch(self, spark: SparkSession, triggers: Mapping[str, float]) -> None:
+        """From now on the application consists of this session and these queries, by name with triggers in seconds."""
+        self._jvm.attach(spark)
+        self._queries.expect(triggers)
+        self._log.expect(triggers)
+        self.readiness.expect(triggers)
+
+    def look(self, now: float) -> None:
+        """Ask for what nobody tells; for the application's loop, `now` on its clock."""
+        self._jvm.sample(now)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+
+def _version() -> str:
+    try:
+        return version("waystation")
+    except PackageNotFoundError:
+        return "unknown"

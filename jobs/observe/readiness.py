@@ -1,0 +1,75 @@
+"""Whether a Spark application can do its work, query by query: what `/readyz` and `waystation_query_up` say."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+STARTING = "starting: Spark's session or the tables are not there yet"
+STOPPING = "it is being stopped"
+AWAITED = "it has not begun yet"
+BEGUN = "it has begun and ended no batch yet"
+
+
+class Readiness(Collector):
+    """By part what is wrong with it, "" if nothing is; told by the listener and the application, read from any thread.
+
+    A query is ready from the end of its first batch, or once it says that it has nothing to do, until it fails; one in
+    Real-Time Mode from when its records flow, which the application has to say (:meth:`runs`).
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._queries: dict[str, str] = {}
+        self._phase = STARTING
+
+    def expect(self, queries: Iterable[str]) -> None:
+        """The application has its queries now: nothing else keeps it from being ready."""
+        with self._lock:
+            self._queries = dict.fromkeys(queries, AWAITED)
+            self._phase = ""
+
+    def ends(self) -> None:
+        """The application is being stopped."""
+        with self._lock:
+            self._phase = STOPPING
+
+    def begun(self, query: str) -> None:
+        with self._lock:
+            if self._queries.get(query) == AWAITED:
+                self._queries[query] = BEGUN
+
+    def runs(self, query: str) -> None:
+        with self._lock:
+            self._queries[query] = ""
+
+    def progressed(self, query: str, _measured: Mapping[str, Any]) -> None:
+        self.runs(query)
+
+    def rested(self, query: str, _topics: Mapping[str, Any]) -> None:
+        self.runs(query)
+
+    def failed(self, query: str, error: str) -> None:
+        with self._lock:
+            self._queries[query] = f"it has failed: {error}"
+
+    def faults(self) -> dict[str, str]:
+        """`application`, and the queries by name."""
+        with self._lock:
+            return {"application": self._phase, **self._queries}
+
+    def report(self) -> dict[str, object]:
+        """As `/readyz` shows it, in the form that the gateway's has."""
+        faults = self.faults()
+        parts = {part: {"ready": not fault, "detail": fault or "ok"} for part, fault in faults.items()}
+        return {"ready": not any(faults.values()), "parts": parts}
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("waystation_query_up", "1 while the query runs as it should", labels=["query"])
+        with self._lock:
+            queries = dict(self._queries)
+        for query, fault in queries.items():
+            up.add_metric([query], int(not fault))
+        yield up

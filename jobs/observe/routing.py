@@ -1,0 +1,80 @@
+"""What only routers, and the fold of routes, know: its metrics, and where a router serves them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from jobs.observe.readiness import Readiness
+from jobs.observe.server import Place
+from schemas.settings import RouterSettings
+
+PAUSE_BUCKETS_S = (0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+
+
+def router_place(settings: RouterSettings, roles: Sequence[str]) -> Place:
+    """Where a process with these roles serves its metrics: a backup by itself has a port of its own."""
+    if list(roles) == ["backup"]:
+        return Place(
+            settings.metrics_host, settings.backup_metrics_port, "router.metrics_host", "router.backup_metrics_port"
+        )
+    return Place(settings.metrics_host, settings.metrics_port, "router.metrics_host", "router.metrics_port")
+
+
+class RouterMetrics:
+    """What only a router knows. `roles` are those of the process: active, backup, or both."""
+
+    def __init__(self, registry: CollectorRegistry, roles: Iterable[str]) -> None:
+        self._pause = Histogram(
+            "waystation_router_pause_seconds",
+            "How long nothing flows between two batches of a router",
+            ["router"],
+            buckets=PAUSE_BUCKETS_S,
+            registry=registry,
+        )
+        self._realigned = Counter(
+            "waystation_router_realignments",
+            "Restarts of a router's query to keep half a batch from its twin",
+            ["router"],
+            registry=registry,
+        )
+        for role in roles:  # there from the start, at 0, so that their first increase is seen
+            self._pause.labels(role)
+            self._realigned.labels(role)
+
+    def paused(self, role: str, pause_s: float) -> None:
+        self._pause.labels(role).observe(pause_s)
+
+    def realigned(self, role: str) -> None:
+        self._realigned.labels(role).inc()
+
+
+class Told(NamedTuple):
+    """Who is told what becomes of a router's query, beside the listener. `failed` takes its name and the error."""
+
+    metrics: RouterMetrics
+    readiness: Readiness
+    failed: Callable[[str, str], None]
+
+
+class RoutesMetrics:
+    """What only the fold of routes knows. `lead_s` is `router.route_lead_s`."""
+
+    def __init__(self, registry: CollectorRegistry, lead_s: float) -> None:
+        Gauge(
+            "waystation_route_lead_seconds",
+            "How old the routes table may be before routers send messages to everyone",
+            registry=registry,
+        ).set(lead_s)
+        self._registry = registry
+        self._as_of: Gauge | None = None
+
+    def folded(self, as_of_us: int) -> None:
+        """The table has all events up to this moment, µs since the epoch. There is no such metric before it has any."""
+        if self._as_of is None:
+            self._as_of = Gauge(
+                "waystation_routes_as_of_timestamp_seconds",
+                "The routes table has all events appended before this",
+                registry=self._registry,
+            )
+        self._as_of.set(as_of_us / 1_000_000)

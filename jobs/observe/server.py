@@ -1,0 +1,156 @@
+"""`/metrics`, `/healthz` and `/readyz` of a Spark application over HTTP, on threads of their own.
+
+A connection serves one request, which has to come in time, and there are so many at a time: nobody can keep others out
+by holding connections.
+"""
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import ThreadingHTTPServer
+from socketserver import TCPServer
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+
+import structlog
+from prometheus_client import CollectorRegistry, MetricsHandler
+
+from jobs.errors import JobError
+
+CONNECTIONS = 20
+"""HTTP connections at a time; more are closed as they come."""
+
+LONGEST_S = 10.0
+"""For how long a connection may be open."""
+
+LOOK_S = 0.5
+"""How often that is looked at; stopping takes so long too."""
+
+ALIVE = ("/healthz", "/livez")
+
+log = structlog.get_logger(__name__)
+
+Report = Callable[[], dict[str, object]]
+
+
+class Place(NamedTuple):
+    """Where to listen (port 0: any free one), and the settings that say so."""
+
+    host: str
+    port: int
+    host_setting: str
+    port_setting: str
+
+
+class ObserverServer:
+    """Serves `registry`, and what `report` says of readiness (`{"ready": bool, "parts": …}`), until stopped.
+
+    Listens from the beginning. Raises JobError if the port is taken or the address not of this machine.
+    """
+
+    def __init__(self, place: Place, registry: CollectorRegistry, report: Report) -> None:
+        host, port = place.host, place.port
+        try:
+            self._server = _Server((host, port), registry, report)
+        except (OSError, OverflowError) as error:
+            raise JobError(
+                f"metrics cannot be served on {host}:{port}: {error}; set {place.host_setting} to an address of this "
+                f"machine and {place.port_setting} to a free port, or to 0 for any free one"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._server.server_port}"
+        """`host:port`."""
+        Thread(target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], registry: CollectorRegistry, report: Report) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.registry = registry
+        self.report = report
+        self._opened: dict[socket.socket, float] = {}
+        self._lock = Lock()
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Without looking up the name of the address, which nobody needs and which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            is_room = len(self._opened) < CONNECTIONS
+            if is_room:
+                self._opened[request] = time.monotonic()
+        if is_room:
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._opened.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Every now and then: ends what has been open for too long; its thread then comes to its end."""
+        now = time.monotonic()
+        with self._lock:
+            for request, opened in self._opened.items():
+                if now - opened > LONGEST_S:
+                    _end(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's matter; all else is our mistake."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.error("an HTTP request could not be answered", error=repr(error))
+
+
+class _Handler(MetricsHandler):
+    """Answers one GET. Whatever is malformed or too long :mod:`http.server` answers; nothing of it is logged."""
+
+    timeout = LONGEST_S
+    server_version = "waystation"
+    sys_version = ""
+    server: _Server
+
+    def setup(self) -> None:
+        self.registry = self.server.registry
+        super().setup()
+
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            super().do_GET()
+        elif path in ALIVE:
+            self._answer(HTTPStatus.OK, b"ok\n", "text/plain; charset=utf-8")
+        elif path == "/readyz":
+            health = self.server.report()
+            status = HTTPStatus.OK if health["ready"] else HTTPStatus.SERVICE_UNAVAILABLE
+            self._answer(status, json.dumps(health).encode(), "application/json")
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND, "known are /metrics, /healthz and /readyz")
+
+    def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):  # it is gone already
+        connection.shutdown(socket.SHUT_RDWR)
