@@ -14,6 +14,7 @@ from gateway.access.access import open_access
 from gateway.bus import KafkaBus
 from gateway.home.context import HomeContext, SpoolThread
 from gateway.home.home import Home
+from gateway.home.message_presence import MessagePresence
 from gateway.home.progress import ProgressReporter
 from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
@@ -83,6 +84,9 @@ async def run(settings: Settings, part: str) -> None:
         ),
         routes=RouteInterest(bus, topics.routes, int(settings.router.route_lead_s * 1000)),
         retained=RetainedMessages(gateway.limits.retained_messages, gateway.limits.retained_bytes),
+        message_presence=MessagePresence(
+            bus, topics.message_presence, settings.kafka.ingress_partitions, gateway.limits.message_presences, counts
+        ),
         shards=[Shard(number) for number in range(settings.kafka.shards)],
         on_fatal=fatal,
         counts=counts,

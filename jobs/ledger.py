@@ -60,7 +60,7 @@ def pool_of(query: str) -> str:
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the ledger's session has beside :mod:`jobs.spark`: pools, so that neither routes nor presence waits for history."""
+    """What the ledger's session has beside :mod:`jobs.spark`: pools, so that history makes nobody wait."""
     return {
         "spark.driver.memory": settings.stack.ledger_heap,
         "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,

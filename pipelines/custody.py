@@ -4,9 +4,9 @@ All but the claim is a join semilattice: the same in whatever order events come,
 earliest delivery is kept; of what was said of an agent the newest counts; the record is kept for the longest time asked
 for. `most` bounds the agents of a message: beyond it those are forgotten of whom nothing new was heard for longest.
 
-A claim is granted in the order of the log: all events of a message stand on one partition, and an offset that was
-looked at is not looked at again. It is granted if nobody else has one that is not over, and holds until the time asked
-for, at most `claim_s`; the broker's clock decides. Whoever refuses the message gives its claim up.
+A claim is granted in the order of the log: all events of a message stand on one partition, and a claim that was judged
+is not judged again. It is granted if nobody else has one that is not over, and holds until the time asked for, at most
+`claim_s`; the broker's clock decides. Whoever refuses the message later gives its claim up.
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class Delivery(NamedTuple):
 
 
 class Custody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a message; `seen` is the last offset that a claim was looked for at."""
+    """What is known of a message; `judged` is the offset of the last claim that was judged."""
 
     origin: str = ""
     delivery: Delivery | None = None
@@ -67,7 +67,7 @@ class Custody(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, Standing] = {}
     claim: Claim | None = None
     kept_until_ms: int = 0
-    seen: int = -1
+    judged: int = -1
 
 
 def after(known: Custody, events: Iterable[Told], limits: Limits) -> Custody:
@@ -79,7 +79,7 @@ def after(known: Custody, events: Iterable[Told], limits: Limits) -> Custody:
 
 def is_news(old: Custody, new: Custody) -> bool:
     """Whether others have to be told."""
-    return msgspec.structs.replace(old, seen=new.seen) != new
+    return old != new
 
 
 def state_of(message_id: str, known: Custody) -> MessagePresenceState:
@@ -102,6 +102,7 @@ def state_of(message_id: str, known: Custody) -> MessagePresenceState:
         claim=known.claim,
         retired=known.retired,
         kept_until_ms=known.kept_until_ms,
+        judged=known.judged,
     )
 
 
@@ -114,9 +115,9 @@ def _merged(known: Custody, event: Told, limits: Limits) -> Custody:
         expired=known.expired or event.event == "expired",
         retired=known.retired or event.event == "retired",
         agents=_agents(known.agents, event, limits.most),
-        claim=_claim(known, event, limits.claim_s) if event.offset > known.seen else known.claim,
+        claim=_claim(known, event, limits.claim_s),
         kept_until_ms=max(known.kept_until_ms, _kept_until_ms(event, limits.kept_s)),
-        seen=max(known.seen, event.offset),
+        judged=max(known.judged, event.offset) if event.event == "claimed" else known.judged,
     )
 
 
@@ -138,14 +139,15 @@ def _agents(agents: dict[str, Standing], event: Told, most: int) -> dict[str, St
 
 def _claim(known: Custody, event: Told, claim_s: float) -> Claim | None:
     claim = known.claim
-    if event.event == "refused" and claim is not None and claim.agent == event.agent:
+    if claim is not None and event.event == "refused" and claim.agent == event.agent and event.at_us > claim.at_us:
         return None
-    if event.event != "claimed" or known.delivery is not None or known.retired:
+    if event.event != "claimed" or event.offset <= known.judged or known.delivery is not None or known.retired:
         return claim
     longest_ms = event.appended_ms + int(claim_s * 1000)
     until_ms = min(longest_ms, event.until_us // 1000) if event.until_us else longest_ms
     is_free = claim is None or claim.agent == event.agent or claim.until_ms <= event.appended_ms
-    return Claim(agent=event.agent, until_ms=until_ms) if is_free and until_ms > event.appended_ms else claim
+    granted = Claim(agent=event.agent, at_us=event.at_us, until_ms=until_ms)
+    return granted if is_free and until_ms > event.appended_ms else claim
 
 
 def _kept_until_ms(event: Told, kept_s: float) -> int:

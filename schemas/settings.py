@@ -78,6 +78,7 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     queue_full: Annotated[str, Meta(pattern="^(drop_newest|drop_oldest|disconnect)$")]
     retained_messages: Natural
     retained_bytes: Natural
+    message_presences: Positive
     connections: Positive
     sessions: Positive
     share_in_flight: Annotated[int, Meta(ge=1, le=100_000)]

@@ -67,9 +67,10 @@ class GatewayState(Event, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Who alone may deliver a message, and until when (M11)."""
+    """Who alone may deliver a message, and until when, by the broker's clock; `at_us` when it was asked for (M11)."""
 
     agent: str
+    at_us: int
     until_ms: int
 
 
@@ -79,7 +80,8 @@ class MessagePresenceState(Event, frozen=True, kw_only=True):
     `state`: `delivered` wins over `expired`, and that over `pending`. `delivered_us` is the earliest delivery, by
     `delivered_by` to `delivered_to`. `holders` are those that were said to hold a copy and have not refused it;
     `attempting` those among them that try. `claim` is the one granted last, which may be over. `retired`: its
-    originator needs the record no more. It is kept until `kept_until_ms`.
+    originator needs the record no more. It is kept until `kept_until_ms`. `judged` is the offset, on the message's
+    partition of `message-presence`, of the last claim that was granted or not; -1 for none.
     """
 
     id: str
@@ -94,3 +96,4 @@ class MessagePresenceState(Event, frozen=True, kw_only=True):
     claim: Claim | None
     retired: bool
     kept_until_ms: int
+    judged: int

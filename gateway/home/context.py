@@ -13,6 +13,7 @@ from prometheus_client import Histogram
 from gateway import durations
 from gateway.bus import Bus
 from gateway.errors import SpoolError
+from gateway.home.message_presence import MessagePresence
 from gateway.home.outage import SpoolOutage
 from gateway.home.progress import ProgressReporter
 from gateway.home.retained import RetainedMessages
@@ -77,6 +78,7 @@ class HomeContext:
     reporter: ProgressReporter
     routes: RouteInterest
     retained: RetainedMessages
+    message_presence: MessagePresence
     shards: list[Shard]
     on_fatal: Callable[[Exception], None]
     batch: SpoolBatch = field(default_factory=SpoolBatch)

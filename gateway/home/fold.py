@@ -22,8 +22,8 @@ log = structlog.get_logger(__name__)
 
 
 class Fold:
-    """Applies records of `egress`, `ingress` (while the instant reader wants them) and `retained`: those that concern
-    one partition of `ingress` in its order, whichever way they come."""
+    """Applies records of `egress`, `ingress` (while the instant reader wants them), `retained` and message presence:
+    those that concern one partition of `ingress` in its order, whichever way they come."""
 
     def __init__(
         self, context: HomeContext, deliverer: Deliverer, instant: InstantReader, own: OwnCopies, flow: EgressFlow
@@ -35,6 +35,7 @@ class Fold:
         self._flow = flow
         self._egress = context.topics.egress
         self._ingress = context.topics.ingress
+        self._retained = context.topics.retained
 
     def records(self, batch: list[Record]) -> None:
         """One batch of the consumer."""
@@ -44,8 +45,10 @@ class Fold:
                 self._receive(record)
             elif topic == self._ingress:
                 self._own.receive(record)
-            else:
+            elif topic == self._retained:
                 self._context.retained.fold(record)
+            else:
+                self._context.message_presence.fold(record)
         while self._unpark() | self._own.reconsider():  # what one lets go may be what the other waits for
             pass
         self._flow.adjust(own_copies_wait=self._own.held_back > 0)

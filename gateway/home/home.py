@@ -103,6 +103,7 @@ class Home:
         """PUBACK of a session's packet id."""
         self._own = OwnCopies(context, self._deliverer, self._instant)
         self.keyed = KeyedMessages(context)
+        self.message_presence = context.message_presence
         self._flow = EgressFlow(context, self._spawn)
         self.records = Fold(context, self._deliverer, self._instant, self._own, self._flow).records
 
@@ -367,6 +368,7 @@ class Home:
         while await self._pause(_HOUSEKEEPING_S):
             now = self._context.clock()
             self._context.routes.drop_unused(now)
+            self._context.message_presence.forget(now)
             if not self._own.held_back:  # it may be among them
                 self._subscriber.forget_retained(now)
             try:

@@ -51,7 +51,7 @@ class Recovery:
         self.ended_groups: list[SessionKey] = []
 
     async def run(self) -> dict[tuple[str, int], int]:
-        """Restores everything; returns the positions on `egress` and `retained` from which to consume."""
+        """Restores everything; returns the positions from which to consume what is always consumed."""
         context = self._context
         positions = await context.spool.call(Spool.positions)
         context.next_mid, context.next_row = await context.spool.call(Spool.last_numbers)
@@ -66,6 +66,7 @@ class Recovery:
         retained_ends = await context.bus.read(context.topics.retained, {0: 0}, self._fold_retained)
         start[context.topics.retained, 0] = retained_ends[0]
         context.retained.begin(retained_ends[0])
+        start |= await self._read_message_presence()
         await self._read_sessions()
         context.committed_row = context.next_row
         for spool_key, (rows, size) in (await context.spool.call(Spool.backlogs)).items():
@@ -80,6 +81,17 @@ class Recovery:
         context.unsettled.update(s for shard in context.shards for s in shard.sessions.values() if s.is_unsettled)
         await self._resume_instant(positions.get(INSTANT))
         return start
+
+    async def _read_message_presence(self) -> dict[tuple[str, int], int]:
+        context = self._context
+        topic, partitions = context.topics.message_presence_state, context.settings.kafka.ingress_partitions
+
+        def fold(record: Record) -> None:
+            self.read["message_presence"] += 1
+            context.message_presence.fold(record)
+
+        ends = await context.bus.read(topic, dict.fromkeys(range(partitions), 0), fold)
+        return {(topic, partition): end for partition, end in ends.items()}
 
     def _fold_retained(self, record: Record) -> None:
         self.read["retained"] += 1

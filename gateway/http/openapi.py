@@ -2,12 +2,16 @@
 
 from typing import Any, Final
 
+import msgspec
+
 from gateway.http.events import EVENT_ID_PATTERN
 from gateway.http.identity import NAME_PATTERN
+from gateway.http.message_presence import ID_PATTERN, Claimed, Said
 from gateway.http.messages import BASE64_PATTERN, CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, KEY_PATTERN, PAIRS_PATTERN
 from gateway.http.problems import MEDIA_TYPE
 from gateway.http.streams import WAIT_MAX_S
 from schemas.settings import GatewaySettings
+from schemas.states import MessagePresenceState
 
 _LEVEL = "(?:[^+#/\\u0000 ][^+#/\\u0000]*| [^+#/\\u0000]+)?"
 """A level of a filter without wildcard; a single space would be a lone + in a query, which is refused."""
@@ -20,11 +24,12 @@ _FILTER: Final = {
     "description": "an MQTT topic filter (MQTT 5.0, 4.7); write + as %2B",
 }
 _STRING: Final = {"type": "string"}
+_MESSAGE_ID: Final = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "pattern": ID_PATTERN}}
 _REASONS: Final = {
     400: "something in the request is not as described; `reason` and `detail` say what",
     401: "credentials are missing or not right",
     403: "the client may not do that, or the page that asks may not call",
-    404: "the client has no stream",
+    404: "the client has no stream; nothing is known of the message",
     405: "another method is allowed",
     408: "the body has not come in time",
     409: "the id is none of the present session's: what it was comes again",
@@ -46,13 +51,14 @@ def openapi(settings: GatewaySettings) -> dict[str, Any]:
         "info": {
             "title": "Waystation over HTTP",
             "version": "1",
-            "description": "Publish messages, and receive them as server-sent events.",
+            "description": "Publish messages, receive them as server-sent events, and tell who has which message.",
         },
         "security": [{}, {"basic": []}, {"bearer": []}],
         "paths": {
             "/v1/messages/{destination}": {"post": _publish(settings)},
             "/v1/stream": {"get": _stream(settings)},
             "/v1/stream/ack": {"post": _acknowledge()},
+            "/v1/message-presence/{id}": {"get": _ask(), "post": _say(), "parameters": [_MESSAGE_ID]},
             "/openapi.json": {"get": _describe()},
         },
         "components": {
@@ -60,7 +66,7 @@ def openapi(settings: GatewaySettings) -> dict[str, Any]:
                 "basic": {"type": "http", "scheme": "basic"},
                 "bearer": {"type": "http", "scheme": "bearer"},
             },
-            "schemas": {"Problem": _problem(), "Event": _event()},
+            "schemas": {"Problem": _problem(), "Event": _event(), **_structs(MessagePresenceState, Claimed, Said)},
         },
     }
 
@@ -181,6 +187,41 @@ def _acknowledge() -> dict[str, Any]:
             **_problems(400, 401, 403, 404, 405, 408, 409, 413, 415, 417, 429, 431, 500, 503),
         },
     }
+
+
+def _ask() -> dict[str, Any]:
+    return {
+        "operationId": "askMessagePresence",
+        "summary": "What all agents together know of a message of the mesh",
+        "parameters": [_client()],
+        "responses": {
+            "200": {"description": "what is known", "content": _json("MessagePresenceState")},
+            **_problems(400, 401, 403, 404, 405, 429, 431, 500, 503),
+        },
+    }
+
+
+def _say() -> dict[str, Any]:
+    return {
+        "operationId": "tellMessagePresence",
+        "summary": "What an agent has done about a message, or wants to: `claimed` is answered once it is judged",
+        "parameters": [_client()],
+        "requestBody": {"required": True, "content": _json("Said")},
+        "responses": {
+            "200": {"description": "the claim is judged", "content": _json("Claimed")},
+            "204": {"description": "the event is stored"},
+            **_problems(400, 401, 403, 405, 408, 413, 415, 417, 429, 431, 500, 503),
+        },
+    }
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+
+
+def _structs(*kinds: type[msgspec.Struct]) -> dict[str, Any]:
+    """The schemas of these, and of what they consist of."""
+    return msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")[1]
 
 
 def _describe() -> dict[str, Any]:

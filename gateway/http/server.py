@@ -15,6 +15,7 @@ from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
+from gateway.http.message_presence import EVENT_BYTES, MessagePresenceDesk, named_message
 from gateway.http.messages import posted
 from gateway.http.openapi import openapi
 from gateway.http.problems import Problem, bad_request, problem_response
@@ -24,6 +25,7 @@ from gateway.http.target import Query
 from schemas.settings import GatewaySettings
 
 MESSAGES = "/v1/messages/"
+MESSAGE_PRESENCE = "/v1/message-presence/"
 STREAM = "/v1/stream"
 ACKNOWLEDGE = "/v1/stream/ack"
 OPENAPI = "/openapi.json"
@@ -82,6 +84,7 @@ class HttpServer:
         self._settings = settings.http
         self._streams = Streams(hosts, settings.http)
         self._publisher = HttpPublisher(hosts, settings.http)
+        self._desk = MessagePresenceDesk(hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s)
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
@@ -93,6 +96,7 @@ class HttpServer:
             STREAM: ("GET", self._stream),
             ACKNOWLEDGE: ("POST", self._acknowledge),
             MESSAGES: ("POST", self._publish),
+            MESSAGE_PRESENCE: ("GET, POST", self._message_presence),
         }
 
     async def open(self, tls: ServerTls | None = None) -> dict[str, int]:
@@ -157,11 +161,12 @@ class HttpServer:
 
     async def _route(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
         path = request.rel_url.raw_path
-        method, handler = self._routes.get(MESSAGES if path.startswith(MESSAGES) else path, ("", None))
+        prefix = next((prefix for prefix in (MESSAGES, MESSAGE_PRESENCE) if path.startswith(prefix)), path)
+        methods, handler = self._routes.get(prefix, ("", None))
         if handler is None:
             raise Problem(404, "not_found", f"there is nothing here; {OPENAPI} says what there is")
-        if request.method != method:
-            raise Problem(405, "method_not_allowed", f"only {method} is allowed here", allow=method)
+        if request.method not in methods.split(", "):
+            raise Problem(405, "method_not_allowed", f"only {methods} is allowed here", allow=methods)
         if self._is_stopping:
             raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
         if handler == self._stream:
@@ -194,6 +199,19 @@ class HttpServer:
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
+    async def _message_presence(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+        caller = await self._caller(request)
+        message_id = named_message(request.rel_url.raw_path.removeprefix(MESSAGE_PRESENCE))
+        _query(request).done(())
+        if request.method == "GET":
+            answer: msgspec.Struct | None = self._desk.ask(caller, message_id)
+        else:
+            body = await _json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
+            answer = await self._desk.say(caller, message_id, body)
+        if answer is None:
+            return web.Response(status=204)
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
     async def _stream(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
         query = _query(request)
         name = query.take("client")
@@ -206,9 +224,7 @@ class HttpServer:
     async def _acknowledge(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
         caller = await self._caller(request)
         _query(request).done(())
-        if request.content_type != "application/json":
-            raise Problem(415, "content_type", "the body is to be application/json")
-        body = await read_body(request, _ACKNOWLEDGEMENT_BYTES, self._settings.read_timeout_s)
+        body = await _json_body(request, _ACKNOWLEDGEMENT_BYTES, self._settings.read_timeout_s)
         try:
             last = event_id(msgspec.json.decode(body, type=Acknowledgement).last_event_id)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -247,6 +263,12 @@ class HttpServer:
         if origin not in self._settings.origins:
             raise Problem(403, "origin_not_allowed", "web pages of this origin may not call; see gateway.http.origins")
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+
+
+async def _json_body(request: web.BaseRequest, most: int, timeout_s: float) -> bytes:
+    if request.content_type != "application/json":
+        raise Problem(415, "content_type", "the body is to be application/json")
+    return await read_body(request, most, timeout_s)
 
 
 def _query(request: web.BaseRequest) -> Query:

@@ -45,6 +45,9 @@ _PLAIN = {
     "subscriptions_ended_by_rule": _Plain(
         "waystation_subscriptions_ended_by_rule", "Subscriptions that ended as the access rules no longer allow them"
     ),
+    "message_presence_forgotten": _Plain(
+        "waystation_message_presence_forgotten", "Messages of the mesh of which is forgotten here who has them"
+    ),
     "copies_dropped": _Plain(
         "waystation_instruction_copies_dropped", "Second copies of instructions, from the other router"
     ),

@@ -83,6 +83,7 @@ def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
         "refused": [],
         "retired": False,
         "kept_until_ms": AT_MS,
+        "judged": 0,
     }
     there = MessagePresenceState(
         id="m", state="delivered", delivered_by="b", delivered_to="z", delivered_us=AT_MS * 1000, claim=None, **common
@@ -93,7 +94,7 @@ def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
         delivered_by="",
         delivered_to="",
         delivered_us=0,
-        claim=Claim(agent="a", until_ms=AT_MS),
+        claim=Claim(agent="a", at_us=1, until_ms=AT_MS),
         **common,
     )
     batch = [(s.id.encode(), encode(s), "t", 0, n, AT_MS, None) for n, s in enumerate([there, pending])]

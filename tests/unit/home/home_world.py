@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 from gateway.errors import SpoolError
 from gateway.home.context import HomeContext, SpoolThread
 from gateway.home.home import Home
+from gateway.home.message_presence import MessagePresence
 from gateway.home.progress import ProgressReporter
 from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
@@ -108,6 +110,7 @@ class World:
         self.bus, self.spool = bus, InlineSpool(Spool(self._path))
         self.spool.die = self.crash
         reporter = ProgressReporter(bus, self.topics.progress, PARTITIONS, lambda error: self.fatal.append(error))
+        counts = Counter[str]()
         self.context = HomeContext(
             settings=settings,
             topics=self.topics,
@@ -119,8 +122,16 @@ class World:
             retained=RetainedMessages(
                 settings.gateway.limits.retained_messages, settings.gateway.limits.retained_bytes
             ),
+            message_presence=MessagePresence(
+                bus,
+                self.topics.message_presence,
+                settings.kafka.ingress_partitions,
+                settings.gateway.limits.message_presences,
+                counts,
+            ),
             shards=[Shard(number) for number in range(SHARDS)],
             on_fatal=self.fatal.append,
+            counts=counts,
         )
         self.home = Home(self.context)
         bus.start(self.home.records)

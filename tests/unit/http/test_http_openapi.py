@@ -24,6 +24,8 @@ OPERATIONS = [
     ("/v1/messages/{destination}", "POST"),
     ("/v1/stream", "GET"),
     ("/v1/stream/ack", "POST"),
+    ("/v1/message-presence/{id}", "GET"),
+    ("/v1/message-presence/{id}", "POST"),
     ("/openapi.json", "GET"),
 ]
 
@@ -37,7 +39,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
     left: list[Exception] = []
 
     async def gateway() -> None:
-        world = await HttpWorld(tmp_path_factory.mktemp("world")).start()
+        world = await HttpWorld(tmp_path_factory.mktemp("world"), {"kafka_timeout_s": 0.5}).start()
         HttpWorld.started.remove(world)  # it ends with the module
         ports.append(world.port)
         ready.set()
@@ -59,6 +61,10 @@ def abide(case: schemathesis.Case) -> None:
     """The rules between parameters, which their descriptions state in words."""
     if "Idempotency-Key" in case.headers:  # needs a client, and is used for one message
         case.headers["X-Client-Id"] = f"client-{uuid4().hex}"
+    if case.path == "/v1/message-presence/{id}" and case.method == "POST":
+        case.headers["X-Client-Id"] = "agent"
+        if isinstance(case.body, dict) and case.body.get("event") in ("propagated", "delivered"):
+            case.body["peer"] = "peer"
     if "X-Client-Id" in case.headers:
         case.query.pop("client", None)
 

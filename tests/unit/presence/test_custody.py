@@ -66,11 +66,11 @@ def test_delivered_wins_and_the_earliest_delivery_is_kept(events: list[Told]) ->
 def test_a_claim_is_granted_to_one_at_a_time_and_expires() -> None:
     """M11: the first in the log; others once it is over, by the broker's clock; its holder may renew it."""
     custody = after(Custody(), [told("claimed", "a", 1), told("claimed", "b", 2)], LIMITS)
-    assert custody.claim == Claim(agent="a", until_ms=61_000)
+    assert custody.claim == Claim(agent="a", at_us=10, until_ms=61_000)
     custody = after(custody, [told("claimed", "a", 30)], LIMITS)
-    assert custody.claim == Claim(agent="a", until_ms=90_000)
+    assert custody.claim == Claim(agent="a", at_us=10, until_ms=90_000)
     assert after(custody, [told("claimed", "b", 89)], LIMITS).claim == custody.claim
-    assert after(custody, [told("claimed", "b", 90)], LIMITS).claim == Claim(agent="b", until_ms=150_000)
+    assert after(custody, [told("claimed", "b", 90)], LIMITS).claim == Claim(agent="b", at_us=10, until_ms=150_000)
     assert after(custody, [told("claimed", "b", 90)], LIMITS) == after(custody, [told("claimed", "b", 90)] * 2, LIMITS)
 
 
@@ -78,7 +78,8 @@ def test_a_claim_ends_with_a_refusal_of_its_own_and_is_not_granted_for_what_is_d
     """M11: who cannot deliver gives it up; nobody is to deliver what was delivered, or needs no record."""
     claimed = after(Custody(), [told("claimed", "a", 1)], LIMITS)
     assert after(claimed, [told("refused", "b", 2)], LIMITS).claim == claimed.claim
-    assert after(claimed, [told("refused", "a", 2)], LIMITS).claim is None
+    assert after(claimed, [told("refused", "a", 2, at_us=9)], LIMITS).claim == claimed.claim, "said before it claimed"
+    assert after(claimed, [told("refused", "a", 2, at_us=11)], LIMITS).claim is None
     for end in ("delivered", "retired"):
         ended = after(Custody(), [told(end, "b", 1)], LIMITS)
         assert after(ended, [told("claimed", "a", 2)], LIMITS).claim is None
@@ -88,7 +89,7 @@ def test_a_copy_of_a_claim_that_is_over_grants_nothing() -> None:
     """M11: an agent that repeats itself after a reconnect."""
     claim = told("claimed", "a", 1, until_us=5_000_000)
     custody = after(Custody(), [claim], LIMITS)
-    assert custody.claim == Claim(agent="a", until_ms=5000)
+    assert custody.claim == Claim(agent="a", at_us=10, until_ms=5000)
     assert after(custody, [claim._replace(offset=9, appended_ms=9000)], LIMITS).claim == custody.claim
 
 

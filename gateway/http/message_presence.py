@@ -1,0 +1,112 @@
+"""Message presence over HTTP: what is known of a message, and what an agent has to say of it (M9, M11-M13)."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.errors import BusError
+from gateway.home.message_presence import MessagePresence
+from gateway.http.identity import Caller
+from gateway.http.problems import Problem, bad_request, refusal
+from gateway.mqtt.codes import ReasonCode
+from gateway.mqtt.packets import Publish
+from schemas.events import MessagePresenceEvent
+from schemas.states import MessagePresenceState
+
+RIGHTS_TOPIC = "$message-presence"
+"""Who may subscribe to `$message-presence/<id>` may ask, and who may publish there may say."""
+
+ID_PATTERN = "^[A-Za-z0-9._:-]{1,128}$"
+"""Of a message: usually a UUID."""
+
+EVENT_BYTES = 8192
+
+
+Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_000_000)]
+"""µs since the epoch, up to the year 9999."""
+
+Name = Annotated[str, Meta(max_length=1024)]
+
+
+class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a POST: an event without what the gateway knows, the message and the agent, who is the caller."""
+
+    event: Literal["attempting", "propagated", "claimed", "delivered", "refused", "expired", "retired"]
+    at_us: Moment
+    origin: Name = ""
+    peer: Name = ""
+    reason: Name = ""
+    until_us: Moment = 0
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The answer to `claimed`: whether the caller may deliver, and what is known of the message."""
+
+    granted: bool
+    state: MessagePresenceState
+
+
+class MessagePresenceDesk:
+    """Answers agents. `timeout_s` is how long Kafka may take to store an event, and the ledger to judge a claim."""
+
+    def __init__(self, presence: MessagePresence, clock: Callable[[], float], timeout_s: float) -> None:
+        self._presence = presence
+        self._clock = clock
+        self._timeout_s = timeout_s
+
+    def ask(self, caller: Caller, message_id: str) -> MessagePresenceState:
+        """What is known. Raises Problem 403, 404."""
+        reason = caller.rules.subscribe(f"{RIGHTS_TOPIC}/{message_id}")
+        if reason is not ReasonCode.SUCCESS:
+            raise refusal(reason)
+        state = self._presence.get(message_id, self._clock())
+        if state is None:
+            raise Problem(404, "unknown_message", "nobody has said anything of this message, or it is kept no more")
+        return state
+
+    async def say(self, caller: Caller, message_id: str, body: bytes) -> Claimed | None:
+        """Stores an event; the answer to a claim once it is judged. Raises Problem: 400 for a body that is none, 403,
+        503 if Kafka or the ledger does not answer in time; then it may still be stored, and to say it again is safe."""
+        if not caller.is_known:
+            raise bad_request("nameless_client", "an agent needs a name: X-Client-Id, or log in")
+        reason = caller.rules.publish(Publish(f"{RIGHTS_TOPIC}/{message_id}", body)).reason
+        if reason is not ReasonCode.SUCCESS:
+            raise refusal(reason)
+        said = _said(body)
+        event = MessagePresenceEvent(id=message_id, agent=caller.client, **msgspec.structs.asdict(said))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                offset = await self._presence.tell(event)
+                if said.event != "claimed":
+                    return None
+                state = await self._presence.judged(message_id, offset)
+        except TimeoutError as error:
+            raise Problem(
+                503, "not_in_time", "Kafka, or the ledger, has not answered in time; saying it again is safe"
+            ) from error
+        except BusError as error:
+            raise Problem(503, "kafka_error", str(error)) from error
+        claim = state.claim
+        is_granted = claim is not None and (claim.agent, claim.at_us) == (caller.client, said.at_us)
+        return Claimed(is_granted, state)
+
+
+def named_message(text: str) -> str:
+    """The message id in a path. Raises Problem 400."""
+    if not re.fullmatch(ID_PATTERN, text):
+        raise bad_request("malformed_message_id", "a message id has 1 to 128 letters, digits and - . _ :")
+    return text
+
+
+def _said(body: bytes) -> Said:
+    try:
+        said = msgspec.json.decode(body, type=Said)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad_request("malformed_body", f"the body is not an event: {error}") from error
+    if said.event in ("propagated", "delivered") and not said.peer:
+        raise bad_request("malformed_body", f"the event {said.event} needs a peer")
+    return said
