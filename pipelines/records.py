@@ -169,7 +169,7 @@ def _field_complaints(event: Column, kind: type[Event]) -> list[Complaint]:
     found: list[Complaint] = []
     for field in msgspec.structs.fields(kind):
         value, hint, name = event[field.name], _without_none(hints[field.name]), field.name
-        if field.required:
+        if field.required and hint is hints[name]:
             found.append(complaint(value.isNull(), f"{name} is missing"))
         if typing.get_origin(hint) is typing.Literal:
             found.append(_not_one_of(value, typing.get_args(hint), name))
@@ -194,13 +194,15 @@ def _no_time(value: Column, name: str) -> Complaint:
     return complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is no time of this age")
 
 
-def _element_complaints(array: Column, kind: type[msgspec.Struct], within: str) -> list[Complaint]:
-    """What the declaration of a struct demands of the fields of each element of an array of them.
+def _element_complaints(array: Column, kind: type, within: str) -> list[Complaint]:
+    """What the declaration demands of each element of an array: if it is a struct, of its fields.
 
     Looked at field by field: functions of the elements would be interpreted.
     """
-    hints = typing.get_type_hints(kind)
     found = [complaint(_has_null(array), f"{within} has an element that is null")]
+    if not issubclass(kind, msgspec.Struct):
+        return found
+    hints = typing.get_type_hints(kind)
     for field in msgspec.structs.fields(kind):
         values, hint, name = array[field.name], hints[field.name], f"{within}.{field.name}"
         if field.required:

@@ -12,6 +12,7 @@ from gateway.errors import BusError
 from gateway.home.message_presence import MessagePresence
 from gateway.http.identity import Caller
 from gateway.http.problems import Problem, bad_request, refusal
+from gateway.http.target import decode_percent
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Publish
 from schemas.events import MessagePresenceEvent
@@ -20,7 +21,7 @@ from schemas.states import MessagePresenceState
 RIGHTS_TOPIC = "$message-presence"
 """Who may subscribe to `$message-presence/<id>` may ask, and who may publish there may say."""
 
-ID_PATTERN = "^[A-Za-z0-9._:-]{1,128}$"
+ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 """Of a message: usually a UUID."""
 
 EVENT_BYTES = 8192
@@ -97,9 +98,12 @@ class MessagePresenceDesk:
 
 def named_message(text: str) -> str:
     """The message id in a path. Raises Problem 400."""
-    if not re.fullmatch(ID_PATTERN, text):
-        raise bad_request("malformed_message_id", "a message id has 1 to 128 letters, digits and - . _ :")
-    return text
+    message_id = decode_percent(text, "the message id")
+    if not re.fullmatch(ID_PATTERN, message_id):
+        raise bad_request(
+            "malformed_message_id", "a message id has up to 128 letters, digits and - . _ :, one of the first two first"
+        )
+    return message_id
 
 
 def _said(body: bytes) -> Said:

@@ -30,7 +30,7 @@ def test_a_message_from_hand_to_hand(spark: SparkSession, tmp_path: Path) -> Non
         [said(7, "delivered", "a", peer="z"), (b"m", b"{}", "message-presence", 0, 8, AT_MS + 8, None)],
     ]
     given = streamed(spark, tmp_path, batches, lambda records: message_presence.states(records, LIMITS), mode="update")
-    assert [len(rows) for rows in given] == [1, 1, 1, 0], "told when there is news, and of every claim"
+    assert [len(rows) for rows in given] == [1, 1, 1, 1], "every event but a copy: of claims too, and of a longer time"
     first, last = (decode(MessagePresenceState, bytes(given[n][0].value)) for n in (0, 2))
     claim = Claim(agent="b", at_us=(AT_MS + 2) * 1000, until_ms=AT_MS + 2 + 60_000)
     assert (first.state, first.holders, first.attempting, first.claim) == ("pending", ["a", "b"], ["a"], claim)
