@@ -19,6 +19,7 @@ from msgspec import Meta
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
 from schemas.errors import SettingsError
 from schemas.policy_settings import PolicySettings
+from schemas.quality_settings import QualitySettings
 from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
@@ -164,6 +165,7 @@ class Settings(Section, frozen=True, kw_only=True):
     router: RouterSettings
     ledger: LedgerSettings
     gateway: GatewaySettings
+    quality: QualitySettings
     stack: StackSettings
     log: LogSettings
 

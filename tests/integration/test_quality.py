@@ -1,0 +1,174 @@
+"""The quality job over a ledger of its own: what holds passes, and each thing that does not is found by what is meant to
+find it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.ledger_reader import LedgerReader
+from jobs.quality.dates import Asked
+from jobs.quality.run import Report, Request, judge, prepare
+from pipelines.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
+from schemas.settings import Settings, process_settings
+from tests.integration.quality_ledger import SECOND, Ledger, faults, write
+
+AT = datetime(2026, 6, 1)
+OVERRIDES = {
+    "WAYSTATION_QUALITY__LATENCY_ROWS": "5",
+    "WAYSTATION_QUALITY__LATENCY_QUANTILE": "0.5",
+    "WAYSTATION_QUALITY__DATES_PER_PASS": "100",
+}
+
+
+class World(NamedTuple):
+    """A judged ledger: `fault_of` each date, None for those on which all holds."""
+
+    ledger: Ledger
+    settings: Settings
+    fault_of: dict[date, str | None]
+    report: Report
+
+
+def settings_over(data: Path) -> Settings:
+    return process_settings({"WAYSTATION_DATA": str(data), **OVERRIDES})
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """All dates are judged in one run."""
+    settings, ledger = settings_over(tmp_path_factory.mktemp("quality")), Ledger()
+    fault_of: dict[date, str | None] = {ledger.add_day(): None}
+    for name, fault in faults():
+        fault_of[ledger.add_day(fault)] = name
+    fault_of[ledger.add_day()] = None
+    fault_of[ledger.add_day(routing=4 * SECOND)] = ROUTING_LATENCY
+    fault_of[ledger.add_day(sending=8 * SECOND)] = DELIVERY_LATENCY
+    fault_of[ledger.add_day()] = None
+    write(settings.tables, ledger.rows)
+    report = judge(spark, settings, prepare(settings, Request(), AT))
+    return World(ledger, settings, fault_of, report)
+
+
+FAULTS = [name for name, _ in faults()] + [ROUTING_LATENCY, DELIVERY_LATENCY]
+
+
+def test_there_is_a_fault_of_each_kind() -> None:
+    assert set(FAULTS) == {expectation.name for expectation in EXPECTATIONS}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_by_what_is_meant_to_find_it(world: World, name: str) -> None:
+    """And by nothing else; an example says where."""
+    (day,) = [day for day, fault in world.fault_of.items() if fault == name]
+    found = [result for result in world.report.failures if result.day == day]
+    assert [result.measured.expectation.name for result in found] == [name]
+    assert found[0].measured.examples
+    assert found[0].measured.unexpected == (len(found[0].measured.examples) if "latency" not in name else 11)
+
+
+def test_what_is_no_fault_is_not_reported(world: World) -> None:
+    """Copies of nothing, two decisions on a message, outcomes and completions on a later date, a quarantined record and
+    its instruction, a retained message of long ago."""
+    good = {day for day, fault in world.fault_of.items() if fault is None}
+    assert not [result for result in world.report.failures if result.day in good]
+    assert {result.day for result in world.report.results} == set(world.fault_of)
+
+
+def test_results_are_in_their_table_once(world: World) -> None:
+    """A row an expectation and date, of one run."""
+    rows = LedgerReader(world.settings.tables).query(
+        "SELECT count(*), count(DISTINCT (date, expectation)), count(DISTINCT run_id), "
+        "count(*) FILTER (NOT success), count(*) FILTER (NOT success AND sample IS NULL) FROM quality_results"
+    )
+    results = len(EXPECTATIONS) * len(world.fault_of)
+    assert rows.rows == [(results, results, 1, len(FAULTS), 0)]
+
+
+def test_a_date_is_judged_again_when_it_has_more_rows(world: World) -> None:
+    """Only then; and one that is asked for in any case."""
+    settings, last = world.settings, max(world.fault_of)
+    later = AT + timedelta(days=1)
+    assert prepare(settings, Request(), later).dates == []
+    assert prepare(settings, Request(Asked((last,))), later).dates == [last]
+    assert prepare(settings, Request(Asked(since=last - timedelta(days=1))), later).dates == [
+        last - timedelta(days=1),
+        last,
+    ]
+    more = {"presence_history": [world.ledger.rows["presence_history"][-1] | {"seq": 5}]}
+    write(settings.tables, more)
+    try:
+        assert prepare(settings, Request(), later).dates == [last]
+    finally:
+        table = DeltaTable(f"{settings.tables}/presence_history")
+        table.restore(table.version() - 1)
+
+
+def test_the_newest_rows_are_judged_by_a_later_run(spark: SparkSession, tmp_path: Path) -> None:
+    """What has not settled is left out: an instruction may be there before its message."""
+    settings, ledger = settings_over(tmp_path), Ledger()
+    day = ledger.add_day()
+    noon = datetime.combine(day, datetime.min.time()) + timedelta(hours=12)
+    early = dict(ledger.rows["instructions"][0], message_id="00000000-0000-0000-0000-000000000000", shard=9)
+    ledger.rows["instructions"].append(early | {"appended": early["appended"] + timedelta(minutes=55)})
+    write(settings.tables, ledger.rows)
+    now = noon + timedelta(minutes=59)
+    report = judge(spark, settings, prepare(settings, Request(), now))
+    assert report.dates == [day]
+    assert not report.failures
+    assert prepare(settings, Request(), now + timedelta(hours=2)).dates == [day]
+    report = judge(spark, settings, prepare(settings, Request(settle_s=0.0), now + timedelta(hours=2)))
+    assert [one.measured.expectation.name for one in report.failures] == ["message_of_instruction"]
+
+
+def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
+    """The index leads to a page a date; nothing is loaded from anywhere."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    pages = world.report.index.parent
+    (day,) = [day for day, fault in world.fault_of.items() if fault == "message_of_outcome"]
+
+    def seen(page: str) -> str:
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"]
+        done = subprocess.run(
+            [browser, *options, f"file://{pages / page}"], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        assert not re.search(r'(src|href)="(https?:)?//', done.stdout)
+        return done.stdout
+
+    index = seen("index.html")
+    assert index.count("✗ fails") == len(FAULTS)
+    assert f'<a href="{day}.html">' in index
+    page = seen(f"{day}.html")
+    assert "Every outcome's message is in messages" in page
+    assert "message 00000000-0000-0000-0000-00003b9aca02, untouched" in page
+    assert page.count("fa-times") - page.count("fa-times::before") == 1
+
+
+def test_the_command_says_what_fails(world: World, java_home: Path) -> None:
+    """Exit status 1, and which rows; 0 once everything has been judged."""
+    (day,) = [day for day, fault in world.fault_of.items() if fault == "offsets"]
+    environment = os.environ | OVERRIDES | {"JAVA_HOME": str(java_home)}
+
+    def waystation(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "jobs.cli.main", "--data", world.settings.data, "quality", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
+
+    done = waystation("--date", str(day))
+    assert done.returncode == 1, done.stderr
+    assert "Every offset of ingress is in messages or in quarantine" in done.stdout
+    assert re.search(r"partition \d, offsets \d+ to \d+", done.stdout)
+    assert done.stderr == ""
+    done = waystation()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing to judge" in done.stdout
