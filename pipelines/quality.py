@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -69,7 +69,7 @@ def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope,
         "instructions_reach": scope.reach.get(INSTRUCTIONS.name, NEVER).isoformat(),
         "skew": str(bounds.skew_s),
     }
-    named = views | literals
+    named: dict[str, Any] = {**views, **literals}
 
     def answer(name: str) -> DataFrame:
         return spark.sql(blocks[name], **{word: named[word] for word in _placeholders(blocks[name])})

@@ -68,13 +68,18 @@ WHERE o.`number` IS NOT NULL AND o.message_appended >= TIMESTAMP {since} AND o.a
 
 -- name: touches
 -- Of two decisions on a message (scopes) the one that is finished first completes it.
-SELECT date, 'message ' || message_id || ': ' || touches || ' touches, ' || routed + everyone || ' instructions' AS example
+SELECT date,
+       'message ' || message_id || ': ' || touches || ' touches; instructions: ' || routed || ' routed, '
+           || everyone || ' to everyone' AS example
 FROM (
-    SELECT c.date, c.message_id, c.touches,
-           count_if(i.scope = 'routed') AS routed, count_if(i.scope = 'everyone') AS everyone
-    FROM {judged_completions} AS c LEFT JOIN {instructions} AS i ON i.message_id = c.message_id
+    SELECT c.date, c.message_id, c.touches, coalesce(i.routed, 0) AS routed, coalesce(i.everyone, 0) AS everyone
+    FROM {judged_completions} AS c
+    LEFT JOIN (
+        SELECT message_id, count_if(scope = 'routed') AS routed, count_if(scope = 'everyone') AS everyone
+        FROM {instructions}
+        GROUP BY message_id
+    ) AS i ON i.message_id = c.message_id
     WHERE c.message_appended >= TIMESTAMP {since} AND c.completed <= TIMESTAMP {instructions_reach}
-    GROUP BY c.date, c.message_id, c.touches
 ) AS counted
 WHERE NOT (touches = routed OR (touches = everyone AND everyone > 0))
 

@@ -42,11 +42,11 @@ def quality(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.")] = False,
 ) -> None:
-    """Judge the ledger with Great Expectations: ids unique, every message there, times in order, no gap, no undue delay.
+    """Judge the ledger by Great Expectations: ids unique, all messages there, times in order, no gap, no undue delay.
 
     Without --date and --since: every date with rows that no run has judged. Results are appended to the table
-    `quality_results`, and pages written (`quality/index.html` in the data directory). Takes half a minute; the stack may
-    run or not.
+    `quality_results`, and pages written (`quality/index.html` in the data directory). Takes a minute; the stack may run
+    or not.
 
     The exit status is 0 if all that was judged holds, 1 if something does not, 2 if it could not be judged.
 

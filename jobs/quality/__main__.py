@@ -19,6 +19,7 @@ from jobs.errors import QualityError
 from jobs.progress import first_line
 from jobs.quality import report
 from jobs.quality.dates import Asked
+from jobs.quality.pages import INDEX
 from jobs.quality.run import Report, Request, judge, prepare
 from jobs.spark import build_session
 from schemas.errors import WaystationError
@@ -45,7 +46,7 @@ def run(settings: Settings, request: Request) -> Report:
     prepared = prepare(settings, request, datetime.now(UTC).replace(tzinfo=None))
     with closing(lock_checkpoints(settings.data, PART, "wait until it has ended")):
         if not prepared.dates:
-            return Report(prepared.run, [], prepared.pages / "index.html")
+            return Report(prepared.run, [], prepared.pages / INDEX)
         spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
         try:
             return judge(spark, settings, prepared)

@@ -24,7 +24,7 @@ def show(report: Report, terminal: Console) -> None:
     days, failures = report.dates, len(report.failures)
     judged = str(days[0]) if len(days) == 1 else f"{len(days)} dates, {days[0]} to {days[-1]}"
     verdict = f"{failures} of {len(report.results)} expectations fail" if failures else "every expectation holds"
-    terminal.print(f"{judged}: {verdict}; pages: {report.index}", markup=False)
+    terminal.print(f"{judged}: {verdict}; pages: {report.first_page}", markup=False)
 
 
 def as_json(report: Report) -> str:
@@ -36,7 +36,7 @@ def as_json(report: Report) -> str:
             "judged_until": f"{report.run.until.isoformat()}Z",
             "dates": [str(day) for day in report.dates],
             "success": not report.failures,
-            "pages": str(report.index),
+            "pages": str(report.first_page),
             "results": [_plain(one.row()) for one in report.results],
         },
         indent=2,

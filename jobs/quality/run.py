@@ -36,11 +36,11 @@ class Request(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a run found; `index` is the page to begin with. Without results there was nothing to judge."""
+    """What a run found; `first_page` is that of all dates. Without results there was nothing to judge."""
 
     run: Run
     results: list[Result]
-    index: Path
+    first_page: Path
 
     @property
     def failures(self) -> list[Result]:

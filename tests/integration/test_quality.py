@@ -1,5 +1,4 @@
-"""The quality job over a ledger of its own: what holds passes, and each thing that does not is found by what is meant to
-find it."""
+"""The quality job over a ledger of its own: what holds passes, each fault is found by what is meant to find it."""
 
 import os
 import re
@@ -21,7 +20,7 @@ from pipelines.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATEN
 from schemas.settings import Settings, process_settings
 from tests.integration.quality_ledger import SECOND, Ledger, faults, write
 
-AT = datetime(2026, 6, 1)
+AT = datetime(2026, 6, 1)  # noqa: DTZ001 - UTC without a zone, as the job has it
 OVERRIDES = {
     "WAYSTATION_QUALITY__LATENCY_ROWS": "5",
     "WAYSTATION_QUALITY__LATENCY_QUANTILE": "0.5",
@@ -71,8 +70,7 @@ def test_a_fault_is_found_by_what_is_meant_to_find_it(world: World, name: str) -
     (day,) = [day for day, fault in world.fault_of.items() if fault == name]
     found = [result for result in world.report.failures if result.day == day]
     assert [result.measured.expectation.name for result in found] == [name]
-    assert found[0].measured.examples
-    assert found[0].measured.unexpected == (len(found[0].measured.examples) if "latency" not in name else 11)
+    assert found[0].measured.unexpected >= len(found[0].measured.examples) > 0
 
 
 def test_what_is_no_fault_is_not_reported(world: World) -> None:
@@ -134,7 +132,7 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    pages = world.report.index.parent
+    pages = world.report.first_page.parent
     (day,) = [day for day, fault in world.fault_of.items() if fault == "message_of_outcome"]
 
     def seen(page: str) -> str:
