@@ -1,6 +1,6 @@
 """A ledger of some days, written directly: all holds on most of them, and on each of the others one thing does not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from uuid import UUID
@@ -32,14 +32,14 @@ class Ledger:
         self._ids += 1
         return str(UUID(int=self._ids))
 
-    def add_day(self, fault: Fault | None = None, routing: timedelta = 5 * MS, sending: timedelta = 20 * MS) -> date:
-        """Another day: its date. `fault` changes its rows; `routing` and `sending` are how long these take."""
+    def add_day(self, faults: Iterable[Fault] = (), routing: timedelta = 5 * MS, sending: timedelta = 20 * MS) -> date:
+        """Another day: its date. `faults` change its rows; `routing` and `sending` are how long these take."""
         of_day: Rows = {name: [] for name in TABLES}
         noon = datetime.combine(self.day, time(12), UTC)
         for number, shape in enumerate(SHAPES):
             self._message(of_day, noon + number * SECOND, shape, routing, sending)
         self._others(of_day, noon)
-        if fault is not None:
+        for fault in faults:
             fault(of_day)
         for name, rows in of_day.items():
             self.rows.setdefault(name, []).extend(rows)
@@ -190,35 +190,41 @@ def unknown(number: int) -> str:
     return str(UUID(int=10**9 + number))
 
 
-def faults() -> Iterator[tuple[str, Fault]]:
-    """By name of the expectation that finds it."""
-    for table in ("outcomes", "completions", "presence_history", "routes_history", "quarantine"):
-        yield f"unique_{table}", add(table, -1)
-    yield "unique_instructions", add("instructions", -2)  # that of the quarantined message, which no completion counts
-    yield "unique_messages", add("messages", -1, id=unknown(0))
-    yield "unique_message_id", add("messages", 0, partition=7, offset=3)
-    nulls = {
-        "messages": "source",
-        "instructions": "router",
-        "outcomes": "outcome",
-        "completions": "touches",
-        "presence_history": "event",
-        "routes_history": "op",
-        "quarantine": "reason",
-    }
-    for table, column in nulls.items():
-        yield f"required_{table}", change(table, 0, **{column: None})
-    yield "message_of_instruction", add("instructions", 0, message_id=unknown(1), shard=9)
-    yield "message_of_outcome", add("outcomes", 0, message_id=unknown(2))
-    yield "message_of_completion", add("completions", 0, message_id=unknown(3))
-    yield "instruction_of_outcome", add("outcomes", 1, number=5)
-    yield "touches", change("completions", 2, touches=3)
-    yield "completion_last", change("completions", 2, completed=later("completed", -10 * MS))
-    yield "time_messages", change("messages", 0, accepted=later("appended", 9 * SECOND))
-    yield "time_instructions", change("instructions", 0, appended=later("appended", -9 * SECOND))
-    yield "time_outcomes", change("outcomes", 1, at=later("appended", 9 * SECOND))
-    yield "time_completions", change("completions", 1, completed=later("appended", 9 * SECOND))
-    yield "time_presence_history", change("presence_history", 0, at=later("appended", 9 * SECOND))
-    yield "time_of_message", change("instructions", 0, message_appended=later("message_appended", -SECOND))
-    yield "time_of_instruction", change("instructions", 0, appended=later("appended", 9 * SECOND))
-    yield "offsets", change("messages", 2, partition=5)
+NULLS = {
+    "messages": "source",
+    "instructions": "router",
+    "outcomes": "outcome",
+    "completions": "touches",
+    "presence_history": "event",
+    "routes_history": "op",
+    "quarantine": "reason",
+}
+
+FAULTS: list[dict[str, Fault]] = [
+    {
+        **{f"unique_{table}": add(table, -1) for table in TABLES if table not in ("messages", "instructions")},
+        "unique_instructions": add("instructions", -2),  # that of the quarantined message, which no completion counts
+        "unique_messages": add("messages", -1, id=unknown(0)),
+        "unique_message_id": add("messages", 0, partition=7, offset=3),
+    },
+    {f"required_{table}": change(table, 0, **{column: None}) for table, column in NULLS.items()},
+    {
+        "message_of_instruction": add("instructions", 0, message_id=unknown(1), shard=9),
+        "message_of_outcome": add("outcomes", 0, message_id=unknown(2)),
+        "message_of_completion": add("completions", 0, message_id=unknown(3)),
+    },
+    {
+        "time_messages": change("messages", 0, accepted=later("appended", 9 * SECOND)),
+        "time_instructions": change("instructions", 0, appended=later("appended", -9 * SECOND)),
+        "time_outcomes": change("outcomes", 1, at=later("appended", 9 * SECOND)),
+        "time_completions": change("completions", 1, completed=later("appended", 9 * SECOND)),
+        "time_presence_history": change("presence_history", 0, at=later("appended", 9 * SECOND)),
+    },
+    {"instruction_of_outcome": add("outcomes", 1, number=5)},
+    {"touches": change("completions", 2, touches=3)},
+    {"completion_last": change("completions", 2, completed=later("completed", -10 * MS))},
+    {"time_of_message": change("instructions", 0, message_appended=later("message_appended", -SECOND))},
+    {"time_of_instruction": change("instructions", 0, appended=later("appended", 9 * SECOND))},
+    {"offsets": change("messages", 2, partition=5)},
+]
+"""Faults by the name of the expectation that finds each; those of an element are made on the same day."""

@@ -18,7 +18,7 @@ from jobs.quality.dates import Asked
 from jobs.quality.run import Report, Request, judge, prepare
 from pipelines.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
 from schemas.settings import Settings, process_settings
-from tests.integration.quality_ledger import SECOND, Ledger, faults, write
+from tests.integration.quality_ledger import FAULTS, SECOND, Ledger, write
 
 AT = datetime(2026, 6, 1)  # noqa: DTZ001 - UTC without a zone, as the job has it
 OVERRIDES = {
@@ -29,12 +29,15 @@ OVERRIDES = {
 
 
 class World(NamedTuple):
-    """A judged ledger: `fault_of` each date, None for those on which all holds."""
+    """A judged ledger: `faults` of each date, by the expectations that find them; none where all holds."""
 
     ledger: Ledger
     settings: Settings
-    fault_of: dict[date, str | None]
+    faults: dict[date, set[str]]
     report: Report
+
+    def day_of(self, fault: str) -> date:
+        return next(day for day, of_day in self.faults.items() if fault in of_day)
 
 
 def settings_over(data: Path) -> Settings:
@@ -45,40 +48,40 @@ def settings_over(data: Path) -> Settings:
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     """All dates are judged in one run."""
     settings, ledger = settings_over(tmp_path_factory.mktemp("quality")), Ledger()
-    fault_of: dict[date, str | None] = {ledger.add_day(): None}
-    for name, fault in faults():
-        fault_of[ledger.add_day(fault)] = name
-    fault_of[ledger.add_day()] = None
-    fault_of[ledger.add_day(routing=4 * SECOND)] = ROUTING_LATENCY
-    fault_of[ledger.add_day(sending=8 * SECOND)] = DELIVERY_LATENCY
-    fault_of[ledger.add_day()] = None
+    faults = {ledger.add_day(): set[str]()}
+    for of_day in FAULTS:
+        faults[ledger.add_day(of_day.values())] = set(of_day)
+    faults[ledger.add_day()] = set()
+    faults[ledger.add_day(routing=4 * SECOND)] = {ROUTING_LATENCY}
+    faults[ledger.add_day(sending=8 * SECOND)] = {DELIVERY_LATENCY}
+    faults[ledger.add_day()] = set()
     write(settings.tables, ledger.rows)
     report = judge(spark, settings, prepare(settings, Request(), AT))
-    return World(ledger, settings, fault_of, report)
+    return World(ledger, settings, faults, report)
 
 
-FAULTS = [name for name, _ in faults()] + [ROUTING_LATENCY, DELIVERY_LATENCY]
+NAMES = [expectation.name for expectation in EXPECTATIONS]
 
 
-def test_there_is_a_fault_of_each_kind() -> None:
-    assert set(FAULTS) == {expectation.name for expectation in EXPECTATIONS}
+def test_there_is_a_fault_of_each_kind(world: World) -> None:
+    assert set().union(*world.faults.values()) == set(NAMES)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fault_is_found_by_what_is_meant_to_find_it(world: World, name: str) -> None:
     """And by nothing else; an example says where."""
-    (day,) = [day for day, fault in world.fault_of.items() if fault == name]
-    found = [result for result in world.report.failures if result.day == day]
-    assert [result.measured.expectation.name for result in found] == [name]
-    assert found[0].measured.unexpected >= len(found[0].measured.examples) > 0
+    day = world.day_of(name)
+    found = {result.measured.expectation.name: result for result in world.report.failures if result.day == day}
+    assert found.keys() == world.faults[day]
+    assert found[name].measured.unexpected >= len(found[name].measured.examples) > 0
 
 
 def test_what_is_no_fault_is_not_reported(world: World) -> None:
     """Copies of nothing, two decisions on a message, outcomes and completions on a later date, a quarantined record and
     its instruction, a retained message of long ago."""
-    good = {day for day, fault in world.fault_of.items() if fault is None}
+    good = {day for day, faults in world.faults.items() if not faults}
     assert not [result for result in world.report.failures if result.day in good]
-    assert {result.day for result in world.report.results} == set(world.fault_of)
+    assert {result.day for result in world.report.results} == set(world.faults)
 
 
 def test_results_are_in_their_table_once(world: World) -> None:
@@ -87,13 +90,13 @@ def test_results_are_in_their_table_once(world: World) -> None:
         "SELECT count(*), count(DISTINCT (date, expectation)), count(DISTINCT run_id), "
         "count(*) FILTER (NOT success), count(*) FILTER (NOT success AND sample IS NULL) FROM quality_results"
     )
-    results = len(EXPECTATIONS) * len(world.fault_of)
-    assert rows.rows == [(results, results, 1, len(FAULTS), 0)]
+    results = len(NAMES) * len(world.faults)
+    assert rows.rows == [(results, results, 1, len(NAMES), 0)]
 
 
 def test_a_date_is_judged_again_when_it_has_more_rows(world: World) -> None:
     """Only then; and one that is asked for in any case."""
-    settings, last = world.settings, max(world.fault_of)
+    settings, last = world.settings, max(world.faults)
     later = AT + timedelta(days=1)
     assert prepare(settings, Request(), later).dates == []
     assert prepare(settings, Request(Asked((last,))), later).dates == [last]
@@ -133,7 +136,7 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
     if browser is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
     pages = world.report.first_page.parent
-    (day,) = [day for day, fault in world.fault_of.items() if fault == "message_of_outcome"]
+    day = world.day_of("message_of_outcome")
 
     def seen(page: str) -> str:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"]
@@ -145,17 +148,17 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
         return done.stdout
 
     index = seen("index.html")
-    assert index.count("✗ fails") == len(FAULTS)
+    assert index.count("✗ fails") == sum(bool(faults) for faults in world.faults.values())
     assert f'<a href="{day}.html">' in index
     page = seen(f"{day}.html")
     assert "Every outcome's message is in messages" in page
     assert "message 00000000-0000-0000-0000-00003b9aca02, untouched" in page
-    assert page.count("fa-times") - page.count("fa-times::before") == 1
+    assert page.count("fa-times") - page.count("fa-times::before") == len(world.faults[day])
 
 
 def test_the_command_says_what_fails(world: World, java_home: Path) -> None:
     """Exit status 1, and which rows; 0 once everything has been judged."""
-    (day,) = [day for day, fault in world.fault_of.items() if fault == "offsets"]
+    day = world.day_of("offsets")
     environment = os.environ | OVERRIDES | {"JAVA_HOME": str(java_home)}
 
     def waystation(*arguments: str) -> "subprocess.CompletedProcess[str]":
