@@ -1,11 +1,11 @@
-"""What of the ledger is not as expected: one DataFrame of findings for some dates, from the history tables.
+"""What of the ledger is not as expected: findings for some dates, from the history tables.
 
-All expectations (:mod:`pipelines.expectations`) are found by one query of Spark, however many dates there are. It reads
-the rows of the dates, and of what they refer to only some columns, from `since` to the day after. A finding is small:
-counts, and some examples.
+There is a query of Spark for each expectation (:mod:`pipelines.expectations`), however many dates there are; those that
+look at single rows share one a table. They read the rows of the dates, and of what these refer to only some columns,
+from `since` to the day after. A finding is small: counts, and some examples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from importlib import resources
@@ -53,15 +53,17 @@ class Bounds(NamedTuple):
         return {ROUTING_LATENCY: self.routing_ms, DELIVERY_LATENCY: self.delivery_ms}[expectation]
 
 
-def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope, bounds: Bounds) -> DataFrame:
-    """`date, name, judged, unexpected, observed, examples`, from the history tables by name.
+def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope, bounds: Bounds) -> Iterator[DataFrame]:
+    """`date, name, judged, unexpected, observed, examples`, from the history tables by name, in many small parts.
+
+    Not in one: Spark plans what is left of a query anew after each of its stages, so that one of thirty parts takes
+    several times as long as thirty of one.
 
     A row for each date and table: `name` that of the table, `judged` its rows. For each date and expectation that is
     not met: its name, how many `unexpected`, some `examples`. For each date and latency, met or not: also how many were
     `judged`, and the quantile `observed` in milliseconds.
     """
     views = _views(spark, tables, scope)
-    judged = {table.name: views[f"judged_{table.name}"] for table in HISTORY}
     blocks = named_blocks(resources.files("pipelines").joinpath("quality.sql").read_text())
     literals = {
         "since": scope.since.isoformat(),
@@ -74,19 +76,16 @@ def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope,
     def answer(name: str) -> DataFrame:
         return spark.sql(blocks[name], **{word: named[word] for word in _placeholders(blocks[name])})
 
-    faults = [
-        *(_local(judged[table.name], table, bounds.skew_s) for table in HISTORY),
-        *(_copied(views[f"recent_{table.name}"], table, scope.dates) for table in HISTORY if table is not OUTCOMES),
-        *(
-            answer(name).select("date", F.lit(name).alias("expectation"), "example")
-            for name in (of_uniqueness(OUTCOMES).name, *(across.name for across in ACROSS))
-        ),
-    ]
-    counted = [_counted(rows, name) for name, rows in judged.items()]
-    measured = [_measured(answer(name), name, bounds) for name in (ROUTING_LATENCY, DELIVERY_LATENCY)]
-    return reduce(
-        DataFrame.unionByName, [_gathered(reduce(DataFrame.unionByName, faults), bounds), *counted, *measured]
-    )
+    for table in HISTORY:
+        rows = views[f"judged_{table.name}"]
+        yield _counted(rows, table.name).unionByName(_gathered(_local(rows, table, bounds.skew_s), bounds))
+        if table is not OUTCOMES:
+            yield _gathered(_copied(views[f"recent_{table.name}"], table, scope.dates), bounds)
+    for name in (of_uniqueness(OUTCOMES).name, *(across.name for across in ACROSS)):
+        faults = answer(name).select("date", F.lit(name).alias("expectation"), "example")
+        yield _gathered(faults, bounds)
+    for name in (ROUTING_LATENCY, DELIVERY_LATENCY):
+        yield _measured(answer(name), name, bounds)
 
 
 def _views(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope) -> dict[str, DataFrame]:

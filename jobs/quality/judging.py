@@ -1,8 +1,8 @@
 """Great Expectations over what Spark has found.
 
-Its Spark engine would ask Spark once or twice for every expectation, with one query for each: seconds for ten of them
-on a small machine, and more with every date. So Spark measures all of them in one query
-(:mod:`pipelines.quality`), and here a checkpoint judges the measurements: what was observed is at most what is allowed.
+Its Spark engine would ask Spark once or twice for every expectation and date. So Spark measures each expectation for
+all dates at once (:mod:`pipelines.quality`), and here a checkpoint judges the measurements: what was observed is at
+most what is allowed.
 """
 
 import html

@@ -55,12 +55,10 @@ class Run(NamedTuple):
 
 
 class ResultsTable:
-    """`quality_results` under `tables`. Appended to by this job alone; created if it is not there."""
+    """`quality_results` under `tables`. Appended to by this job alone; the first run creates it."""
 
     def __init__(self, tables: str) -> None:
         self._tables = tables
-        self._uri = table_uri(tables, QUALITY_RESULTS)
-        ensure_table(tables, QUALITY_RESULTS)
 
     def judged(self) -> dict[tuple[date, str], Judged]:
         """What the last runs saw, by date and table."""
@@ -72,20 +70,22 @@ class ResultsTable:
         return [SuiteRun(*row) for row in self._answer("last_runs")]
 
     def append(self, run: Run, results: Sequence[Result]) -> None:
-        """All rows of a run, in one commit that carries its id: all of them or none, and once."""
+        """All rows of a run, in one commit that carries its id: all or none, and once. Needs a Spark session."""
+        ensure_table(self._tables, QUALITY_RESULTS)
         own = {"run_id": run.id, "run_at": _utc(run.at), "judged_until": _utc(run.until)}
         rows = [
             result.row() | own | {"table_version": result.table_version, "table_rows": result.table_rows}
             for result in results
         ]
-        table = DeltaTable(self._uri)
+        table = DeltaTable(table_uri(self._tables, QUALITY_RESULTS))
         commit = CommitProperties(app_transactions=[Transaction(f"{RUN_PREFIX}{run.id}", 0)])
         schema = pa.schema(table.schema().to_arrow())
         write_deltalake(table, pa.Table.from_pylist(rows, schema), mode="append", commit_properties=commit)
 
     def _answer(self, block: str) -> list[tuple[Any, ...]]:
         sql = named_blocks(resources.files("jobs.quality").joinpath("results.sql").read_text())[block]
-        return list(LedgerReader(self._tables, {}).query(sql).rows)
+        reader = LedgerReader(self._tables, {})
+        return list(reader.query(sql).rows) if QUALITY_RESULTS.name in reader.tables else []
 
 
 def _utc(moment: datetime) -> datetime:

@@ -121,7 +121,7 @@ def _measure(
         reach={name: table.newest for name, table in contents.items() if table.newest is not None},
         ingress=Topics(settings.kafka.prefix).ingress,
     )
-    found = {(row.date, row.name): row for row in findings(spark, tables, scope, bounds).collect()}
+    found = {(row.date, row.name): row for part in findings(spark, tables, scope, bounds) for row in part.collect()}
     for day in dates:
         yield (
             day,

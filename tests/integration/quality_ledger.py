@@ -225,6 +225,6 @@ FAULTS: list[dict[str, Fault]] = [
     {"completion_last": change("completions", 2, completed=later("completed", -10 * MS))},
     {"time_of_message": change("instructions", 0, message_appended=later("message_appended", -SECOND))},
     {"time_of_instruction": change("instructions", 0, appended=later("appended", 9 * SECOND))},
-    {"offsets": change("messages", 2, partition=5)},
+    {"offsets": change("messages", 1, partition=5)},
 ]
 """Faults by the name of the expectation that finds each; those of an element are made on the same day."""

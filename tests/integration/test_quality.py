@@ -21,6 +21,8 @@ from schemas.settings import Settings, process_settings
 from tests.integration.quality_ledger import FAULTS, SECOND, Ledger, write
 
 AT = datetime(2026, 6, 1)  # noqa: DTZ001 - UTC without a zone, as the job has it
+pytestmark = pytest.mark.timeout(600)  # the first test pays for all of them
+
 OVERRIDES = {
     "WAYSTATION_QUALITY__LATENCY_ROWS": "5",
     "WAYSTATION_QUALITY__LATENCY_QUANTILE": "0.5",
