@@ -63,7 +63,7 @@ def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope,
     not met: its name, how many `unexpected`, some `examples`. For each date and latency, met or not: also how many were
     `judged`, and the quantile `observed` in milliseconds.
     """
-    views = _views(spark, tables, scope)
+    views = _views(tables, scope)
     blocks = named_blocks(resources.files("pipelines").joinpath("quality.sql").read_text())
     literals = {
         "since": scope.since.isoformat(),
@@ -82,16 +82,16 @@ def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope,
         if table is not OUTCOMES:
             yield _gathered(_copied(views[f"recent_{table.name}"], table, scope.dates), bounds)
     for name in (of_uniqueness(OUTCOMES).name, *(across.name for across in ACROSS)):
-        faults = answer(name).select("date", F.lit(name).alias("expectation"), "example")
-        yield _gathered(faults, bounds)
+        faults = answer(name).where(F.col("date").isin(*scope.dates))
+        yield _gathered(faults.select("date", F.lit(name).alias("expectation"), "example"), bounds)
     for name in (ROUTING_LATENCY, DELIVERY_LATENCY):
         yield _measured(answer(name), name, bounds)
 
 
-def _views(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope) -> dict[str, DataFrame]:
+def _views(tables: Mapping[str, DataFrame], scope: Scope) -> dict[str, DataFrame]:
     """The DataFrames that the blocks of `quality.sql` name."""
     first, last, day = min(scope.dates), max(scope.dates), timedelta(days=1)
-    views = {"dates": spark.createDataFrame([(one,) for one in scope.dates], "date date")}
+    views: dict[str, DataFrame] = {}
     for table in HISTORY:
         rows = tables[table.name]
         settled = rows.where(F.col("appended") < F.lit(scope.until))

@@ -1,5 +1,5 @@
--- What is not as expected, a row each: the `date` judged and an `example` by which a person finds it. Or, of what is
--- `measured`: a row a date. One named block an expectation (pipelines/expectations.py).
+-- What is not as expected, a row each: its `date` and an `example` by which a person finds it; those of other dates than
+-- the judged are passed over. Or, what is measured, a row each. One named block an expectation (pipelines/expectations.py).
 --
 -- `judged_<table>` are the rows to judge, `recent_<table>` these and those of the day before, and `<table>` all that they
 -- can refer to: from `since` to the day after. `quarantined`: places on `ingress` of records that were
@@ -9,7 +9,6 @@
 -- name: unique_message_id
 SELECT date, 'message ' || id AS example
 FROM (SELECT max(date) AS date, id FROM {recent_messages} GROUP BY id HAVING count(*) > 1) AS copied
-WHERE date IN (SELECT date FROM {dates})
 
 -- name: unique_outcomes
 -- Two decisions on a message (scopes) number their instructions alike: a shard may have got the same number twice.
@@ -27,7 +26,7 @@ SELECT date,
        'message ' || message_id || ', ' || outcome || coalesce(' to ' || client, '')
        || coalesce(', number ' || `number`, '') AS example
 FROM copied LEFT JOIN decisions USING (message_id, shard, `number`)
-WHERE copies > coalesce(decisions, 1) AND date IN (SELECT date FROM {dates})
+WHERE copies > coalesce(decisions, 1)
 
 -- name: message_of_instruction
 SELECT i.date, 'message ' || i.message_id || ', shard ' || i.shard || ', number ' || i.`number` AS example
@@ -146,16 +145,15 @@ WITH gaps AS (
 )
 SELECT date, 'partition ' || `partition` || ', offsets ' || first || ' to ' || last AS example
 FROM found
-WHERE date IN (SELECT date FROM {dates})
 GROUP BY date, `partition`, first, last
 HAVING count(DISTINCT `offset`) < last - first + 1
 
 -- name: routing_latency
--- measured
+-- Milliseconds of each row; `message_id` names it.
 SELECT date, message_id, unix_millis(appended) - unix_millis(message_appended) AS ms FROM {judged_instructions}
 
 -- name: delivery_latency
--- measured
+-- Milliseconds of each row; `message_id` names it.
 SELECT date, message_id, unix_millis(`at`) - unix_millis(message_appended) AS ms
 FROM {judged_outcomes}
 WHERE outcome = 'sent' AND `number` IS NOT NULL

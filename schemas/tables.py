@@ -225,7 +225,7 @@ QUALITY_RESULTS = Table(
         ),
         Column("allowed", "double", "The greatest value of `observed` that succeeds", required=True),
         Column("sample", "string", "Some of the unexpected, by their ids, one a line; null if there are none"),
-        Column("table_version", "long", "Version of the table that was judged", required=True),
+        Column("table_version", "long", "Version of the table when the run began", required=True),
         Column("table_rows", "long", "Rows that the table had for the date, judged yet or not", required=True),
         Column("judged_until", "timestamp", "Rows appended before this time were judged", required=True),
         Column("date", "date", "UTC date that was judged; partition column", required=True),
