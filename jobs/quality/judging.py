@@ -27,7 +27,6 @@ with warnings.catch_warnings():
         InMemoryStoreBackendDefaults,
         ProgressBarsConfig,
     )
-    from great_expectations.expectations.row_conditions import Column
 
 logging.getLogger("great_expectations").setLevel(logging.ERROR)
 
@@ -77,10 +76,9 @@ class Judge:
 
     def judge(self, measured: Sequence[Measured]) -> Verdict:
         """The verdict on one date."""
-        frame = pd.DataFrame(
-            {"name": [one.expectation.name for one in measured], "observed": [one.observed for one in measured]}
-        )
-        done = self._checkpoint.run(batch_parameters={"dataframe": frame.astype({"observed": "float64"})})
+        # One row with a column for each: with a row for each, and conditions on rows, it took half as long again.
+        frame = pd.DataFrame({one.expectation.name: [one.observed] for one in measured}, dtype="float64")
+        done = self._checkpoint.run(batch_parameters={"dataframe": frame})
         by_name = {one.expectation.name: one for one in measured}
         success: dict[str, bool] = {}
         results: dict[str, ExpectationSuiteValidationResult] = {}
@@ -99,11 +97,7 @@ def _suite(suite: str, allowed: Mapping[str, float]) -> Any:
         name=suite,
         expectations=[
             gx.expectations.ExpectColumnValuesToBeBetween(
-                column="observed",
-                max_value=allowed[one.name],
-                row_condition=Column("name") == one.name,
-                description=one.sentence,
-                meta={"name": one.name},
+                column=one.name, max_value=allowed[one.name], description=one.sentence, meta={"name": one.name}
             )
             for one in EXPECTATIONS
             if one.suite == suite

@@ -44,8 +44,7 @@ class Pages:
     ) -> None:
         """The page of a date, from its results by suite."""
         suites = [
-            {"name": name, "success": result.success, "tables": self._tables(result)}
-            for name, result in results.items()
+            {"name": name, "success": result.success, "table": self._table(result)} for name, result in results.items()
         ]
         self._write(
             f"{day}.html", "date_page.j2", date=day, suites=suites, run_at=_second(run_at), until=_second(until)
@@ -68,11 +67,13 @@ class Pages:
         ]
         self._write(INDEX, "index_of_dates.j2", dates=dates)
 
-    def _tables(self, result: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
-        """The tables of expectations that Great Expectations makes of the result: status, sentence, observed."""
+    def _table(self, result: ExpectationSuiteValidationResult) -> dict[str, Any]:
+        """The table of expectations that Great Expectations makes of the result: status, sentence, observed. It makes
+        one for each column judged."""
         document: RenderedDocumentContent = self._renderer.render(result)
         blocks = [block for section in document.sections[1:] for block in section.content_blocks]
-        return [block.to_json_dict() for block in blocks if block.content_block_type == "table"]
+        first, *others = [block.to_json_dict() for block in blocks if block.content_block_type == "table"]
+        return first | {"table": [row for one in (first, *others) for row in one["table"]]}
 
     def _write(self, name: str, template: str, **values: Any) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
