@@ -72,7 +72,7 @@ class Pages:
         one for each column judged."""
         document: RenderedDocumentContent = self._renderer.render(result)
         blocks = [block for section in document.sections[1:] for block in section.content_blocks]
-        first, *others = [block.to_json_dict() for block in blocks if block.content_block_type == "table"]
+        first, *others = [dict(block.to_json_dict()) for block in blocks if block.content_block_type == "table"]
         return first | {"table": [row for one in (first, *others) for row in one["table"]]}
 
     def _write(self, name: str, template: str, **values: Any) -> None:

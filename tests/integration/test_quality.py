@@ -140,7 +140,7 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
         return done.stdout
 
     index = seen("index.html")
-    assert index.count("✗ fails") == sum(bool(faults) for faults in world.faults.values())
+    assert index.count(">✗ fails<") == sum(bool(faults) for faults in world.faults.values())
     assert f'<a href="{day}.html">' in index
     page = seen(f"{day}.html")
     assert "Every outcome's message is in messages" in page
