@@ -23,7 +23,7 @@ Run = Callable[[Settings, str, Event], None]
 def run_application(run: Run) -> int:
     """Run an application with the settings of the environment until SIGTERM or SIGINT; its exit status.
 
-    A WaystationError is one sentence on standard error, and status 1.
+    A WaystationError is one sentence on standard error, and its status: 1 mostly.
     """
     stopped = Event()
     set_on_signals(stopped, signal.SIGTERM, signal.SIGINT)
@@ -33,7 +33,7 @@ def run_application(run: Run) -> int:
         run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
     except WaystationError as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return error.exit_status
     return 0
 
 

@@ -7,7 +7,8 @@ JobError (schemas.errors.WaystationError)
 │   └── PortTaken        a port that was asked for is in use by another program
 ├── TopicsError          a topic on the broker differs from its declaration
 ├── GatewayApiError      a gateway does not answer, or refuses what was asked of it
-└── QueryError           SQL over the ledger failed, or a table is not there (yet)
+├── QueryError           SQL over the ledger failed, or a table is not there (yet)
+└── QualityError         the quality job cannot judge the ledger: exit status 2
 
 The text is one sentence for the person at the keyboard: what is wrong and what to do.
 """
@@ -45,3 +46,9 @@ class GatewayApiError(JobError):
 
 class QueryError(JobError):
     """SQL over the ledger failed."""
+
+
+class QualityError(JobError):
+    """The quality job cannot judge the ledger; status 1 says that it has, and found faults."""
+
+    exit_status = 2

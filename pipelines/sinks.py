@@ -235,20 +235,20 @@ def ensure_tables(tables: str) -> None:
     until the first events are folded in.
     """
     for table in TABLES.values():
-        _ensure(table, table_uri(tables, table))
+        ensure_table(tables, table)
     routes_table = DeltaTable(table_uri(tables, ROUTES))
     if not routes_table.file_uris():
         known = QueryBuilder().register("routes", routes_table)
         write_deltalake(routes_table, known.execute(CATCH_ALL_ROW).read_all(), mode="append")
 
 
-def _ensure(table: Table, uri: str) -> None:
-    """The declaration as the first commit of a Delta log: milliseconds with deltalake; Spark's own builder takes a
-    second for each table of a fresh installation. A table of an earlier version gets the columns it lacks, empty in the
-    rows it has."""
+def ensure_table(tables: str, table: Table) -> None:
+    """Create a table that is not there yet, the declaration as the first commit of its Delta log: milliseconds with
+    deltalake; Spark's own builder takes a second for each table of a fresh installation. A table of an earlier version
+    gets the columns it lacks, empty in the rows it has."""
     declared = Schema.from_json(table_schema(table).json())
     existing = DeltaTable.create(
-        uri,
+        table_uri(tables, table),
         declared,
         mode="ignore",
         partition_by=list(table.partition_by),

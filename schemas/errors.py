@@ -13,6 +13,9 @@ The message of such an error is one sentence for its reader: what was wrong, and
 class WaystationError(Exception):
     """Base of all errors raised by Waystation; its text is meant for the user."""
 
+    exit_status = 1
+    """Of a program that ends with it."""
+
 
 class SettingsError(WaystationError):
     """A setting is unknown or has a value that is not allowed; names the key, the value and what is allowed."""

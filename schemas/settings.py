@@ -20,6 +20,7 @@ from schemas.access_settings import AuthenticationSettings, AuthorizationSetting
 from schemas.errors import SettingsError
 from schemas.policy_settings import PolicySettings
 from schemas.presence_settings import PresenceSettings, check_presence
+from schemas.quality_settings import QualitySettings
 from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
@@ -174,6 +175,7 @@ class Settings(Section, frozen=True, kw_only=True):
     ledger: LedgerSettings
     presence: PresenceSettings
     gateway: GatewaySettings
+    quality: QualitySettings
     stack: StackSettings
     log: LogSettings
 

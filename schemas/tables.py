@@ -282,6 +282,34 @@ QUARANTINE = Table(
     ("topic", "partition", "offset"),
 )
 
+QUALITY_RESULTS = Table(
+    "quality_results",
+    "What every run of the quality job found: a row an expectation and date judged.",
+    (
+        Column("run_id", "string", "Run of the job, a UUID", required=True),
+        Column("run_at", "timestamp", "When the run began, the job's clock", required=True),
+        Column("suite", "string", "What must hold, as a family: the name of the expectation suite", required=True),
+        Column("expectation", "string", "What must hold of one table, in a sentence", required=True),
+        Column("table_name", "string", "Table whose rows were judged", required=True),
+        Column("success", "boolean", "Whether it held", required=True),
+        Column("judged", "long", "Rows of the date that were judged", required=True),
+        Column("unexpected", "long", "How many of them, or how many gaps, were not as expected", required=True),
+        Column(
+            "observed",
+            "double",
+            "What was compared: `unexpected`, or a latency in milliseconds; null where there are too few rows to tell",
+        ),
+        Column("allowed", "double", "The greatest value of `observed` that succeeds", required=True),
+        Column("sample", "string", "Some of the unexpected, by their ids, one a line; null if there are none"),
+        Column("table_version", "long", "Version of the table when the run began", required=True),
+        Column("table_rows", "long", "Rows that the table had for the date, judged yet or not", required=True),
+        Column("judged_until", "timestamp", "Rows appended before this time were judged", required=True),
+        Column("date", "date", "UTC date that was judged; partition column", required=True),
+    ),
+    ("date",),
+    ("run_id", "date", "expectation"),
+)
+
 TABLES = {
     table.name: table
     for table in (
@@ -296,5 +324,9 @@ TABLES = {
         MESSAGE_PRESENCE,
         MESSAGE_PRESENCE_HISTORY,
         QUARANTINE,
+        QUALITY_RESULTS,
     )
 }
+
+HISTORY = tuple(table for table in TABLES.values() if {"appended", "date"} <= {column.name for column in table.columns})
+"""The tables of what came from the topics: append-only, a row dated by its own append time."""

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jobs.cli import demo, doctor, ledger, messages, passwd, sessions, stack, status
+from jobs.cli import demo, doctor, ledger, messages, passwd, quality, sessions, stack, status
 from jobs.cli.context import Shared
 from schemas.errors import WaystationError
 
-COMMANDS = (demo, stack, status, doctor, messages, sessions, ledger, passwd)
+COMMANDS = (demo, stack, status, doctor, messages, sessions, ledger, quality, passwd)
 """Modules with commands, in the order in which `--help` lists them."""
 
 app = typer.Typer(
@@ -54,12 +54,12 @@ for module in COMMANDS:
 
 
 def main() -> None:
-    """Run the command line. A WaystationError is one sentence and exit status 1, never a traceback."""
+    """Run the command line. A WaystationError is one sentence and its exit status, 1 mostly; never a traceback."""
     try:
         app()
     except WaystationError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), style="red", markup=False)
-        sys.exit(1)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

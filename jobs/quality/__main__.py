@@ -1,0 +1,90 @@
+"""The quality application (`python -m jobs.quality`): settings from the environment, as all Spark applications have.
+
+Exit status: 0 all that was judged holds, 1 something does not, 2 it could not be judged.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, date, datetime
+from pathlib import Path
+from threading import Event
+
+import structlog
+from rich.console import Console
+
+from jobs.application import lock_checkpoints, run_application
+from jobs.errors import QualityError
+from jobs.progress import first_line
+from jobs.quality import report
+from jobs.quality.dates import Asked
+from jobs.quality.pages import INDEX
+from jobs.quality.run import Report, Request, judge, prepare
+from jobs.spark import build_session
+from schemas.errors import WaystationError
+from schemas.settings import Settings
+
+PART = "quality"
+THREADS = 2
+PIPE_WIDTH = 400
+
+log = structlog.get_logger(__name__)
+
+
+def session_settings(settings: Settings) -> dict[str, str]:
+    """What the job's session has beside :mod:`jobs.spark`. It is over before a second compiler would have paid off, as
+    the ledger's, whose options it takes."""
+    return {
+        "spark.driver.memory": settings.quality.heap,
+        "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
+    }
+
+
+def run(settings: Settings, request: Request) -> Report:
+    """One run. Raises QualityError, or JobError if another run over the same data is under way."""
+    prepared = prepare(settings, request, datetime.now(UTC).replace(tzinfo=None))
+    with closing(lock_checkpoints(settings.data, PART, "wait until it has ended")):
+        if not prepared.dates:
+            return Report(prepared.run, [], prepared.pages / INDEX)
+        spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
+        try:
+            return judge(spark, settings, prepared)
+        finally:
+            spark.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jobs.quality", description=__doc__)
+    parser.add_argument("--date", type=date.fromisoformat, action="append", default=[], help="judge this date")
+    parser.add_argument("--since", type=date.fromisoformat, help="judge this date and all later ones")
+    parser.add_argument("--docs", type=Path, help="directory of the pages")
+    parser.add_argument("--settle", type=float, help="seconds, instead of quality.settle_s")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args(arguments)
+    reports: list[Report] = []
+
+    def application(settings: Settings, part: str, stopped: Event) -> None:
+        request = Request(Asked(given.date, given.since), given.docs, given.settle)
+        try:
+            reports.append(run(settings, request))
+        except WaystationError:
+            raise
+        except Exception as error:  # by itself it would end with status 1, as a fault of the ledger does
+            log.exception("not judged")
+            raise QualityError(f"the ledger could not be judged: {first_line(str(error))}") from error
+
+    status = run_application(application)
+    if status:
+        return QualityError.exit_status
+    if given.json:
+        sys.stdout.write(report.as_json(reports[0]) + "\n")
+    else:
+        report.show(
+            reports[0], Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+        )
+    return 1 if reports[0].failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

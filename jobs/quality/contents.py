@@ -1,0 +1,77 @@
+"""What the history tables hold, by date, as their logs tell: no data is read for it, and no Spark needed."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.errors import QualityError
+from schemas.tables import HISTORY
+
+
+@dataclass(frozen=True)
+class Day:
+    """Of one date of a table: `rows`; least and greatest append time, and least append time of a message that the rows
+    refer to, as far as the log tells."""
+
+    rows: int = 0
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    oldest_message: datetime | None = None
+
+    def with_file(self, file: Mapping[str, Any]) -> "Day":
+        return Day(
+            self.rows + (file.get("num_records") or 0),
+            _least(self.oldest, file.get("min.appended")),
+            _greatest(self.newest, file.get("max.appended")),
+            _least(self.oldest_message, file.get("min.message_appended")),
+        )
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A table at a `version`, by date."""
+
+    version: int
+    days: Mapping[date, Day] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> datetime | None:
+        """The greatest append time in the table; None if it is empty."""
+        return max((day.newest for day in self.days.values() if day.newest is not None), default=None)
+
+
+def read_contents(tables: str) -> dict[str, Contents]:
+    """Contents of the history tables under `tables` by name. Raises QualityError if one is not there."""
+    return {table.name: _read(tables, table.name) for table in HISTORY}
+
+
+def _read(tables: str, name: str) -> Contents:
+    uri = f"{tables}/{name}"
+    if not DeltaTable.is_deltatable(uri):
+        raise QualityError(
+            f"there is no ledger under {tables}: the table {name} is missing; start the stack once, or name another "
+            "place with --data"
+        )
+    table = DeltaTable(uri)
+    days: dict[date, Day] = defaultdict(Day)
+    for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        days[file["partition.date"]] = days[file["partition.date"]].with_file(file)
+    return Contents(table.version(), dict(days))
+
+
+def _least(known: datetime | None, found: datetime | None) -> datetime | None:
+    return min((_naive(moment) for moment in (known, found) if moment is not None), default=None)
+
+
+def _greatest(known: datetime | None, found: datetime | None) -> datetime | None:
+    return max((_naive(moment) for moment in (known, found) if moment is not None), default=None)
+
+
+def _naive(moment: datetime) -> datetime:
+    """UTC without a zone, as all times of the job are."""
+    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment

@@ -1,0 +1,57 @@
+"""What a run found, for people and as JSON."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from jobs.quality.results import Result
+from jobs.quality.run import Report
+
+
+def show(report: Report, terminal: Console) -> None:
+    """A line, and a table of what fails: which expectation, how many rows, by what ids they are found."""
+    if not report.results:
+        terminal.print("nothing to judge: no date has settled rows that no run has judged")
+        return
+    if report.failures:
+        table = Table("date", "what fails", "unexpected", "of", "examples")
+        for one in report.failures:
+            table.add_row(*_cells(one))
+        terminal.print(table)
+    days, failures = report.dates, len(report.failures)
+    judged = str(days[0]) if len(days) == 1 else f"{len(days)} dates, {days[0]} to {days[-1]}"
+    verdict = f"{failures} of {len(report.results)} expectations fail" if failures else "every expectation holds"
+    terminal.print(f"{judged}: {verdict}; pages: {report.first_page}", markup=False)
+
+
+def as_json(report: Report) -> str:
+    """One object: the run, its dates, whether all holds, and every result as in `quality_results`."""
+    return json.dumps(
+        {
+            "run_id": report.run.id,
+            "run_at": f"{report.run.at.isoformat()}Z",
+            "judged_until": f"{report.run.until.isoformat()}Z",
+            "dates": [str(day) for day in report.dates],
+            "success": not report.failures,
+            "pages": str(report.first_page),
+            "results": [_plain(one.row()) for one in report.results],
+        },
+        indent=2,
+        ensure_ascii=False,
+    )
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    one = result.measured
+    observed = str(one.unexpected)
+    if one.observed != one.unexpected:
+        observed = f"{one.observed:g} ms, allowed {one.allowed:g}; {one.unexpected} rows"
+    cells = (str(result.day), one.expectation.sentence, observed, str(one.judged), "\n".join(one.examples))
+    return tuple(escape(cell) for cell in cells)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"date": str(row["date"])}

@@ -1,0 +1,34 @@
+"""`waystation quality` where there is nothing to judge: no Spark is started for it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "there is no ledger under"),
+        (["--date", "2026-02-30"], "does not match the format"),
+        (["--settle", "-1"], "Invalid value for '--settle'"),
+    ],
+)
+def test_what_cannot_be_judged_ends_with_status_2(
+    arguments: list[str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """1 is kept for a ledger that has been judged, and has faults."""
+    monkeypatch.setattr(sys, "argv", ["waystation", "--data", str(tmp_path), "quality", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert sentence in " ".join(err.replace("│", " ").split())
+    assert "Traceback" not in err

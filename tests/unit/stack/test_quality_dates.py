@@ -1,0 +1,87 @@
+"""Which dates the quality job judges, and what of them it looks at: decided without reading a row."""
+
+from datetime import date, datetime, timedelta
+
+import pytest
+
+from jobs.errors import QualityError
+from jobs.quality.contents import Contents, Day
+from jobs.quality.dates import Asked, Judged, looked_for_since, passes, to_judge
+from schemas.tables import HISTORY
+
+DAY = timedelta(days=1)
+FIRST = date(2026, 3, 1)
+UNTIL = datetime(2026, 3, 20)  # noqa: DTZ001 - UTC without a zone, as the job has it
+
+
+def at(day: date, hour: int = 12) -> datetime:
+    return datetime.combine(day, datetime.min.time()) + timedelta(hours=hour)
+
+
+def full(day: date, rows: int = 10, hour: int = 12) -> Day:
+    return Day(rows, at(day, 0), at(day, hour), at(day, 0))
+
+
+def ledger(*days: date, **more: dict[date, Day]) -> dict[str, Contents]:
+    found = {table.name: Contents(3, {day: full(day) for day in days}) for table in HISTORY}
+    return found | {name: Contents(4, table) for name, table in more.items()}
+
+
+def seen(contents: dict[str, Contents], until: datetime = UNTIL) -> dict[tuple[date, str], Judged]:
+    return {(day, name): Judged(one.rows, until) for name, table in contents.items() for day, one in table.days.items()}
+
+
+def test_what_no_run_has_judged_is_due_and_nothing_else() -> None:
+    contents = ledger(FIRST, FIRST + DAY)
+    assert to_judge(Asked(), contents, {}, UNTIL) == [FIRST, FIRST + DAY]
+    assert to_judge(Asked(), contents, seen(contents), UNTIL) == []
+
+
+def test_a_table_with_more_rows_makes_its_date_due() -> None:
+    before = ledger(FIRST, FIRST + DAY)
+    now = before | {"outcomes": Contents(9, {FIRST: full(FIRST), FIRST + DAY: full(FIRST + DAY, rows=11)})}
+    assert to_judge(Asked(), now, seen(before), UNTIL) == [FIRST + DAY]
+
+
+def test_rows_that_had_not_settled_make_their_date_due() -> None:
+    contents = ledger(FIRST)
+    earlier = seen(contents, until=at(FIRST, 12))
+    assert to_judge(Asked(), contents, earlier, UNTIL) == [FIRST]
+
+
+def test_a_date_whose_rows_have_all_yet_to_settle_is_not_due() -> None:
+    assert to_judge(Asked(), ledger(FIRST), {}, at(FIRST, 0)) == []
+
+
+def test_what_is_asked_for_is_judged_whatever_was_before() -> None:
+    contents = ledger(FIRST, FIRST + DAY, FIRST + 5 * DAY)
+    assert to_judge(Asked((FIRST,)), contents, seen(contents), UNTIL) == [FIRST]
+    assert to_judge(Asked(since=FIRST + DAY), contents, seen(contents), UNTIL) == [FIRST + DAY, FIRST + 5 * DAY]
+
+
+def test_a_date_without_rows_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(QualityError, match="no rows of 2026-02-28; it has 2026-03-01 to 2026-03-02"):
+        to_judge(Asked((FIRST - DAY,)), ledger(FIRST, FIRST + DAY), {}, UNTIL)
+
+
+def test_passes_span_so_many_days_at_most() -> None:
+    days = [FIRST, FIRST + DAY, FIRST + 6 * DAY, FIRST + 7 * DAY, FIRST + 30 * DAY]
+    assert list(passes(days, 7)) == [days[:3], [days[3]], [days[4]]]
+    assert list(passes([], 7)) == []
+
+
+def test_what_rows_refer_to_is_looked_for_as_far_back_as_they_refer() -> None:
+    """And the day before in any case; not beyond the message window."""
+    tenth = FIRST + 9 * DAY
+    contents = ledger(tenth)
+    assert looked_for_since([tenth], contents, 7) == tenth - DAY
+    contents["outcomes"] = Contents(1, {tenth: Day(1, at(tenth), at(tenth), at(tenth - 3 * DAY))})
+    assert looked_for_since([tenth], contents, 7) == tenth - 3 * DAY
+    contents["outcomes"] = Contents(1, {tenth: Day(1, at(tenth), at(tenth), at(tenth - 300 * DAY))})
+    assert looked_for_since([tenth], contents, 7) == tenth - 7 * DAY
+
+
+def test_offsets_are_followed_from_the_last_day_that_has_messages() -> None:
+    tenth = FIRST + 9 * DAY
+    contents = ledger(tenth, messages={tenth: full(tenth), tenth - 4 * DAY: full(tenth - 4 * DAY)})
+    assert looked_for_since([tenth], contents, 7) == tenth - 4 * DAY
