@@ -7,6 +7,8 @@ JobError (schemas.errors.WaystationError)
 │   └── PortTaken        a port that was asked for is in use by another program
 ├── TopicsError          a topic on the broker differs from its declaration
 ├── GatewayApiError      a gateway does not answer, or refuses what was asked of it
+├── SubmissionError      an application cannot be submitted to a cluster, or ended as it should not
+├── LeaseError           another driver has the checkpoints, or got them, or Kafka does not say
 └── QueryError           SQL over the ledger failed, or a table is not there (yet)
 
 The text is one sentence for the person at the keyboard: what is wrong and what to do.
@@ -45,3 +47,11 @@ class GatewayApiError(JobError):
 
 class QueryError(JobError):
     """SQL over the ledger failed."""
+
+
+class SubmissionError(JobError):
+    """An application cannot be submitted to a cluster, or has ended as it should not."""
+
+
+class LeaseError(JobError):
+    """The checkpoints are another driver's, or became another's while this one did not answer."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from threading import Event, Thread
 
 import structlog
@@ -21,9 +22,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.application import lock_checkpoints, run_application
+from jobs.application import hold_checkpoints, run_application
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
+from jobs.storage import storage_settings
 from pipelines import completion, ledger, routes, sinks
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
@@ -100,13 +102,14 @@ def pool_of(query: str) -> str:
     return "routes" if query == "routes" else "history"
 
 
-def session_settings(settings: Settings) -> dict[str, str]:
+def session_settings(settings: Settings, pools: Path) -> dict[str, str]:
     """What the ledger's session has beside :mod:`jobs.spark`: pools, so that folding routes never waits for history."""
     return {
         "spark.driver.memory": settings.stack.ledger_heap,
         "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": str(resources.files("conf").joinpath("fairscheduler.xml")),
+        "spark.scheduler.allocation.file": pools.absolute().as_uri(),
+        **storage_settings(settings.storage),
     }
 
 
@@ -186,8 +189,9 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     send everything to everyone. They lose nothing by beginning later. Raises JobError if another process has the
     checkpoints: a data directory has one ledger.
     """
-    lock = lock_checkpoints(settings.data, PART, "choose another data directory")
-    spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
+    held = hold_checkpoints(settings, PART, "choose another data directory", stopped)
+    with resources.as_file(resources.files("conf").joinpath("fairscheduler.xml")) as pools:
+        spark = build_session(PART, f"local[{THREADS}]", session_settings(settings, pools))
     sinks.ensure_tables(settings.tables)
     listener = StatusListener(settings.data, PART, time.time)
     spark.streams.addListener(listener)
@@ -216,7 +220,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()
-    lock.close()
+    held.close()
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from jobs.stack.state import DATA_VARIABLE
-from schemas.settings import Settings, load_settings
+from schemas.settings import Settings, load_settings, with_secrets
 
 PIPE_WIDTH = 400
 OVERLAYS = ("base.toml", "local.toml")
@@ -30,7 +30,7 @@ class Shared(NamedTuple):
         return [Path(str(installed.joinpath(name))) for name in OVERLAYS] + [path.absolute() for path in self.overlays]
 
     def settings(self) -> Settings:
-        return load_settings(self.configuration, self.environ)
+        return with_secrets(load_settings(self.configuration, self.environ))
 
     def data(self) -> Path:
         """The data directory, absolute: `--data`, or `WAYSTATION_DATA`, or the key `data`."""
