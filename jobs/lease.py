@@ -23,7 +23,7 @@ from schemas.settings import KafkaSettings
 from schemas.topics import Topics
 
 POLL_S = 0.2
-PATIENCE = 3
+PATIENCE = 2
 """Times `lease_s` that a newcomer waits: once for the old driver to be given up, and for the group to settle."""
 
 log = structlog.get_logger(__name__)

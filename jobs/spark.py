@@ -5,7 +5,6 @@ The routers have their own settings on top (`extra`); what must hold for both st
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -79,9 +78,8 @@ def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = 
         SparkContext._ensure_initialized()
         settings |= dict(SparkConf().getAll())
     else:
-        settings = (
-            ON_ONE_MACHINE | settings | {"spark.jars": ",".join(str(Path(jar)) for jar in spark_jars(os.environ))}
-        )
+        jars = ",".join(str(jar) for jar in spark_jars(os.environ))
+        settings = ON_ONE_MACHINE | {"spark.jars": jars} | settings
         builder = builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)

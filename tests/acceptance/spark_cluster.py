@@ -3,6 +3,7 @@
 import json
 import os
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,13 @@ class SparkCluster:
 
     def places(self, application: str) -> dict[str, list[int]]:
         """On which worker the executors of an application run, as processes."""
+        identity = self.waiting_or_running()[application]["id"]
         found: dict[str, list[int]] = {}
         for name, worker in self.workers.items():
             for process in self._children(worker):
-                if "CoarseGrainedExecutorBackend" in (line := " ".join(process.cmdline())):
-                    named = self.waiting_or_running().get(application, {}).get("id", "nothing")
-                    if named in line:
+                with suppress(psutil.Error):  # it has just ended
+                    line = process.cmdline()
+                    if identity in line and any("CoarseGrainedExecutorBackend" in word for word in line):
                         found.setdefault(name, []).append(process.pid)
         return found
 
@@ -68,7 +70,8 @@ class SparkCluster:
         """kill -9 of a worker and its executors, as when its machine loses power."""
         process = self.workers.pop(worker)
         for each in [*self._children(process), psutil.Process(process.identity.pid)]:
-            each.kill()
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
 
     def stop(self) -> None:
         stop_all(self._running, STOP_S)
