@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from jobs.stack.state import DATA_VARIABLE
+from jobs.storage import use_store
 from schemas.settings import Settings, load_settings, with_secrets
 
 PIPE_WIDTH = 400
@@ -36,6 +37,12 @@ class Shared(NamedTuple):
         """The data directory, absolute: `--data`, or `WAYSTATION_DATA`, or the key `data`."""
         chosen = self.data_option or self.environ.get(DATA_VARIABLE) or self.settings().data
         return Path(chosen).absolute()
+
+    def tables(self) -> str:
+        """Where the tables stand: `storage.tables`, or under the data directory. deltalake learns how to reach them."""
+        storage = self.settings().storage
+        use_store(storage)
+        return storage.tables.rstrip("/") or f"{self.data()}/tables"
 
 
 def shared(context: typer.Context) -> Shared:
