@@ -40,6 +40,7 @@ PAYLOAD = 256
 SHARDS = 12
 WINDOW_DAYS = 7
 BATCHES = 10
+TOPICS = "topics"
 KAFKA_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -138,8 +139,8 @@ def measure_rows(spark: SparkSession, directory: Path, messages: int) -> None:
             topics.setdefault(topic, []).append({**each, "topic": topic})
         for topic, rows in topics.items():
             sizes[topic] = sum(map(kafka_bytes, rows)) // len(rows)
-            (directory / topic).mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.Table.from_pylist(rows, KAFKA_SCHEMA), directory / topic / f"{batch}.parquet")
+            (directory / TOPICS / topic).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(rows, KAFKA_SCHEMA), directory / TOPICS / topic / f"{batch}.parquet")
     sizes["egress"] += PAYLOAD
     for topic, size in sizes.items():
         say(f"topic {topic}: {size} bytes a record")
@@ -169,7 +170,7 @@ def stream(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
     return (
         spark.readStream.schema(SPARK_SCHEMA)
         .option("maxFilesPerTrigger", 1)
-        .parquet(str(directory / topic))
+        .parquet(str(directory / TOPICS / topic))
         .coalesce(1)
     )
 
@@ -206,7 +207,7 @@ def states(spark: SparkSession, directory: Path) -> None:
     query = found.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint)).start()
     query.processAllAvailable()
     query.stop()
-    count = sum(file.num_rows for file in map(pq.read_metadata, (directory / "progress").glob("*.parquet")))
+    count = sum(file.num_rows for file in map(pq.read_metadata, (directory / TOPICS / "progress").glob("*.parquet")))
     say(f"query completion: state {state_bytes(checkpoint) / count:.0f} bytes a message")
 
 

@@ -67,7 +67,8 @@ listener.name.secure.ssl.keystore.location={keystore}
         assert not process.ended(), (directory / "broker.log").read_text()
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
-        for done in admin_client(spec.bootstrap, {}).alter_user_scram_credentials([change]).values():
+        admin = admin_client(spec.bootstrap, {})
+        for done in admin.alter_user_scram_credentials([change]).values():
             done.result(30)
         yield SecureBroker(spec.bootstrap, f"{HOST}:{secure}", authority)
     finally:
