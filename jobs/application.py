@@ -13,8 +13,8 @@ from typing import IO, Protocol
 from jobs.errors import JobError
 from jobs.lease import Lease
 from jobs.signals import set_on_signals
-from jobs.spark import is_submitted
 from jobs.storage import use_store
+from jobs.submitted import is_submitted
 from schemas.errors import WaystationError
 from schemas.logs import configure_logging
 from schemas.readiness import PART_VARIABLE
@@ -50,9 +50,10 @@ def run_application(run: Run) -> int:
 
 
 def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Event) -> Held:
-    """Holds the checkpoints of `name` for this process: on one machine by a lock, for an application that was submitted
-    to a cluster by a lease; `stopped` is set if that is lost. Raises JobError if another driver has them."""
-    if is_submitted(os.environ):
+    """Holds the checkpoints of `name` for this process: by a lock in the data directory, or, where other machines may
+    have drivers of the same tables, by a lease; `stopped` is set if that is lost. Raises JobError if another driver has
+    them."""
+    if is_submitted(os.environ) or settings.storage.tables:
         of_tables = f"{zlib.crc32(settings.tables.encode()):08x}"
         return Lease(settings.kafka, f"{name}.{of_tables}", settings.cluster.lease_s, stopped, stopped.set)
     return lock_checkpoints(settings.data, name, otherwise)

@@ -10,6 +10,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from jobs.stack.jars import spark_jars
+from jobs.submitted import is_submitted
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -57,11 +58,6 @@ STREAMS = {
     # Every trigger lists the checkpoint's logs; ten batches are enough to go back.
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
-
-
-def is_submitted(environ: Mapping[str, str]) -> bool:
-    """Whether this process is the driver of an application that `spark-submit` has started: pyspark's own sign."""
-    return "PYSPARK_GATEWAY_PORT" in environ
 
 
 def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = None) -> SparkSession:

@@ -12,6 +12,8 @@ Which way checkpoints are written depends on the scheme of the tables' URI.
 import os
 from pathlib import Path
 
+from jobs.stack.jars import STORES, spark_jars, store_jars
+from jobs.submitted import is_submitted
 from schemas.settings import read_secret
 from schemas.storage_settings import StorageSettings, hadoop_settings, store_environment
 
@@ -33,10 +35,13 @@ def use_store(storage: StorageSettings) -> None:
 
 
 def storage_settings(storage: StorageSettings) -> dict[str, str]:
-    """The settings of a Spark session that reads and writes there, secrets among them. Raises SettingsError."""
+    """The settings of a Spark session that reads and writes there, secrets among them; with the jars for it, unless
+    those came with a submission. Raises SettingsError, and JarsError if the jars are not resolved."""
     by_kind = {"s3": _S3, "gcs": {CHECKPOINTS: RENAMING}}
-    of_hadoop = {f"spark.hadoop.{name}": value for name, value in hadoop_settings(storage, _secret(storage)).items()}
-    return by_kind.get(storage.kind, {}) | of_hadoop
+    settings = {f"spark.hadoop.{name}": value for name, value in hadoop_settings(storage, _secret(storage)).items()}
+    if storage.kind in STORES and not is_submitted(os.environ):
+        settings["spark.jars"] = ",".join(str(jar) for jar in [*spark_jars(), *store_jars(storage.kind)])
+    return by_kind.get(storage.kind, {}) | settings
 
 
 def _secret(storage: StorageSettings) -> str:

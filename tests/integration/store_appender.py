@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.spark import build_session
-from jobs.stack.jars import spark_jars, store_jars
 from jobs.storage import storage_settings, use_store
 from pipelines.sinks import append_to_table, ensure_tables
 from pipelines.sources import read_table
@@ -25,8 +24,7 @@ from schemas.tables import QUARANTINE
 def main(base: str, overlay: str, source: str, batch: str) -> None:
     settings = load_settings([Path(base), Path(overlay)], {})
     use_store(settings.storage)
-    jars = ",".join(str(jar) for jar in [*spark_jars(), *store_jars(settings.storage.kind)])
-    spark = build_session("store", "local[2]", storage_settings(settings.storage) | {"spark.jars": jars})
+    spark = build_session("store", "local[2]", storage_settings(settings.storage))
     ensure_tables(settings.tables)
     Path(source).mkdir(exist_ok=True)
     pq.write_table(rows(int(batch)), Path(source) / f"{batch}.parquet")
