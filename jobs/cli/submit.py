@@ -24,7 +24,7 @@ from schemas.settings import load_settings
 
 
 def register(app: typer.Typer) -> None:
-    app.command(context_settings={"ignore_unknown_options": True})(submit)
+    app.command()(submit)
 
 
 def submit(
@@ -70,7 +70,8 @@ def submit(
     if cluster.deploy_mode == "client":
         data = os.path.abspath(data)
     settings = msgspec.structs.replace(settings, data=data)
-    jars = spark_jars(environ) + store_jars(settings.storage.kind, environ)
+    in_image = cluster.python_from == "image"
+    jars = [] if in_image else spark_jars(environ) + store_jars(settings.storage.kind, environ)
     tools = Tools(pyspark_jars().parent, find_java(environ).home, sys.executable, jars)
     bundle = make_bundle(files, cache_directory(environ))
     submissions = [submission(each, settings, bundle, tools, environ) for each in chosen]

@@ -31,17 +31,16 @@ class Submission(NamedTuple):
         """Environment and command for a person's eyes: an option or argument a line, a file a line, secrets masked."""
         for name, value in sorted(self.environment.items()):
             yield masked(f"{name}={value}")
-        option = ""
-        for argument in self.argv:
-            if argument.startswith("--") and not option:
-                option = argument
-                continue
+        program, *rest = self.argv
+        yield program
+        while rest and rest[0].startswith("--"):  # options of spark-submit, each with a value
+            option, value, *rest = rest
             if option in FILES:
                 yield option
-                yield from (f"  {file}" for file in argument.split(","))
+                yield from (f"  {file}" for file in value.split(","))
             else:
-                yield masked(f"{option} {argument}".strip())
-            option = ""
+                yield masked(f"{option} {value}")
+        yield from rest
 
 
 class Tools(NamedTuple):

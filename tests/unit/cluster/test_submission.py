@@ -110,7 +110,10 @@ def test_what_is_shown_has_no_secrets(tmp_path: Path) -> None:
     assert "--conf spark.yarn.appMasterEnv.WAYSTATION_KAFKA__PREFIX=shown." in lines
     assert "--jars" in lines
     assert "  /jars/a.jar" in lines
-    assert "jobs.ledger" in lines
+    assert lines[-2:] == ["/b/launch.py", "jobs.ledger"]
+    [router] = applications("router", "active", ("--first", "--second"))
+    of_router = submission(router, settings(tmp_path, YARN), BUNDLE, TOOLS, {})
+    assert list(of_router.shown())[-5:] == ["jobs.router", "--role", "active", "--first", "--second"]
 
 
 def test_a_router_is_a_pair_of_applications() -> None:
