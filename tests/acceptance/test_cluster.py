@@ -26,7 +26,7 @@ CORES = 6
 PARTITIONS = 2
 SHARDS = 4
 ROUTERS = ("active", "backup")
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -Xss16m -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC"
 FLOWING_S = 600.0
 """Nine JVMs start, on whatever else the machine does; on a quiet one of two cores a minute is enough."""
 
