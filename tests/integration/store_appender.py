@@ -24,7 +24,8 @@ from schemas.tables import QUARANTINE
 def main(base: str, overlay: str, source: str, batch: str) -> None:
     settings = load_settings([Path(base), Path(overlay)], {})
     use_store(settings.storage)
-    spark = build_session("store", "local[2]", storage_settings(settings.storage))
+    short_lived = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Xss16m -XX:+UseSerialGC"}
+    spark = build_session("store", "local[2]", storage_settings(settings.storage) | short_lived)
     ensure_tables(settings.tables)
     Path(source).mkdir(exist_ok=True)
     pq.write_table(rows(int(batch)), Path(source) / f"{batch}.parquet")
