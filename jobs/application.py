@@ -4,17 +4,28 @@ import fcntl
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import IO
+from typing import IO, Protocol
 
 from jobs.errors import JobError
+from jobs.lease import Lease
 from jobs.signals import set_on_signals
+from jobs.storage import use_store
+from jobs.submitted import is_submitted
 from schemas.errors import WaystationError
 from schemas.logs import configure_logging
 from schemas.readiness import PART_VARIABLE
 from schemas.settings import Settings, process_settings
+
+
+class Held(Protocol):
+    """Checkpoints that are ours until they are closed."""
+
+    def close(self) -> None: ...
+
 
 Run = Callable[[Settings, str, Event], None]
 """An application: runs with these settings, as this part of a stack (empty for none), until the event is set."""
@@ -30,11 +41,22 @@ def run_application(run: Run) -> int:
     try:
         settings = process_settings(os.environ)
         configure_logging(settings.log)
+        use_store(settings.storage)
         run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
     except WaystationError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status
     return 0
+
+
+def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Event) -> Held:
+    """Holds the checkpoints of `name` for this process: by a lock in the data directory, or, where other machines may
+    have drivers of the same tables, by a lease; `stopped` is set if that is lost. Raises JobError if another driver has
+    them."""
+    if is_submitted(os.environ) or settings.storage.tables:
+        of_tables = f"{zlib.crc32(settings.tables.encode()):08x}"
+        return Lease(settings.kafka, f"{name}.{of_tables}", settings.cluster.lease_s, stopped, stopped.set)
+    return lock_checkpoints(settings.data, name, otherwise)
 
 
 def lock_checkpoints(data: str, name: str, otherwise: str) -> IO[str]:

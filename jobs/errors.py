@@ -7,6 +7,8 @@ JobError (schemas.errors.WaystationError)
 │   └── PortTaken        a port that was asked for is in use by another program
 ├── TopicsError          a topic on the broker differs from its declaration
 ├── GatewayApiError      a gateway does not answer, or refuses what was asked of it
+├── SubmissionError      an application cannot be submitted to a cluster, or ended as it should not
+├── LeaseError           another driver has the checkpoints, or got them, or Kafka does not say
 ├── QueryError           SQL over the ledger failed, or a table is not there (yet)
 └── QualityError         the quality job cannot judge the ledger: exit status 2
 
@@ -52,3 +54,11 @@ class QualityError(JobError):
     """The quality job cannot judge the ledger; status 1 says that it has, and found faults."""
 
     exit_status = 2
+
+
+class SubmissionError(JobError):
+    """An application cannot be submitted to a cluster, or has ended as it should not."""
+
+
+class LeaseError(JobError):
+    """The checkpoints are another driver's, or became another's while this one did not answer."""

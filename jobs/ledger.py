@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from threading import Event as Stopped
 from threading import Thread
 
@@ -23,13 +24,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.application import lock_checkpoints, run_application
+from jobs.application import hold_checkpoints, run_application
 from jobs.ledger_queries import Start, queries, trigger_s
 from jobs.observe.observer import Observer
 from jobs.observe.routing import RoutesMetrics
 from jobs.observe.server import Place
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
+from jobs.storage import storage_settings
 from pipelines import sinks
 from schemas.events import Event, PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
@@ -59,13 +61,14 @@ def pool_of(query: str) -> str:
     return POOLS.get(query, "history")
 
 
-def session_settings(settings: Settings) -> dict[str, str]:
+def session_settings(settings: Settings, pools: Path) -> dict[str, str]:
     """What the ledger's session has beside :mod:`jobs.spark`: pools, so that history makes nobody wait."""
     return {
         "spark.driver.memory": settings.stack.ledger_heap,
         "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": str(resources.files("conf").joinpath("fairscheduler.xml")),
+        "spark.scheduler.allocation.file": pools.absolute().as_uri(),
+        **storage_settings(settings.storage),
     }
 
 
@@ -159,12 +162,13 @@ def run(settings: Settings, part: str, stopped: Stopped) -> None:
     send everything to everyone. They lose nothing by beginning later. Raises JobError if another process has the
     checkpoints: a data directory has one ledger.
     """
-    lock = lock_checkpoints(settings.data, PART, "choose another data directory")
+    held = hold_checkpoints(settings, PART, "choose another data directory", stopped)
     of = settings.ledger
     place = Place(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
     observer = Observer(part or PART, place, settings.log, time.time)
     routes_metrics = RoutesMetrics(observer.registry, settings.router.route_lead_s)
-    spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
+    with resources.as_file(resources.files("conf").joinpath("fairscheduler.xml")) as pools:
+        spark = build_session(PART, f"local[{THREADS}]", session_settings(settings, pools))
     sinks.ensure_tables(settings.tables)
     listener = StatusListener(settings.data, PART, time.time, observer.watchers)
     spark.streams.addListener(listener)
@@ -194,7 +198,7 @@ def run(settings: Settings, part: str, stopped: Stopped) -> None:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()
     observer.stop()
-    lock.close()
+    held.close()
 
 
 def main() -> int:

@@ -19,11 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.application import lock_checkpoints, run_application
+from jobs.application import hold_checkpoints, run_application
 from jobs.observe.observer import Observer
 from jobs.observe.routing import RouterMetrics, Told, router_place
 from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
+from jobs.storage import storage_settings
 from pipelines.phase import Phase, next_start
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
@@ -43,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 def session_settings(settings: Settings) -> dict[str, str]:
     """What a routing session has beside :mod:`jobs.spark`. The file settings cut a pause from 200 ms to 30; they suit
-    stateless queries only, and demand that one driver has the checkpoint (see `jobs.application.lock_checkpoints`)."""
+    stateless queries only, and demand that one driver has the checkpoint (see `jobs.application.hold_checkpoints`)."""
     return {
         "spark.driver.memory": settings.stack.router_heap,
         "spark.driver.extraJavaOptions": settings.stack.router_java_options,
@@ -56,6 +57,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.files.minPartitionNum": "1",
         # `is_flowing` wants to know of a task when it begins, not at the next heartbeat ten seconds later.
         "spark.ui.liveUpdate.period": "0",
+        **storage_settings(settings.storage),
     }
 
 
@@ -196,7 +198,7 @@ def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str], t
 
 def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
     """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later."""
-    locks = [lock_checkpoints(settings.data, f"router-{role}", "run the other role") for role in roles]
+    held = [hold_checkpoints(settings, f"router-{role}", "run the other role", stopped) for role in roles]
     name = part or (f"router-{roles[0]}" if len(roles) == 1 else "router")
     observer = Observer(name, router_place(settings.router, roles), settings.log, time.time)
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
@@ -226,8 +228,8 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
         router.stop()
     spark.stop()
     observer.stop()
-    for lock in locks:
-        lock.close()
+    for checkpoints in held:
+        checkpoints.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,11 +6,12 @@ The routers have their own settings on top (`extra`); what must hold for both st
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from jobs.stack.jars import spark_jars
+from jobs.submitted import is_submitted
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -29,6 +30,11 @@ SESSION = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # The default, 50, makes every small commit take seconds.
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Beside what Spark takes for a secret by itself: Kafka's logins and keys, in what it shows and logs of a query.
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
+}
+
+ON_ONE_MACHINE = {
     # The loopback address: the driver is its own executor, and no other machine has to find it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -58,14 +64,23 @@ STREAMS = {
 def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = None) -> SparkSession:
     """A session with Delta and Kafka, UTC, tuned for micro-batches; `extra` settings go over these.
 
-    `spark.driver.memory` in `extra` counts if this process has no JVM yet. Raises JarsError if the jars are not
-    resolved.
+    Of an application that was submitted, master, name, jars and addresses are the submission's, as is every other
+    setting that came with it: those go over all. Else the session runs in this process, with the threads that `master`
+    (`local[N]`) says; `spark.driver.memory` in `extra` counts if it has no JVM yet. Raises JarsError if it needs the
+    jars and they are not resolved.
     """
-    # What runs Python beside an executor is to have the same libraries; Spark takes the first `python3` otherwise.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = SESSION | STREAMS | {"spark.jars": ",".join(str(Path(jar)) for jar in spark_jars(os.environ))}
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in (settings | dict(extra or {})).items():
+    settings = SESSION | STREAMS | dict(extra or {})
+    builder = SparkSession.builder
+    if is_submitted(os.environ):
+        SparkContext._ensure_initialized()
+        settings |= dict(SparkConf().getAll())
+    else:
+        # What runs Python beside Spark is to have the same libraries; it takes the first `python3` otherwise.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        jars = ",".join(str(jar) for jar in spark_jars(os.environ))
+        settings = ON_ONE_MACHINE | {"spark.jars": jars} | settings
+        builder = builder.appName(app_name).master(master)
+    for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

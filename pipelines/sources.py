@@ -1,15 +1,24 @@
 """The one file of the pipelines that reads: Kafka topics as streams, Delta tables as they are now."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from schemas.errors import SettingsError
 from schemas.tables import Table
 
-_JAVA_NAMES = {"sasl.mechanisms": "sasl.mechanism", "ssl.ca.location": "ssl.truststore.location"}
+_JAVA_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
 """Settings that librdkafka and the Java client spell differently; all others they have in common."""
+
+_PEM_FILES = {
+    "ssl.ca.location": ("ssl.truststore.certificates", "truststore"),
+    "ssl.certificate.location": ("ssl.keystore.certificate.chain", "keystore"),
+    "ssl.key.location": ("ssl.keystore.key", "keystore"),
+}
+"""PEM files of librdkafka: the Java setting that takes their content, and the kind of store it makes."""
 
 LONGEST_WAIT = "1m"
 
@@ -99,16 +108,33 @@ def read_table(spark: SparkSession, tables: str, table: Table) -> DataFrame:
 
 
 def _java_client(client: Mapping[str, str]) -> dict[str, str]:
-    settings = {_JAVA_NAMES.get(name, name): value for name, value in client.items()}
+    """Settings as the Java client spells them.
+
+    Certificates and keys are named by file for librdkafka; Java gets their content, so that executors, which may be on
+    machines without these files, need none. Passwords of keys go with them. Raises SettingsError if a file
+    cannot be read.
+    """
+    settings = {_JAVA_NAMES.get(name, name): value for name, value in client.items() if name not in _PEM_FILES}
+    for name, (java_name, store) in _PEM_FILES.items():
+        if name in client:
+            settings[java_name] = _pem(name, client[name])
+            settings[f"ssl.{store}.type"] = "PEM"
     user, password = settings.pop("sasl.username", None), settings.pop("sasl.password", None)
     if user is not None and password is not None:
-        module = (
-            "scram.ScramLoginModule"
-            if settings.get("sasl.mechanism", "").startswith("SCRAM")
-            else "plain.PlainLoginModule"
-        )
-        login = f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
-        settings["sasl.jaas.config"] = login
-    if "ssl.ca.location" in client:
-        settings.setdefault("ssl.truststore.type", "PEM")
+        module = "scram.Scram" if settings.get("sasl.mechanism", "").startswith("SCRAM") else "plain.Plain"
+        login = f"username={_quoted(user)} password={_quoted(password)};"
+        settings["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module}LoginModule required {login}"
     return settings
+
+
+def _quoted(text: str) -> str:
+    """A value of a JAAS configuration."""
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
+
+
+def _pem(name: str, file: str) -> str:
+    try:
+        return Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"kafka.client has {name} = {file!r}, which cannot be read: {error}") from error

@@ -17,11 +17,13 @@ import msgspec
 from msgspec import Meta
 
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
+from schemas.cluster_settings import ClusterSettings, check_cluster
 from schemas.errors import SettingsError
 from schemas.policy_settings import PolicySettings
 from schemas.presence_settings import PresenceSettings, check_presence
 from schemas.quality_settings import QualitySettings
 from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
+from schemas.storage_settings import StorageSettings, check_storage
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
 DAY_S = 24 * 60 * 60
@@ -40,6 +42,7 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
     shards: Positive
     retention_days: Positive
     client: dict[str, str]
+    password_file: str
 
 
 class RouterSettings(Section, frozen=True, kw_only=True):
@@ -170,6 +173,7 @@ class Settings(Section, frozen=True, kw_only=True):
     """Everything that can be configured; `data` is the directory of tables, checkpoints, spools and logs."""
 
     data: str
+    storage: StorageSettings
     kafka: KafkaSettings
     router: RouterSettings
     ledger: LedgerSettings
@@ -177,12 +181,13 @@ class Settings(Section, frozen=True, kw_only=True):
     gateway: GatewaySettings
     quality: QualitySettings
     stack: StackSettings
+    cluster: ClusterSettings
     log: LogSettings
 
     @property
     def tables(self) -> str:
         """Where the Delta tables stand: a directory or an object store's URI."""
-        return f"{self.data}/tables"
+        return self.storage.tables.rstrip("/") or f"{self.data}/tables"
 
 
 def load_settings(paths: list[Path], environment: Mapping[str, str]) -> Settings:
@@ -217,9 +222,28 @@ def process_settings(environment: Mapping[str, str]) -> Settings:
     """
     named = environment.get("WAYSTATION_CONF", "")
     paths = [Path(name) for name in named.split(os.pathsep) if name]
-    settings = load_settings(paths or [Path(str(resources.files("conf") / "base.toml"))], environment)
+    loaded = load_settings(paths or [Path(str(resources.files("conf") / "base.toml"))], environment)
+    settings = with_secrets(loaded)
     data = environment.get("WAYSTATION_DATA")
     return msgspec.structs.replace(settings, data=data) if data else settings
+
+
+def with_secrets(settings: Settings) -> Settings:
+    """The settings with the password of Kafka's clients, where a file has it. Raises SettingsError."""
+    kafka = settings.kafka
+    if not kafka.password_file:
+        return settings
+    password = read_secret("kafka.password_file", kafka.password_file)
+    client = kafka.client | {"sasl.password": password}
+    return msgspec.structs.replace(settings, kafka=msgspec.structs.replace(kafka, client=client))
+
+
+def read_secret(key: str, file: str) -> str:
+    """What stands in the file that the setting `key` names, without the end of its line. Raises SettingsError."""
+    try:
+        return Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
 
 
 def _check(settings: Settings) -> None:
@@ -248,6 +272,11 @@ def _check(settings: Settings) -> None:
     gateway = settings.gateway
     _check_bearers(gateway)
     check_access(gateway.host, gateway.tls, gateway.authentication)
+    check_storage(settings.storage)
+    kafka = settings.kafka
+    if kafka.password_file and "sasl.password" in kafka.client:
+        raise SettingsError("kafka.password_file and sasl.password in kafka.client are both set: leave one of them out")
+    check_cluster(settings.cluster, kafka.ingress_partitions, kafka.bootstrap, settings.tables)
 
 
 def _check_bearers(gateway: GatewaySettings) -> None:

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from jobs.stack.state import DATA_VARIABLE
-from schemas.settings import Settings, load_settings
+from jobs.storage import use_store
+from schemas.settings import Settings, load_settings, with_secrets
 
 PIPE_WIDTH = 400
 OVERLAYS = ("base.toml", "local.toml")
@@ -30,12 +31,18 @@ class Shared(NamedTuple):
         return [Path(str(installed.joinpath(name))) for name in OVERLAYS] + [path.absolute() for path in self.overlays]
 
     def settings(self) -> Settings:
-        return load_settings(self.configuration, self.environ)
+        return with_secrets(load_settings(self.configuration, self.environ))
 
     def data(self) -> Path:
         """The data directory, absolute: `--data`, or `WAYSTATION_DATA`, or the key `data`."""
         chosen = self.data_option or self.environ.get(DATA_VARIABLE) or self.settings().data
         return Path(chosen).absolute()
+
+    def tables(self) -> str:
+        """Where the tables stand: `storage.tables`, or under the data directory. deltalake learns how to reach them."""
+        storage = self.settings().storage
+        use_store(storage)
+        return storage.tables.rstrip("/") or f"{self.data()}/tables"
 
 
 def shared(context: typer.Context) -> Shared:

@@ -51,7 +51,7 @@ def query(
             "no SQL was given: try `waystation query 'SELECT * FROM messages'`, or --tables for the tables"
         )
     else:
-        _show(LedgerReader(_tables(context)).query(sql), format)
+        _show(LedgerReader(shared(context).tables()).query(sql), format)
 
 
 def journey(
@@ -66,7 +66,7 @@ def journey(
         waystation query 'SELECT id, destination FROM messages LIMIT 5'
         waystation journey 0198c0de-0000-7000-8000-000000000000
     """
-    steps = LedgerReader(_tables(context)).query(JOURNEY, [message_id])
+    steps = LedgerReader(shared(context).tables()).query(JOURNEY, [message_id])
     if not steps.rows:
         raise QueryError(
             f"the ledger knows no message {message_id}: the id is wrong, or the message is too new (the ledger is "
@@ -75,10 +75,6 @@ def journey(
     if format is Format.TABLE:
         steps = steps.without("message_id")
     _show(steps, format)
-
-
-def _tables(context: typer.Context) -> str:
-    return f"{shared(context).data()}/tables"
 
 
 def _show_tables() -> None:

@@ -76,7 +76,7 @@ def quality(
 def _environment(options: Shared) -> dict[str, str]:
     """What the application learns everything from. Raises QualityError if there is no ledger, which costs no JVM."""
     data = options.data()
-    read_contents(f"{data}/tables")
+    read_contents(options.tables())
     java = find_java(options.environ)
     jars.resolve(options.environ, lambda line: typer.echo(line, err=True))
     return {

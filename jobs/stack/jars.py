@@ -2,9 +2,9 @@
 
 They stand in `<cache>/jars/<hash of ivy.xml>/spark` and `…/kafka`; the cache is `$WAYSTATION_CACHE` or
 `~/.cache/waystation`. A set is complete or not there: it is resolved beside its place and renamed. Ivy knows its
-repository by default.
+repository by default. What an object store needs is a set of its own, resolved when it is asked for.
 
-Run as a module (`python -m jobs.stack.jars`), it resolves what is missing.
+Run as a module (`python -m jobs.stack.jars [STORE ...]`), it resolves what is missing.
 """
 
 import fcntl
@@ -14,11 +14,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import NamedTuple
 
 from jobs.errors import JarsError
 from jobs.stack.java import find_java
@@ -26,7 +27,19 @@ from schemas.errors import WaystationError
 
 Progress = Callable[[str], None]
 
-CONFS = ("spark", "kafka")
+
+class JarSet(NamedTuple):
+    """`file` in `conf` declares the artifacts of each of `confs`."""
+
+    file: str
+    confs: tuple[str, ...]
+    what: str
+
+
+LOCAL = JarSet("ivy.xml", ("spark", "kafka"), "Kafka, Delta, Spark's Kafka source")
+STORES = {"s3": JarSet("ivy-s3.xml", ("s3",), "Hadoop's S3A and what it needs of Amazon's SDK")}
+"""By kind of store. What other kinds need, their vendors ship as one jar: it is named in `cluster.spark`."""
+
 TIMEOUT_S = 900
 REMEDY = "run `make env`, or `python -m jobs.stack.jars`"
 
@@ -39,18 +52,18 @@ KAFKA_LOGGING = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
 _VERSION = re.compile(r"-\d.*$")
 
 
-def ivy_file() -> Path:
-    """`conf/ivy.xml` as installed."""
-    return Path(str(resources.files("conf").joinpath("ivy.xml")))
+def ivy_file(jar_set: JarSet = LOCAL) -> Path:
+    """The declaration of a set as installed."""
+    return Path(str(resources.files("conf").joinpath(jar_set.file)))
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("WAYSTATION_CACHE") or Path.home() / ".cache" / "waystation")
 
 
-def jars_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the set that belongs to the present `conf/ivy.xml` stands, or will stand."""
-    digest = hashlib.sha256(ivy_file().read_bytes()).hexdigest()[:16]
+def jars_directory(environ: Mapping[str, str] = os.environ, jar_set: JarSet = LOCAL) -> Path:
+    """Where the set that belongs to its present declaration stands, or will stand."""
+    digest = hashlib.sha256(ivy_file(jar_set).read_bytes()).hexdigest()[:16]
     return cache_directory(environ) / "jars" / digest
 
 
@@ -61,6 +74,18 @@ def spark_jars(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """
     own = {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
     return missing_from(own, _resolved(environ) / "spark")
+
+
+def store_jars(kind: str, environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """What Spark needs beside `spark_jars` to reach a store of this kind (`StorageSettings.kind`); none if Waystation
+    knows of none. Raises JarsError if the set has not been resolved."""
+    if kind not in STORES:
+        return []
+    directory = jars_directory(environ, STORES[kind])
+    if not directory.is_dir():
+        raise JarsError(f"the JVM libraries for {kind} are not in {directory}: run `python -m jobs.stack.jars {kind}`")
+    own = {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
+    return missing_from(own, directory / kind)
 
 
 def kafka_classpath(environ: Mapping[str, str] = os.environ) -> str:
@@ -86,28 +111,28 @@ def pyspark_jars() -> Path:
     return Path(str(resources.files("pyspark").joinpath("jars")))
 
 
-def resolve(environ: Mapping[str, str], progress: Progress) -> Path:
+def resolve(environ: Mapping[str, str], progress: Progress, jar_set: JarSet = LOCAL) -> Path:
     """The directory of the resolved set; resolves it first if it is not there, one process at a time.
 
     Raises JarsError if Ivy fails, JavaError if there is no JDK.
     """
-    target = jars_directory(environ)
+    target = jars_directory(environ, jar_set)
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with _lock(target.parent / "lock", progress):
         if not target.is_dir():
-            _resolve_into(target, find_java(environ).command, progress)
+            _resolve_into(target, find_java(environ).command, progress, jar_set)
     return target
 
 
-def _resolve_into(target: Path, java: str, progress: Progress) -> None:
+def _resolve_into(target: Path, java: str, progress: Progress, jar_set: JarSet) -> None:
     for left_by_a_killed_one in target.parent.glob(f"{target.name}.*/"):
         shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
     beside = Path(mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        _run_ivy(java, beside, target.with_suffix(".log"), progress)
-        for conf in CONFS:
+        _run_ivy(java, beside, target.with_suffix(".log"), progress, jar_set)
+        for conf in jar_set.confs:
             if not any((beside / conf).glob("*.jar")):
                 raise JarsError(f"Ivy resolved no jars for {conf!r}: see {target.with_suffix('.log')}")
         beside.chmod(0o755)
@@ -116,13 +141,14 @@ def _resolve_into(target: Path, java: str, progress: Progress) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _run_ivy(java: str, into: Path, log: Path, progress: Progress) -> None:
+def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarSet) -> None:
     """Lines of Ivy's output become numbers: its own lines name repositories and are for the log."""
     ivy = next(pyspark_jars().glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
-    command = [java, "-jar", str(ivy), "-ivy", str(ivy_file()), "-retrieve", pattern, "-confs", *CONFS]
+    command = [java, "-jar", str(ivy), "-ivy", str(ivy_file(jar_set)), "-retrieve", pattern]
+    command += ["-confs", *jar_set.confs]
     found = downloaded = 0
-    progress("resolving the JVM libraries (Kafka, Delta, Spark's Kafka source), once; about half a minute")
+    progress(f"resolving the JVM libraries ({jar_set.what}), once; about half a minute")
     with (
         log.open("w") as record,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy_process,
@@ -158,13 +184,18 @@ def _lock(path: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def main() -> int:
+def main(stores: Sequence[str]) -> int:
+    """Resolve the local set, and those of `stores`."""
     try:
-        directory = resolve(os.environ, _say)
+        if unknown := set(stores) - set(STORES):
+            raise JarsError(
+                f"no JVM libraries are known for {', '.join(sorted(unknown))}; there are: {', '.join(STORES)}"
+            )
+        for jar_set in (LOCAL, *(STORES[store] for store in stores)):
+            _say(f"JVM libraries: {resolve(os.environ, _say, jar_set)}")
     except WaystationError as error:
         _say(str(error))
         return 1
-    _say(f"JVM libraries: {directory}")
     return 0
 
 
@@ -174,4 +205,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

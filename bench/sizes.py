@@ -1,0 +1,239 @@
+"""`python -m bench.sizes`: how much room things take, for docs/capacity.md; a minute, no broker.
+
+* bytes a row of each history table, as the ledger's own queries append it from batches of so many messages, and after
+  compaction;
+* bytes of state a message, of the queries that drop copies and find completions, on disk (RocksDB);
+* bytes a route of what a router broadcasts;
+* bytes of the records on Kafka.
+
+Times, clients and topics are as a fleet of devices has them; payloads are random, so nothing compresses them.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.routes import write_routes
+from jobs.spark import build_session
+from pipelines import completion, ledger
+from pipelines.routes import routes_history
+from pipelines.routing import RoutingPlan, route
+from pipelines.sinks import append_to_table, ensure_tables
+from pipelines.sources import read_table
+from pipelines.streams import StreamId
+from schemas import tables
+from schemas.envelope import Instruction, Meta, ingress_headers
+from schemas.events import CompletionEvent, Delivery, PresenceEvent, ProgressEvent, RouteEvent, encode
+from schemas.identity import new_message_id
+
+PAYLOAD = 256
+SHARDS = 12
+WINDOW_DAYS = 7
+BATCHES = 10
+TOPICS = "topics"
+KAFKA_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+SPARK_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+RECORD_OVERHEAD = 12
+"""Of a record in Kafka's format (KIP-98): lengths, attributes, deltas; a batch's own 61 bytes are shared by many."""
+HEADER_OVERHEAD = 2
+
+Record = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.sizes", description=__doc__)
+    parser.add_argument("--messages", type=int, default=2000, help="messages in a batch")
+    parser.add_argument("--routes", type=int, nargs="*", default=[10_000, 200_000])
+    options = parser.parse_args()
+    with TemporaryDirectory() as directory:
+        spark = build_session("sizes", "local[2]", {"spark.sql.adaptive.enabled": "false"})
+        measure_rows(spark, Path(directory) / "rows", options.messages)
+        for count in options.routes:
+            size = broadcast_bytes(spark, Path(directory) / str(count), count)
+            say(f"routes {count}: {size / count:.0f} bytes a route broadcast")
+        spark.stop()
+    return 0
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def records(first: int, count: int) -> Iterator[tuple[str, Record]]:
+    """What `count` messages leave on Kafka, by topic: each wanted by one shard, delivered to one client."""
+    for n in range(first, first + count):
+        now_ms = 1_790_000_000_000 + 5 * n
+        message, source, client = new_message_id(), f"truck-{n * 7919 % 5000:05}", f"dashboard-{n % 200:03}"
+        headers = ingress_headers(message, source, Meta(1, "", None, now_ms * 1000, None), b"")
+        place = {"partition": n % 6, "offset": n // 6}
+        destination = f"fleet/{n % 40}/{source}/position".encode()
+        yield "ingress", record(destination, os.urandom(PAYLOAD), place, now_ms, headers)
+        instruction = [*headers, ("instr", Instruction(n % 6, n // 6, 0, 1, now_ms).encode()), ("router", b"active")]
+        yield (
+            "egress",
+            record(destination, b"", {"partition": n % SHARDS, "offset": n // SHARDS}, now_ms + 2, instruction),
+        )
+        delivery = Delivery(client=client, outcome="delivered", qos=1, at_us=now_ms * 1000 + 3457)
+        of = {"id": message, **place, "appended_ms": now_ms}
+        done = ProgressEvent(kind="relinquish", shard=n % SHARDS, number=0, limit=1, deliveries=[delivery], **of)
+        yield "progress", record(message.encode(), encode(done), place, now_ms + 5)
+        whole = CompletionEvent(id=message, touches=1, appended_ms=now_ms, completed_ms=now_ms + 5)
+        yield "completion", record(message.encode(), encode(whole), place, now_ms + 900)
+        came = PresenceEvent(
+            client=source,
+            event="connected",
+            gateway="gateway-1",
+            epoch=now_ms * 1000,
+            seq=1,
+            at_us=now_ms * 1000,
+            peer=f"10.0.{n % 250}.{n % 199}:{30000 + n % 20000}",
+            protocol="mqtt5",
+            user=source,
+        )
+        yield "presence", record(source.encode(), encode(came), place, now_ms)
+        wanted = RouteEvent(op="add", route_key=f"fleet/{n}", shard=n % SHARDS)
+        yield "routes", record(wanted.kafka_key.encode(), encode(wanted), {"partition": 0, "offset": n}, now_ms)
+
+
+def record(key: bytes, value: bytes, place: Record, at_ms: int, headers: Any = None) -> Record:
+    found = None if headers is None else [{"key": name, "value": content} for name, content in headers]
+    return {
+        "key": key,
+        "value": value,
+        **place,
+        "timestamp": datetime.fromtimestamp(at_ms / 1000, UTC),
+        "headers": found,
+    }
+
+
+def measure_rows(spark: SparkSession, directory: Path, messages: int) -> None:
+    topics: dict[str, list[Record]] = {}
+    sizes: dict[str, int] = {}
+    for batch in range(BATCHES):
+        topics.clear()
+        for topic, each in records(batch * messages, messages):
+            topics.setdefault(topic, []).append({**each, "topic": topic})
+        for topic, rows in topics.items():
+            sizes[topic] = sum(map(kafka_bytes, rows)) // len(rows)
+            (directory / TOPICS / topic).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(rows, KAFKA_SCHEMA), directory / TOPICS / topic / f"{batch}.parquet")
+    sizes["egress"] += PAYLOAD
+    for topic, size in sizes.items():
+        say(f"topic {topic}: {size} bytes a record")
+    ensure_tables(str(directory))
+    for table, topic, transform in queries():
+        append(spark, directory, table, topic, transform)
+    states(spark, directory)
+
+
+def kafka_bytes(row: Record) -> int:
+    headers = sum(len(each["key"]) + len(each["value"]) + HEADER_OVERHEAD for each in row["headers"] or [])
+    return RECORD_OVERHEAD + len(row["key"]) + len(row["value"]) + headers
+
+
+def queries() -> list[tuple[tables.Table, str, Callable[[DataFrame], DataFrame]]]:
+    return [
+        (tables.MESSAGES, "ingress", ledger.messages),
+        (tables.INSTRUCTIONS, "egress", lambda records: ledger.instructions(records, WINDOW_DAYS)),
+        (tables.OUTCOMES, "progress", lambda records: ledger.outcomes(records, WINDOW_DAYS)),
+        (tables.COMPLETIONS, "completion", lambda records: ledger.completions(records, WINDOW_DAYS)),
+        (tables.PRESENCE_HISTORY, "presence", ledger.presence_history),
+        (tables.ROUTES_HISTORY, "routes", lambda records: routes_history(records, 25.0)),
+    ]
+
+
+def stream(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
+    return (
+        spark.readStream.schema(SPARK_SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(directory / TOPICS / topic))
+        .coalesce(1)
+    )
+
+
+def append(
+    spark: SparkSession, directory: Path, table: tables.Table, topic: str, transform: Callable[[DataFrame], DataFrame]
+) -> None:
+    rows = transform(stream(spark, directory, topic))
+    bad = (lambda batch: None) if "quarantined" in rows.columns else None
+    query = append_to_table(rows, StreamId(table.name), str(directory), table, 0.1, bad)
+    query.processAllAvailable()
+    query.stop()
+    delta = DeltaTable(str(directory / table.name))
+    count, batches = stored(delta)
+    delta.optimize.compact()
+    _, compacted = stored(DeltaTable(str(directory / table.name)))
+    state = state_bytes(directory / table.name / "_checkpoints" / f"{table.name}-1")
+    say(
+        f"table {table.name}: {batches / count:.0f} bytes a row in batches of {count // BATCHES}, "
+        f"{compacted / count:.0f} in one file; state {state / count:.0f}"
+    )
+
+
+def stored(table: DeltaTable) -> tuple[int, int]:
+    """Rows and bytes."""
+    files = pa.table(table.get_add_actions(flatten=True)).to_pydict()
+    return sum(files["num_records"]), sum(files["size_bytes"])
+
+
+def states(spark: SparkSession, directory: Path) -> None:
+    """The query that finds completions writes no table."""
+    found = completion.completions(stream(spark, directory, "progress"), SHARDS, WINDOW_DAYS)
+    checkpoint = directory / "completion"
+    query = found.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint)).start()
+    query.processAllAvailable()
+    query.stop()
+    count = sum(file.num_rows for file in map(pq.read_metadata, (directory / TOPICS / "progress").glob("*.parquet")))
+    say(f"query completion: state {state_bytes(checkpoint) / count:.0f} bytes a message")
+
+
+def state_bytes(checkpoint: Path) -> int:
+    return sum(file.stat().st_size for file in (checkpoint / "state").rglob("*") if file.is_file())
+
+
+def broadcast_bytes(spark: SparkSession, directory: Path, routes: int) -> int:
+    """What the join with the routes table broadcasts, as Spark's own metric has it."""
+    directory.mkdir()
+    write_routes(directory, routes, lambda number: [number % SHARDS])
+    plan = RoutingPlan("egress", "progress", 6, SHARDS, 25.0, "active")
+    messages = spark.createDataFrame([], SPARK_SCHEMA)
+    routed = route(messages, read_table(spark, str(directory), tables.ROUTES), plan)
+    executed = routed._jdf.queryExecution().executedPlan()
+    executed.execute().count()
+    return max(exchange_sizes(executed))
+
+
+def exchange_sizes(node: Any) -> Iterator[int]:
+    if "BroadcastExchange" in node.nodeName():
+        yield int(node.metrics().apply("dataSize").value())
+    children = node.children()
+    for index in range(children.size()):
+        yield from exchange_sizes(children.apply(index))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""`submit`: the Spark applications on a cluster."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from jobs.cli.context import shared
+from jobs.cluster import drivers
+from jobs.cluster.applications import NAMES, ROLES, applications
+from jobs.cluster.bundle import make_bundle
+from jobs.cluster.submission import Tools, submission
+from jobs.errors import SubmissionError
+from jobs.signals import set_on_signals
+from jobs.stack.jars import cache_directory, pyspark_jars, spark_jars, store_jars
+from jobs.stack.java import find_java
+from schemas.settings import load_settings
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(submit)
+
+
+def submit(
+    context: typer.Context,
+    application: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENT]...", help="What the application is started with.")
+    ] = None,
+    conf: Annotated[
+        list[Path] | None, typer.Option(help="As the global --conf: a TOML file laid over conf/base.toml.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(help=f"Which router: {' or '.join(ROLES)}. Without it: both, as two applications.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the files and the command, secrets masked, and submit nothing.")
+    ] = False,
+) -> None:
+    """Run a Spark application on a cluster ([cluster] of the configuration): standalone, YARN or Kubernetes.
+
+    In deploy mode "client" the drivers run here, and the command stays until they have ended; SIGTERM or Ctrl-C ends
+    them in order. In mode "cluster" the cluster keeps them.
+
+    Examples:
+
+        waystation submit router --conf conf/cluster.toml --dry-run
+        waystation submit router --role active --conf conf/cluster.toml
+        waystation submit ledger --conf conf/cluster.toml
+    """
+    files = [path for path in shared(context).configuration if path.name != "local.toml"]
+    files += [path.absolute() for path in conf or []]
+    environ = shared(context).environ
+    settings = load_settings(files, environ)
+    cluster = settings.cluster
+    if not cluster.kind:
+        raise SubmissionError(
+            "cluster.master is empty: name the cluster in a file such as conf/cluster.toml and give it with --conf"
+        )
+    if cluster.kind == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
+        raise SubmissionError("HADOOP_CONF_DIR is not set: it names the directory with yarn-site.xml and core-site.xml")
+    chosen = applications(application, role, tuple(arguments or ()))
+    data = str(shared(context).data_option or environ.get("WAYSTATION_DATA") or settings.data)
+    if cluster.deploy_mode == "client":
+        data = os.path.abspath(data)
+    settings = msgspec.structs.replace(settings, data=data)
+    in_image = cluster.python_from == "image"
+    jars = [] if in_image else spark_jars(environ) + store_jars(settings.storage.kind, environ)
+    tools = Tools(pyspark_jars().parent, find_java(environ).home, sys.executable, jars)
+    bundle = make_bundle(files, cache_directory(environ))
+    submissions = [submission(each, settings, bundle, tools, environ) for each in chosen]
+    if dry_run:
+        for number, each in enumerate(submissions):
+            typer.echo(("\n" if number else "") + "\n".join(each.shown()))
+        return
+    stopped = Event()
+    set_on_signals(stopped, signal.SIGTERM, signal.SIGINT)
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    drivers.run(submissions, stopped, settings.stack.stop_timeout_s, lambda line: errors.print(line, markup=False))

@@ -1,0 +1,57 @@
+"""The applications that a cluster runs, each a module of :mod:`jobs` with a `main` of its own."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from jobs.errors import SubmissionError
+from schemas.cluster_settings import ApplicationSize
+from schemas.settings import Settings
+
+ROLES = ("active", "backup")
+
+
+class Application(NamedTuple):
+    """`size` names the table of `[cluster]` that says what it gets."""
+
+    name: str
+    module: str
+    size: str
+    arguments: tuple[str, ...] = ()
+
+    def size_of(self, settings: Settings) -> ApplicationSize:
+        size: ApplicationSize = getattr(settings.cluster, self.size)
+        return size
+
+    def java_options(self, settings: Settings) -> str:
+        """Options of the JVMs that do its work: what is measured for one machine holds for an executor too."""
+        return {"router": settings.stack.router_java_options, "ledger": settings.stack.ledger_java_options}.get(
+            self.size, ""
+        )
+
+    def spark_settings(self) -> Mapping[str, str]:
+        """What its session has on a cluster beside what it asks for itself."""
+        # A task for each partition begins at once, wherever there is room: waiting for a better place is a pause.
+        return {"spark.locality.wait": "0s"} if self.size == "router" else {}
+
+
+BATCH = ("maintain", "quality", "audit")
+NAMES = ("router", "ledger", *BATCH)
+
+
+def applications(name: str, role: str | None, arguments: tuple[str, ...] = ()) -> list[Application]:
+    """What is submitted under `name`: one application, or for a router without `role` the pair; `arguments` go to each.
+
+    Raises SubmissionError if there is no such application in this version.
+    """
+    if role is not None and name != "router":
+        raise SubmissionError(f"--role is for routers: leave it out with {name}")
+    if role is not None and role not in ROLES:
+        raise SubmissionError(f"--role {role} is not one of: {', '.join(ROLES)}")
+    if name == "router":
+        roles = ROLES if role is None else (role,)
+        return [Application(f"router-{r}", "jobs.router", "router", ("--role", r, *arguments)) for r in roles]
+    if name not in NAMES or find_spec(f"jobs.{name}") is None:
+        there_are = [known for known in NAMES if find_spec(f"jobs.{known}") is not None]
+        raise SubmissionError(f"there is no application {name!r} to submit; there are: {', '.join(there_are)}")
+    return [Application(name, f"jobs.{name}", "batch" if name in BATCH else name, arguments)]

@@ -1,0 +1,76 @@
+"""Drivers on this machine: kept until they end, or asked to end in order.
+
+In client mode `spark-submit` is a JVM whose child is the application. A signal to that JVM would take Spark from under
+the application, so it is the application that is asked to stop; `spark-submit` ends when it has.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from threading import Event
+
+import psutil
+
+from jobs.cluster.submission import Submission
+from jobs.errors import SubmissionError
+
+WATCH_S = 0.2
+
+Report = Callable[[str], None]
+
+
+def run(submissions: Sequence[Submission], stopped: Event, stop_timeout_s: float, report: Report) -> None:
+    """Run them side by side until all have ended; once `stopped` is set, ask those that still run to end, and kill what
+    has not after `stop_timeout_s`. One that ends does not end the others.
+
+    Raises SubmissionError if one ended with another status than 0, or had to be killed.
+    """
+    running = {each.name: _start(each) for each in submissions}
+    for name, process in running.items():
+        report(f"{name}: spark-submit is process {process.pid}")
+    statuses: dict[str, int] = {}
+    while len(statuses) < len(running) and not stopped.wait(WATCH_S):
+        for name, process in running.items():
+            if name not in statuses and (status := process.poll()) is not None:
+                statuses[name] = status
+                report(f"{name}: ended with status {status}")
+    for process in running.values():
+        ask_to_stop(process)
+    for name, process in running.items():
+        try:
+            statuses[name] = process.wait(stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            statuses[name] = process.wait()
+    if failed := {name: status for name, status in statuses.items() if status}:
+        what = ", ".join(f"{name} with status {status}" for name, status in failed.items())
+        raise SubmissionError(f"ended: {what}; what it said is above")
+
+
+def _start(submission: Submission) -> "subprocess.Popen[bytes]":
+    """In a process group of its own: Ctrl-C is ours to pass on."""
+    try:
+        return subprocess.Popen(
+            submission.argv, env=os.environ | submission.environment, stdin=subprocess.DEVNULL, process_group=0
+        )
+    except OSError as error:
+        raise SubmissionError(f"{submission.argv[0]} cannot be started: {error.strerror}") from error
+
+
+def ask_to_stop(process: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM to the application, or to `spark-submit` while that has started none."""
+    if process.poll() is not None:
+        return
+    try:
+        submit = psutil.Process(process.pid)
+        applications = [child for child in submit.children(recursive=True) if "launch.py" in " ".join(child.cmdline())]
+        for asked in applications or [submit]:
+            asked.send_signal(signal.SIGTERM)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """The whole group, before its leader is reaped: until then nobody can have its number."""
+    os.killpg(process.pid, signal.SIGKILL)

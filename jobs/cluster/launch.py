@@ -1,0 +1,8 @@
+"""What spark-submit starts: it takes a file, and applications are modules. `launch.py MODULE [ARGUMENT ...]`."""
+
+import runpy
+import sys
+
+if __name__ == "__main__":
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

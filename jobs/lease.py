@@ -1,0 +1,130 @@
+"""Who drives a checkpoint when drivers run on several machines: a lease that Kafka grants.
+
+Two drivers on one checkpoint would each commit batches that the other knows nothing of. What all drivers share is
+Kafka, so it decides: the lease is membership in a consumer group of its own, of which one member at a time is given the
+only partition of a topic, and keeps it while it answers (KIP-429: what a member has is not taken from it for a
+newcomer). Nothing is read. The clock is the broker's.
+
+Contract: while :class:`Lease` has not called `lost`, no other driver has been granted the same name, but for the
+moment in which a driver that did not answer for `lease_s` comes back and learns that it has lost it. Within that moment
+Spark's log of offsets, which has each batch once, and the transactions of the tables keep the two apart.
+"""
+
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from jobs.errors import LeaseError
+from schemas.settings import KafkaSettings
+from schemas.topics import Topics
+
+POLL_S = 0.2
+PATIENCE = 2
+"""Times `lease_s` that a newcomer waits: once for the old driver to be given up, and for the group to settle."""
+
+log = structlog.get_logger(__name__)
+
+
+class Lease:
+    """The right to drive the checkpoints called `name`; `lost` is called, from a thread, if it ends before `close`.
+
+    Waits for a driver that is gone, and for as long as that takes. Raises LeaseError if another one has the lease and
+    keeps it, or Kafka does not answer or refuses.
+    """
+
+    def __init__(
+        self, kafka: KafkaSettings, name: str, lease_s: float, stopped: Event, lost: Callable[[], None]
+    ) -> None:
+        self._name = name
+        self._lost = lost
+        self._held = Event()
+        self._closing = Event()
+        self._was_lost = False
+        self._joined = False
+        self._refusal = ""
+        self._consumer = Consumer(
+            {
+                "log_level": 2,
+                **kafka.client,
+                "bootstrap.servers": kafka.bootstrap,
+                "group.id": f"{kafka.prefix}lease.{name}",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": round(lease_s * 1000),
+                "heartbeat.interval.ms": round(lease_s * 1000 / 5),
+                "enable.auto.commit": False,
+                "error_cb": self._on_error,
+            }
+        )
+        topic = Topics(kafka.prefix).routes
+        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+        self._thread = Thread(target=self._answer, name=f"lease-{name}", daemon=True)
+        self._thread.start()
+        self._await(PATIENCE * lease_s, kafka.bootstrap, stopped)
+
+    def close(self) -> None:
+        """Give the lease back, so that the next driver need not wait. Raises LeaseError if it was lost before."""
+        self._closing.set()
+        self._thread.join()
+        if self._was_lost:
+            raise LeaseError(f"another driver was granted {self._name} while this one did not answer: it has stopped")
+
+    def _await(self, timeout_s: float, bootstrap: str, stopped: Event) -> None:
+        deadline, said = time.monotonic() + timeout_s, False
+        while not self._held.wait(POLL_S) and not stopped.is_set():
+            if self._joined and not said:
+                said = True
+                log.info("waiting for another driver to give up its checkpoints", name=self._name, at_most_s=timeout_s)
+            if self._refusal or time.monotonic() > deadline:
+                self.close()
+                if self._refusal:
+                    raise LeaseError(f"the brokers at {bootstrap} refuse: {self._refusal}")
+                if self._joined:
+                    raise LeaseError(f"another driver runs {self._name} on these topics and tables: stop it first")
+                raise LeaseError(f"the brokers at {bootstrap} do not answer: check kafka.bootstrap and kafka.client")
+
+    def _answer(self) -> None:
+        """All calls of the consumer are on this thread: another's would wait for a poll to end."""
+        try:
+            while not self._closing.is_set():
+                record = self._consumer.poll(POLL_S)
+                if record is not None and (error := record.error()) is not None:
+                    self._on_error(error)
+        except KafkaException as error:
+            self._refusal = error.args[0].str()
+            self._end()
+        finally:
+            self._consumer.close()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+        self._joined = True
+        if partitions:
+            self._held.set()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_unassign(partitions)
+        if partitions:
+            self._end()
+
+    def _on_error(self, error: Any) -> None:
+        refusals = (
+            KafkaError._AUTHENTICATION,
+            KafkaError._SSL,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+        )
+        if error.code() in refusals:
+            self._refusal = error.str()
+
+    def _end(self) -> None:
+        if self._held.is_set() and not self._closing.is_set() and not self._was_lost:
+            self._was_lost = True
+            log.error("another driver has the checkpoints now: stopping", name=self._name)
+            self._lost()

@@ -1,0 +1,131 @@
+"""Settings of the cluster that Spark applications are submitted to: `[cluster]`. Keys are documented where they stand,
+in `conf/base.toml`."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from msgspec import Meta
+
+from schemas.errors import SettingsError
+from schemas.sections import Positive, Section
+
+Memory = Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class ApplicationSize(Section, frozen=True, kw_only=True):
+    """What one application gets: of its driver the heap, of each of its executors heap and tasks at a time."""
+
+    driver_memory: Memory
+    executors: Positive
+    cores: Positive
+    memory: Memory
+
+
+class ClusterSettings(Section, frozen=True, kw_only=True):
+    master: Annotated[str, Meta(pattern=r"^$|^yarn$|^spark://.+:\d+$|^k8s://.+$")]
+    deploy_mode: Annotated[str, Meta(pattern="^(client|cluster)$")]
+    driver_host: str
+    python: Annotated[str, Meta(pattern="^(auto|installed|archive|image)$")]
+    python_command: Annotated[str, Meta(min_length=1)]
+    archive: str
+    image: str
+    namespace: str
+    service_account: str
+    upload: str
+    queue: str
+    lease_s: Annotated[float, Meta(ge=6, le=300)]
+    spark: dict[str, str]
+    router: ApplicationSize
+    ledger: ApplicationSize
+    batch: ApplicationSize
+
+    @property
+    def kind(self) -> str:
+        """`standalone`, `yarn` or `kubernetes`; empty without a cluster."""
+        scheme = self.master.partition(":")[0]
+        return {"spark": "standalone", "yarn": "yarn", "k8s": "kubernetes"}.get(scheme, "")
+
+    @property
+    def python_from(self) -> str:
+        """Where Python and its packages come from on the cluster: `installed`, `archive` or `image`."""
+        usual = {"yarn": "archive", "kubernetes": "image"}
+        return usual.get(self.kind, "installed") if self.python == "auto" else self.python
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the master is on this machine."""
+        return urlsplit(self.master).hostname in LOOPBACK
+
+
+def check_cluster(cluster: ClusterSettings, ingress_partitions: int, bootstrap: str, tables: str) -> None:
+    """The rules between the keys of `[cluster]` and others, if there is a cluster. Raises SettingsError."""
+    if not cluster.kind:
+        return
+    _check_mode(cluster)
+    _check_python(cluster)
+    router = cluster.router
+    if router.executors * router.cores < ingress_partitions:
+        raise SettingsError(
+            f"cluster.router has room for {router.executors} × {router.cores} tasks: a router keeps one for each "
+            f"partition of ingress all the time, or the partition is not read; allowed: at least "
+            f"kafka.ingress_partitions = {ingress_partitions}"
+        )
+    if cluster.is_local:
+        return
+    brokers = [broker.strip().rpartition(":")[0].strip("[]") for broker in bootstrap.split(",")]
+    if any(broker in LOOPBACK for broker in brokers):
+        raise SettingsError(
+            f"kafka.bootstrap = {bootstrap!r} is an address of this machine only: name one at which the executors of "
+            f"{cluster.master} find the brokers"
+        )
+    if not (urlsplit(tables).scheme or tables.startswith("/")):
+        raise SettingsError(
+            f"the tables would stand in {tables!r}, which every machine of {cluster.master} has for itself: set "
+            f"storage.tables to an object store or to a directory that all of them share"
+        )
+
+
+def _check_mode(cluster: ClusterSettings) -> None:
+    if cluster.kind == "standalone" and cluster.deploy_mode == "cluster":
+        raise SettingsError(
+            'cluster.deploy_mode = "cluster" is not allowed with spark://…: Spark\'s own master does not run Python '
+            'drivers; set it to "client" and run `waystation submit` where the driver is to be'
+        )
+    if cluster.driver_host and cluster.deploy_mode == "cluster":
+        raise SettingsError('cluster.driver_host is for cluster.deploy_mode = "client": the cluster places the driver')
+    of_kubernetes = ("image", "service_account", "upload")
+    if given := [key for key in of_kubernetes if getattr(cluster, key) and cluster.kind != "kubernetes"]:
+        raise SettingsError(
+            f"cluster.{given[0]} is for k8s://… and cluster.master = {cluster.master!r}: leave it empty"
+        )
+    if cluster.queue and cluster.kind != "yarn":
+        raise SettingsError(f"cluster.queue is for yarn and cluster.master = {cluster.master!r}: leave it empty")
+    if cluster.kind == "kubernetes" and cluster.deploy_mode == "cluster" and not cluster.upload:
+        raise SettingsError(
+            'cluster.upload is empty: with k8s://… and cluster.deploy_mode = "cluster" the configuration travels '
+            "through a directory that this machine and the cluster both reach, such as s3a://bucket/submissions"
+        )
+
+
+def _check_python(cluster: ClusterSettings) -> None:
+    if cluster.kind == "kubernetes" and not cluster.image:
+        raise SettingsError(
+            "cluster.image is empty: name the image of drivers and executors, made as "
+            "conf/kubernetes/Dockerfile.spark says"
+        )
+    if cluster.kind == "kubernetes" and cluster.python_from != "image":
+        raise SettingsError(
+            f'cluster.python = "{cluster.python}" is not allowed with k8s://…: pods have what their image has'
+        )
+    if cluster.kind != "kubernetes" and cluster.python_from == "image":
+        raise SettingsError('cluster.python = "image" is for k8s://…: use "installed" or "archive"')
+    if cluster.python_from == "archive" and not cluster.archive:
+        raise SettingsError(
+            "cluster.archive is empty: name a packed environment that has Waystation and its packages; "
+            "docs/clusters.md says how to make one with venv-pack"
+        )
+    if cluster.archive and cluster.python_from != "archive":
+        raise SettingsError(
+            f'cluster.archive is for cluster.python = "archive", and it is "{cluster.python_from}" here: leave it empty'
+        )

@@ -1,0 +1,75 @@
+"""A real broker with a listener that asks for TLS and a password (SASL_SSL), beside the plain one it is set up by."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from jobs.stack import jars as jar_sets
+from jobs.stack.broker import BrokerSpec, answers, prepare
+from jobs.stack.ports import Ports
+from jobs.stack.process import ManagedProcess, stop_all, wait_until
+from jobs.stack.topics import admin_client
+from tests.conftest import HOST, START_TIMEOUT_S, STOP_TIMEOUT_S, LocalBroker
+from tests.unit.access.keys import Authority
+
+USER = "waystation"
+PASSWORD = 'a "quoted" pass\\word; with = all that has a meaning somewhere'
+MECHANISM = "SCRAM-SHA-512"
+
+
+class SecureBroker(LocalBroker):
+    """`bootstrap` is the plain listener, `secure` the other; `authority` signed its certificate."""
+
+    def __init__(self, bootstrap: str, secure: str, authority: Authority) -> None:
+        super().__init__(bootstrap)
+        self.secure = secure
+        self.authority = authority
+
+    def client(self, password: str = PASSWORD) -> dict[str, str]:
+        """Settings of a client, as librdkafka spells them."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": MECHANISM,
+            "sasl.username": USER,
+            "sasl.password": password,
+            "ssl.ca.location": str(self.authority.file),
+        }
+
+
+@contextmanager
+def secure_broker(directory: Path, java_home: Path) -> Iterator[SecureBroker]:
+    ports = Ports(directory)
+    port, secure, controller = (ports.choose(name, HOST, 0, "") for name in ("broker", "secure", "controller"))
+    spec = BrokerSpec(directory / "broker", HOST, port, controller, heap="512m", payload_bytes=1 << 20)
+    authority = Authority(directory)
+    argv = prepare(spec, str(java_home / "bin" / "java"), jar_sets.kafka_classpath())
+    signed = authority.sign("broker")
+    keystore = directory / "broker.pem"
+    keystore.write_bytes(signed.key.read_bytes() + signed.certificate.read_bytes())
+    listener = f"SECURE://{HOST}:{secure}"
+    with spec.properties_file.open("a") as properties:  # of a key that stands twice the last counts
+        properties.write(f"""
+listeners=BROKER://{spec.bootstrap},CONTROLLER://{HOST}:{controller},{listener}
+advertised.listeners=BROKER://{spec.bootstrap},{listener}
+listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
+listener.name.secure.sasl.enabled.mechanisms={MECHANISM}
+listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={keystore}
+""")
+    process = ManagedProcess(argv, os.environ, directory / "broker.log")
+    try:
+        ready = wait_until(lambda: process.ended() or answers(spec), START_TIMEOUT_S)
+        assert ready, "the broker does not answer"
+        assert not process.ended(), (directory / "broker.log").read_text()
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
+        admin = admin_client(spec.bootstrap, {})
+        for done in admin.alter_user_scram_credentials([change]).values():
+            done.result(30)
+        yield SecureBroker(spec.bootstrap, f"{HOST}:{secure}", authority)
+    finally:
+        stop_all([process], STOP_TIMEOUT_S)

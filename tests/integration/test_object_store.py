@@ -1,0 +1,100 @@
+"""Tables in an S3-compatible store: deltalake and Spark, both configured by the one section `[storage]`.
+
+Of the kinds of store this one is tested against a server (moto's); Azure's and Google's by their
+settings only (tests/unit/cluster/test_cluster_settings.py).
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import table
+
+from jobs.ledger_reader import LedgerReader
+from jobs.stack import jars as jar_sets
+from jobs.stack.ports import Ports
+from jobs.stack.process import ManagedProcess, stop_all
+from jobs.storage import use_store
+from schemas.settings import Settings, load_settings
+from tests.conftest import HOST
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).parents[2]
+BUCKET = "waystation"
+KEY, SECRET = "tester", "not so secret"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """Of a store on this machine, with its secret in a file."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    # Not a thread of this process: some of deltalake's calls hold Python's lock while they wait for an answer.
+    port = Ports(tmp_path).choose("s3", HOST, 0, "")
+    command = [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
+    server = ManagedProcess(command, os.environ, tmp_path / "s3.log")
+    wait_for(lambda: server.ended() or _answers(port), "the store answers")
+    (tmp_path / "secret").write_text(SECRET)
+    overlay = tmp_path / "storage.toml"
+    overlay.write_text(f"""
+        data = "{tmp_path}/data"
+        [storage]
+        tables = "s3a://{BUCKET}/tables"
+        endpoint = "http://{HOST}:{port}"
+        region = "us-east-1"
+        path_style = true
+        access_key = "{KEY}"
+        secret_file = "{tmp_path}/secret"
+    """)
+    settings = load_settings([ROOT / "conf" / "base.toml", overlay], {})
+    before = dict(os.environ)
+    use_store(settings.storage)
+    added = {name for name in os.environ if name not in before}
+    try:
+        client = boto3.client("s3", endpoint_url=settings.storage.endpoint, region_name="us-east-1")
+        client.create_bucket(Bucket=BUCKET)
+        yield settings
+    finally:
+        stop_all([server], 10)
+        for name in added:
+            del os.environ[name]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex((HOST, port)) == 0
+
+
+def test_deltalake_reads_and_commits(settings: Settings) -> None:
+    """Told by the environment that `use_store` makes; a commit that another was faster with is not lost over it."""
+    uri = f"{settings.tables}/example"
+    write_deltalake(uri, table({"n": [1, 2]}), mode="append")
+    behind, ahead = DeltaTable(uri), DeltaTable(uri)
+    write_deltalake(ahead, table({"n": [3]}), mode="append")
+    write_deltalake(behind, table({"n": [4]}), mode="append")
+    assert sorted(DeltaTable(uri).to_pyarrow_table()["n"].to_pylist()) == [1, 2, 3, 4]
+    assert DeltaTable(uri).version() == 2
+
+
+@pytest.mark.timeout(1800)
+def test_spark_appends_with_checkpoints_in_the_store(settings: Settings, java_home: Path, tmp_path: Path) -> None:
+    """A history table's query: Spark writes the files of its batches by S3A's magic committer, keeps its checkpoint
+    beside them, and deltalake commits; started again it goes on from there. Read with Spark and with DuckDB."""
+    jar_sets.resolve(os.environ, print, jar_sets.STORES["s3"])
+    environ = os.environ | {"JAVA_HOME": str(java_home)}
+    command = [sys.executable, str(Path(__file__).parent / "store_appender.py")]
+    arguments = [str(ROOT / "conf" / "base.toml"), str(tmp_path / "storage.toml"), str(tmp_path / "source")]
+    for batch in range(2):
+        done = subprocess.run(
+            [*command, *arguments, str(batch)], env=environ, capture_output=True, text=True, timeout=800
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.stdout.split() == [str(10 * (batch + 1))]
+    reader = LedgerReader(settings.tables)
+    assert reader.query('SELECT count(*), count(DISTINCT "offset") FROM quarantine').rows == [(20, 20)]

@@ -1,0 +1,188 @@
+"""The Kubernetes manifests: valid by their schemas, and in agreement with topics, settings and ports."""
+
+import copy
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from jobs.cluster.submission import IN_IMAGE
+from jobs.stack.broker import ENVELOPE_BYTES
+from jobs.stack.topics import declared_topics
+from schemas.settings import Settings, load_settings
+from tests.unit.cluster.manifests import MANIFESTS, ROOT, Manifest, manifest, manifests, validate
+
+INVALID = (jsonschema.ValidationError, kubernetes_validate.ValidationError)
+BASE = tomllib.loads((ROOT / "conf" / "base.toml").read_text())
+
+
+def named(each: Manifest) -> str:
+    return f"{each['kind']}-{each['metadata']['name']}"
+
+
+@pytest.mark.parametrize("each", manifests(), ids=named)
+def test_each_is_valid(each: Manifest) -> None:
+    validate(each)
+
+
+def is_valid(each: Manifest) -> bool:
+    try:
+        validate(each)
+    except INVALID:
+        return False
+    return True
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all mappings within, down to the fields that Kubernetes knows (not labels and the like)."""
+    if isinstance(value, dict):
+        yield path
+        for key, inner in value.items():
+            if key not in FREE:
+                yield from places(inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from places(inner, (*path, number))
+
+
+FREE = (
+    "labels",
+    "annotations",
+    "matchLabels",
+    "selector",
+    "data",
+    "stringData",
+    "config",
+    "sparkConf",
+    "requests",
+    "limits",
+)
+"""Fields whose keys are anybody's."""
+SEEDED = [each for each in manifests() if each["kind"] not in ("KafkaTopic", "ConfigMap", "Secret")]
+
+
+@pytest.mark.parametrize("each", SEEDED, ids=named)
+def test_a_misspelt_field_is_found_anywhere(each: Manifest) -> None:
+    """One unknown field is added to each mapping in turn; each time validation refuses."""
+    for path in places(each):
+        spoilt = copy.deepcopy(each)
+        target: Any = spoilt
+        for step in path:
+            target = target[step]
+        target["replicsa"] = 1
+        assert not is_valid(spoilt), f"a misspelt field at {path} is not found"
+
+
+def test_all_files_are_listed() -> None:
+    listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    assert sorted(listed) == sorted(file.name for file in MANIFESTS.glob("*.yaml") if file.name != "kustomization.yaml")
+
+
+@pytest.fixture(params=["gateway.toml", "spark.toml"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """The configuration that pods see."""
+    files = [ROOT / "conf" / "base.toml"]
+    for name in ("waystation.toml", request.param):
+        files.append(tmp_path / name)
+        files[-1].write_text(manifest("ConfigMap", "waystation")["data"][name])
+    return load_settings(files, {})
+
+
+def test_topics_are_as_declared(settings: Settings) -> None:
+    """Every topic of `schemas/topics.py`, with its partitions and settings, and no other."""
+    found = {
+        each["metadata"]["name"]: (each["spec"]["partitions"], each["spec"]["config"])
+        for each in manifests("kafka-topics.yaml")
+    }
+    assert found == {topic.name: (topic.partitions, topic.config) for topic in declared_topics(settings.kafka)}
+
+
+def test_brokers_take_the_largest_packet(settings: Settings) -> None:
+    config = manifest("Kafka", "waystation-kafka")["spec"]["kafka"]["config"]
+    assert config["message.max.bytes"] >= settings.gateway.limits.packet_bytes + ENVELOPE_BYTES
+    assert config["auto.create.topics.enable"] == "false"
+
+
+def test_users_are_those_of_the_configuration(settings: Settings) -> None:
+    user = manifest("KafkaUser", settings.kafka.client["sasl.username"])
+    prefixes = {(acl["resource"]["type"], acl["resource"]["name"]) for acl in user["spec"]["authorization"]["acls"]}
+    assert ("topic", settings.kafka.prefix) in prefixes
+    if "spark" in user["metadata"]["name"]:
+        assert ("group", f"{settings.kafka.prefix}lease.") in prefixes
+
+
+def test_the_gateways_ports_are_those_it_listens_on(settings: Settings) -> None:
+    [container] = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    gateway = settings.gateway
+    assert ports == {
+        "mqtts": gateway.tls.mqtts_port,
+        "wss": gateway.tls.wss_port,
+        "https": gateway.tls.https_port,
+        "metrics": gateway.metrics_port,
+    }
+    service = {port["port"] for port in manifest("Service", "waystation-gateway")["spec"]["ports"]}
+    assert service == set(ports.values()) - {gateway.metrics_port}
+
+
+def test_files_of_the_configuration_are_mounted() -> None:
+    """Every path that the gateway's settings name lies in a volume."""
+    [container] = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]["spec"]["containers"]
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    for text in manifest("ConfigMap", "waystation")["data"].values():
+        for path in re.findall(r'"(/etc/waystation/[^"]+)"', text):
+            assert any(path.startswith(f"{mount}/") for mount in mounts), path
+
+
+def applications() -> dict[str, Manifest]:
+    found = {}
+    for file in ("routers.yaml", "ledger.yaml", "batch.yaml"):
+        for each in manifests(file):
+            spec = each["spec"]
+            found[each["metadata"]["name"]] = spec["template"] if each["kind"].startswith("Scheduled") else spec
+    return found
+
+
+@pytest.mark.parametrize("name", applications())
+def test_applications_start_what_is_in_the_image(name: str) -> None:
+    spec = applications()[name]
+    assert spec["mainApplicationFile"] == IN_IMAGE
+    assert spec["arguments"][0] in {f"jobs.{each}" for each in ("router", "ledger", "maintain", "quality")}
+    if spec["arguments"][0] in ("jobs.router", "jobs.ledger"):
+        options = BASE["stack"][f"{spec['arguments'][0].removeprefix('jobs.')}_java_options"]
+        assert spec["driver"]["javaOptions"].split() == options.split() == spec["executor"]["javaOptions"].split()
+
+
+def test_the_pair_is_kept_apart(settings: Settings) -> None:
+    """No pod of one router on a machine with one of the other; and each has a task for every partition."""
+    routers = {role: applications()[f"waystation-router-{role}"] for role in ("active", "backup")}
+    for role, other in (("active", "backup"), ("backup", "active")):
+        for pod in ("driver", "executor"):
+            [term] = routers[role][pod]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            assert term["topologyKey"] == "kubernetes.io/hostname"
+            assert term["labelSelector"]["matchLabels"] == routers[other][pod]["labels"]
+        assert routers[role]["arguments"] == ["jobs.router", "--role", role]
+        executor = routers[role]["executor"]
+        assert executor["instances"] * executor["cores"] >= settings.kafka.ingress_partitions
+
+
+def test_containers_have_no_more_rights_than_they_need() -> None:
+    """Not root, no new privileges, no capabilities; the gateway's file system is read-only."""
+    pod = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]["spec"]
+    contexts = [(pod["securityContext"], pod["containers"][0]["securityContext"])]
+    contexts += [
+        (spec[of]["podSecurityContext"], spec[of]["securityContext"])
+        for spec in applications().values()
+        for of in ("driver", "executor")
+    ]
+    for of_pod, of_container in contexts:
+        assert of_pod["runAsNonRoot"]
+        assert of_container["allowPrivilegeEscalation"] is False
+        assert of_container["capabilities"] == {"drop": ["ALL"]}
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
