@@ -37,6 +37,20 @@ def run_application(run: Run) -> int:
     return 0
 
 
+def run_once(run: Callable[[Settings], int]) -> int:
+    """Run a job that ends by itself with the settings of the environment; `run` returns its exit status.
+
+    A WaystationError is one sentence on standard error, and status 1.
+    """
+    try:
+        settings = process_settings(os.environ)
+        configure_logging(settings.log)
+        return run(settings)
+    except WaystationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
 def lock_checkpoints(data: str, name: str, otherwise: str) -> IO[str]:
     """Holds the checkpoints of `name` under the data directory for this process, as long as the file is open.
 

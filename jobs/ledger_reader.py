@@ -76,8 +76,12 @@ class LedgerReader:
 
 def installed_views() -> dict[str, str]:
     """The views in `jobs/sql/views.sql`."""
-    file = resources.files("jobs").joinpath("sql", "views.sql")
-    return named_blocks(file.read_text()) if file.is_file() else {}
+    return installed_blocks("views.sql")
+
+
+def installed_blocks(file: str) -> dict[str, str]:
+    """The named blocks of a file in `jobs/sql`."""
+    return named_blocks(resources.files("jobs").joinpath("sql", file).read_text())
 
 
 def _first_line(error: duckdb.Error) -> str:

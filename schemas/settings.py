@@ -151,6 +151,11 @@ class StackSettings(Section, frozen=True, kw_only=True):
     restart_backoff_s: Seconds
 
 
+class AuditSettings(Section, frozen=True, kw_only=True):
+    patience_s: Seconds
+    heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
     format: Annotated[str, Meta(pattern="^(json|text)$")]
@@ -165,6 +170,7 @@ class Settings(Section, frozen=True, kw_only=True):
     ledger: LedgerSettings
     gateway: GatewaySettings
     stack: StackSettings
+    audit: AuditSettings
     log: LogSettings
 
     @property
