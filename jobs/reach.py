@@ -5,6 +5,7 @@ Told by the tables alone, from the statistics in their logs, so that it costs th
 
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
@@ -48,9 +49,9 @@ def _greatest(tables: str, table: Table, column: str) -> datetime | None:
     uri = f"{tables}/{table.name}"
     if not DeltaTable.is_deltatable(uri):
         return None
-    files = DeltaTable(uri).get_add_actions(flatten=True)
+    files = pa.table(DeltaTable(uri).get_add_actions(flatten=True))
     name = f"max.{column}"
-    if name not in files.schema.names:
+    if name not in files.column_names:
         return None
-    found = pc.max(files.column(files.schema.names.index(name))).as_py()
+    found = pc.max(files.column(name)).as_py()
     return None if found is None else found.replace(tzinfo=UTC) if found.tzinfo is None else found

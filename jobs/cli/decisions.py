@@ -24,12 +24,12 @@ from pipelines.decisions import DIFFERS, LATER, MISSING, NUMBERING, SUPERFLUOUS,
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 MEANINGS = {
-    MISSING: "wanted it and were not instructed",
-    SUPERFLUOUS: "were instructed without wanting it",
-    NUMBERING: "are the right ones, but their numbers or the limit are wrong",
-    UNTOUCHED: "wanted it, and it was reported as wanted by nobody",
-    UNDECIDED: "no instruction, and no report that nobody wants it",
-    UNKNOWN: "were instructed for another place on ingress, or for a message that the ledger does not have",
+    MISSING: "wanted, but not instructed",
+    SUPERFLUOUS: "instructed, but not wanted",
+    NUMBERING: "instructed with wrong numbers or a wrong limit",
+    UNTOUCHED: "wanted, but reported as wanted by nobody",
+    UNDECIDED: "not instructed, nor reported as wanted by nobody",
+    UNKNOWN: "instructed for another place on ingress, or for a message that the ledger does not have",
 }
 
 
@@ -115,7 +115,7 @@ def _show(one: Explanation) -> None:
         "appended": f"{_time(message['appended'])}: ingress partition {message['partition']}, "
         f"offset {message['offset']}",
         "route keys": "none: an inbox goes to its client's shard" if one.is_inbox else "  ".join(one.route_keys),
-        "wanted by": _shards(one.wanted) or "no shard",
+        "wanted by": _shards(one.wanted),
     }
     table = Table(show_header=False)
     for name, value in facts.items():
@@ -147,7 +147,7 @@ def _verdict(one: Explanation) -> str:
     if judgement.verdict != DIFFERS:
         return "right: the instructions are those that the routes ask for"
     return "differs: " + "; ".join(
-        f"{found.kind} (scope {found.scope}): {_shards(found.shards)} {MEANINGS[found.kind]}".replace("  ", " ")
+        f"{found.kind} (scope {found.scope}), {_shards(found.shards)}: {MEANINGS[found.kind]}"
         for found in judgement.differences
     )
 
@@ -168,15 +168,13 @@ def _show_report(report: dict[str, Any]) -> None:
         return
     table = _table("differences", "kind", "messages", "meaning")
     for kind, number in report["kinds"].items():
-        table.add_row(kind, f"{number:,}", f"shards that {MEANINGS[kind]}" if kind != UNDECIDED else MEANINGS[kind])
+        table.add_row(kind, f"{number:,}", MEANINGS[kind])
     terminal.print(table)
     if report["examples"]:
         table = _table("the first of them", "message", "destination", "appended", "differences")
         for one in report["examples"]:
             found = [f"{kind['kind']} ({kind['scope']}) {_shards(kind['shards'])}" for kind in one["differences"]]
-            table.add_row(
-                one["message_id"], cell(one["destination"]), one["appended"], "; ".join(text.strip() for text in found)
-            )
+            table.add_row(one["message_id"], cell(one["destination"]), one["appended"], "; ".join(found))
         terminal.print(table)
         terminal.print("each in full: waystation explain MESSAGE")
 
@@ -195,7 +193,7 @@ def _table(title: str, *headings: str) -> Table:
 
 def _shards(shards: Any) -> str:
     if not shards:
-        return ""
+        return "no shard"
     return f"shard{'' if len(shards) == 1 else 's'} {', '.join(str(shard) for shard in shards)}"
 
 
