@@ -124,7 +124,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 
 def _counts(rows: DataFrame, what: Column) -> dict[str, int]:
-    return {str(row.what): row["count"] for row in rows.groupBy(what.alias("what")).count().orderBy("what").collect()}
+    """How many rows there are of each value of `what`, in its order."""
+    counted = rows.select(what.alias("what")).groupBy("what").count().orderBy("what")
+    return {str(row["what"]): row["count"] for row in counted.collect()}
 
 
 def _examples(doubtful: DataFrame, number: int) -> list[dict[str, Any]]:

@@ -87,9 +87,11 @@ def ledger(spark: SparkSession, sent: dict[str, Sent], by_key: dict[str, list[Ro
     )
 
 
-def audited(tables: Ledger, reach: Reach = ALL_OF_IT) -> dict[str, Any]:
-    """What the audit says, by message id."""
-    known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
+def audited(tables: Ledger, reach: Reach, few: int) -> dict[str, Any]:
+    """What the audit says, by message id; route keys with more than `few` intervals are looked up in slices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "FEW", few)
+        known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
     copies = audit.wanted(tables.messages, known, PERIOD, SHARDS)
     rows = audit.judged(copies, tables, PERIOD, SHARDS, reach).collect()
     assert len({row.message_id for row in rows}) == len(rows)
@@ -138,13 +140,14 @@ reaches = st.just(ALL_OF_IT) | st.builds(Reach, *[st.one_of(st.none(), within, s
     sent=st.lists(st.tuples(destinations, within, st.integers(0, 2)), min_size=30, max_size=100),
     odd=st.lists(st.builds(Sent, destinations, within, instructions, st.booleans()), min_size=30, max_size=100),
     reach=reaches,
+    few=st.sampled_from([0, 2, audit.FEW]),
 )
-def test_both_judge_alike(spark: SparkSession, events: Any, sent: Any, odd: Any, reach: Reach) -> None:
+def test_both_judge_alike(spark: SparkSession, events: Any, sent: Any, odd: Any, reach: Reach, few: int) -> None:
     """R7: for any routes, what routers do is right, and of anything else both say the same."""
     by_key = history(events)
     made = {f"right-{n}": right(destination, at, by_key, how) for n, (destination, at, how) in enumerate(sent)}
     made |= {f"odd-{n}": one for n, one in enumerate(odd)}
-    rows = audited(ledger(spark, made, by_key), reach)
+    rows = audited(ledger(spark, made, by_key), reach, few)
     assert rows.keys() == made.keys()
     for name, one in made.items():
         judgement, row = explained(one, by_key, reach), rows[name]
