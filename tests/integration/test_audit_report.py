@@ -1,6 +1,9 @@
 """The audit over a ledger that the real router and the real pipelines wrote: nothing differs, and faults are found."""
 
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +74,17 @@ def test_seeded_faults_are_found(spark: SparkSession, written_ledger: WrittenLed
         same = [{**d._asdict(), "shards": list(d.shards)} for d in one.judgement.differences]
         assert by_id[name]["differences"] == same, name
     assert explain(reader, left, SHARDS, reach)[0].judgement.verdict == "later"
+
+
+def test_the_command(written_ledger: WrittenLedger) -> None:
+    """As a process of its own, told everything by its environment; and one sentence for what it is not."""
+    command = [sys.executable, "-m", "jobs.cli.main", "--data", str(Path(written_ledger.tables).parent), "audit"]
+    ended = subprocess.run([*command, "--date", "2026-01-02", "--json"], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["right"] == 30
+    refused = subprocess.run([*command, "--date", "today"], capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "--date 'today' is no date: write it as 2026-11-22\n"
 
 
 @pytest.fixture(autouse=True)
