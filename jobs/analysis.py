@@ -27,6 +27,8 @@ def register_ledger(spark: SparkSession, tables: str) -> list[str]:
     names = [name for name in TABLES if DeltaTable.is_deltatable(table_uri(tables, TABLES[name]))]
     if not names:
         raise QueryError(f"there are no tables under {tables}: give the directory `tables` in the data directory")
+    for name in (*TABLES, *installed_views()):  # those of another ledger
+        spark.catalog.dropTempView(name)
     for name in names:
         read_table(spark, tables, TABLES[name]).createOrReplaceTempView(name)
     for name, sql in installed_views().items():
