@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipelines.routes import BUCKETS, CATCH_ALL_BUCKET, FAR_FUTURE
+from pipelines.routes import BUCKETS, CATCH_ALL_BUCKET
 from schemas.identity import CATCH_ALL, hash_of
+from schemas.tables import FAR_FUTURE
 
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 DESTINATIONS = 100

@@ -49,6 +49,20 @@ def run_application(run: Run) -> int:
     return 0
 
 
+def run_once(run: Callable[[Settings], int]) -> int:
+    """Run a job that ends by itself with the settings of the environment; `run` returns its exit status.
+
+    A WaystationError is one sentence on standard error, and its status.
+    """
+    try:
+        settings = process_settings(os.environ)
+        configure_logging(settings.log)
+        return run(settings)
+    except WaystationError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+
+
 def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Event) -> Held:
     """Holds the checkpoints of `name` for this process: by a lock in the data directory, or, where other machines may
     have drivers of the same tables, by a lease; `stopped` is set if that is lost. Raises JobError if another driver has

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from jobs.errors import QueryError
 from schemas.sql import named_blocks
-from schemas.tables import TABLES
+from schemas.tables import ROUTES, TABLES
 
 
 class Rows(NamedTuple):
@@ -37,7 +37,10 @@ class LedgerReader:
         self.tables = [name for name in TABLES if DeltaTable.is_deltatable(f"{tables}/{name}")]
         """Names of the tables there are."""
         for name in self.tables:
-            self._database.register(name, DeltaTable(f"{tables}/{name}").to_pyarrow_dataset())
+            rows = DeltaTable(f"{tables}/{name}").to_pyarrow_dataset()
+            # Where deltalake moves `as_of` on, it writes texts as a type that pyarrow cannot compare: there DuckDB has
+            # to filter by itself, of a scanner.
+            self._database.register(name, rows.scanner() if name == ROUTES.name else rows)
         views = installed_views() if views is None else views
         self.views = [name for name, sql in views.items() if self._create_view(name, sql)]
         """Names of the views there are."""
@@ -76,8 +79,12 @@ class LedgerReader:
 
 def installed_views() -> dict[str, str]:
     """The views in `jobs/sql/views.sql`."""
-    file = resources.files("jobs").joinpath("sql", "views.sql")
-    return named_blocks(file.read_text()) if file.is_file() else {}
+    return installed_blocks("views.sql")
+
+
+def installed_blocks(file: str) -> dict[str, str]:
+    """The named blocks of a file in `jobs/sql`."""
+    return named_blocks(resources.files("jobs").joinpath("sql", file).read_text())
 
 
 def _first_line(error: duckdb.Error) -> str:

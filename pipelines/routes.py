@@ -15,7 +15,6 @@ routers trust nothing that is not there (they send later messages to every shard
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,10 +22,10 @@ from pyspark.sql import functions as F
 from pipelines.records import Complaint, Format, complaint, event_format, judged, not_a_small_number, parsed
 from schemas.events import RouteEvent
 from schemas.identity import CATCH_ALL
+from schemas.tables import FAR_FUTURE
 
 BUCKETS = 16
 CATCH_ALL_BUCKET = -1
-FAR_FUTURE = datetime(9999, 12, 31, tzinfo=UTC)
 TARGET = "struct<shard:int,effective_from:timestamp,effective_until:timestamp>"
 
 
@@ -92,7 +91,7 @@ def fold(current: DataFrame, events: DataFrame, as_of_us: int, lead_s: float, wi
     """
     as_of = F.timestamp_micros(F.lit(as_of_us))
     oldest = as_of - F.expr(f"INTERVAL {window_days} DAYS")
-    targets = F.aggregate("steps", F.coalesce("targets", _no_targets()), _stepped)
+    targets = stepped(F.col("targets"), F.col("steps"))
     living = F.filter(F.array_distinct(targets), lambda target: target["effective_until"] >= oldest)
     catch_all = F.col("route_key") == CATCH_ALL
     return (
@@ -106,6 +105,12 @@ def fold(current: DataFrame, events: DataFrame, as_of_us: int, lead_s: float, wi
             F.when(catch_all, as_of).alias("as_of"),
         )
     )
+
+
+def stepped(targets: Column, steps: Column) -> Column:
+    """The targets of a route key after `steps`, structs `offset, op, shard, effective` in the order of their offsets;
+    `targets` those before, null for none."""
+    return F.aggregate(steps, F.coalesce(targets, _no_targets()), _step)
 
 
 def routes_history(records: DataFrame, lead_s: float) -> DataFrame:
@@ -148,7 +153,7 @@ def _with_steps(current: DataFrame, events: DataFrame, lead_s: float) -> DataFra
     )
 
 
-def _stepped(targets: Column, step: Column) -> Column:
+def _step(targets: Column, step: Column) -> Column:
     return F.when(step["op"] == "add", _added(targets, step)).otherwise(_dropped(targets, step))
 
 

@@ -15,9 +15,9 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.routes import FAR_FUTURE
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
+from schemas.tables import FAR_FUTURE
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,15 @@ def addressed(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
     named = [F.col("headers")[place]["key"] == name for place, name in enumerate(INGRESS_HEADERS)]
     is_envelope = reduce(and_, [F.col("key").isNotNull(), F.size("headers") == len(INGRESS_HEADERS), *named])
     destination = F.col("key").cast("string")
+    return messages.where(is_envelope).withColumn("destination", destination).transform(with_route_keys, depth)
+
+
+def with_route_keys(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
+    """Adds the route keys that `destination` can have: `key_0` the catch-all, `key_n` its n leading levels."""
     keys = [F.substring_index("destination", "/", levels).alias(f"key_{levels}") for levels in range(1, depth + 1)]
     # The catch-all key is derived from a column: a join on a literal would become a nested-loop join.
     catch_all = F.concat(F.substring("destination", 1, 0), F.lit(CATCH_ALL)).alias("key_0")
-    return messages.where(is_envelope).withColumn("destination", destination).select("*", catch_all, *keys)
+    return messages.select("*", catch_all, *keys)
 
 
 def with_routes(messages: DataFrame, routes: DataFrame, plan: RoutingPlan) -> DataFrame:

@@ -162,6 +162,11 @@ class StackSettings(Section, frozen=True, kw_only=True):
     restart_backoff_s: Seconds
 
 
+class AuditSettings(Section, frozen=True, kw_only=True):
+    patience_s: Seconds
+    heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
     format: Annotated[str, Meta(pattern="^(json|text)$")]
@@ -182,6 +187,7 @@ class Settings(Section, frozen=True, kw_only=True):
     quality: QualitySettings
     stack: StackSettings
     cluster: ClusterSettings
+    audit: AuditSettings
     log: LogSettings
 
     @property

@@ -4,10 +4,14 @@ Times are UTC with microseconds. "Append time" is the broker's clock when the re
 History tables are append-only and partitioned by `date`, the UTC date of the record's own append time.
 """
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 CURRENT_BUCKETS = 16
 """Partitions of a table that says how things are now."""
+
+FAR_FUTURE = datetime(9999, 12, 31, tzinfo=UTC)
+"""`effective_until` of a target of `routes` that has not ended."""
 
 DATE_DOC = "UTC date of `appended`; partition column"
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -54,3 +54,12 @@ def shared(context: typer.Context) -> Shared:
 def output() -> Console:
     """The console for results; where it is no terminal, tables are as wide as they need to be."""
     return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def cell(value: Any) -> str:
+    """A value for a table; what a client chose as its name must not speak to the terminal."""
+    if value is None or value is False:
+        return ""
+    text = "yes" if value is True else str(value)
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown.replace("[", r"\[")

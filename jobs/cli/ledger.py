@@ -90,7 +90,7 @@ def _show(result: Rows, format: Format) -> None:
     match format:
         case Format.JSON:
             rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
-            sys.stdout.write(json.dumps(rows, indent=2, default=_plain, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(rows, indent=2, default=plain, ensure_ascii=False) + "\n")
         case Format.CSV:
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(result.columns)
@@ -107,11 +107,11 @@ def _show(result: Rows, format: Format) -> None:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return str(_plain(value))
+        return json.dumps(value, default=plain, ensure_ascii=False)
+    return str(plain(value))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as text where JSON has no type for it: times as ISO 8601 in UTC, bytes as UTF-8."""
     if isinstance(value, datetime):
         return (

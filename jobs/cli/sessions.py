@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from jobs.cli.context import Shared, output, shared
+from jobs.cli.context import Shared, cell, output, shared
 from jobs.errors import GatewayApiError
 from jobs.gateway_api import GatewayApi, api_of, checked_url, find
 from jobs.stack.state import running_state
@@ -63,7 +63,7 @@ def sessions(
         table.add_column(heading, justify="right" if heading in fields[6:] else "left")
     for one in found:
         row = {**one, "since": _ago(one["since_ms"]), "queued": one["queued_messages"]}
-        table.add_row(*[_cell(row[name]) for name in fields])
+        table.add_row(*[cell(row[name]) for name in fields])
     terminal = output()
     terminal.print(table)
     terminal.print(f"{len(found)} of {total} sessions" + (": more with --limit" if len(found) < total else ""))
@@ -115,7 +115,7 @@ def kick(
             return
         connection = "disconnected" if kicked["connection_ended"] else "was not connected"
         ended = "; its session is over" if kicked["session_ended"] else ""
-        output().print(f"{_cell(client_id)} {connection}{ended}")
+        output().print(f"{cell(client_id)} {connection}{ended}")
         return
     raise _nobody(client_id)
 
@@ -169,13 +169,13 @@ def _show(api: GatewayApi, found: dict[str, Any]) -> None:
     }
     table = Table(show_header=False, title="session", title_justify="left")
     for name, value in facts.items():
-        table.add_row(name, _cell(value))
+        table.add_row(name, cell(value))
     terminal.print(table)
     table = Table("filter", "qos", "no local", "as published", "handling", "identifier", title="subscriptions")
     table.title_justify = "left"
     for one in found["subscription_list"]:
         options = (one["qos"], one["no_local"], one["retain_as_published"], one["retain_handling"], one["identifier"])
-        table.add_row(_cell(one["filter"]), *[_cell(value) for value in options])
+        table.add_row(cell(one["filter"]), *[cell(value) for value in options])
     terminal.print(table)
 
 
@@ -195,12 +195,3 @@ def _ago(at_ms: int | None) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit} ago"
     return f"{seconds} s ago"
-
-
-def _cell(value: Any) -> str:
-    """A value for a table; what a client chose as its name must not speak to the terminal."""
-    if value is None or value is False:
-        return ""
-    text = "yes" if value is True else str(value)
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown.replace("[", r"\[")

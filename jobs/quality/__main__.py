@@ -14,7 +14,7 @@ from threading import Event
 import structlog
 from rich.console import Console
 
-from jobs.application import lock_checkpoints, run_application
+from jobs.application import hold_checkpoints, run_application
 from jobs.errors import QualityError
 from jobs.progress import first_line
 from jobs.quality import report
@@ -22,6 +22,7 @@ from jobs.quality.dates import Asked
 from jobs.quality.pages import INDEX
 from jobs.quality.run import Report, Request, judge, prepare
 from jobs.spark import build_session
+from jobs.storage import storage_settings
 from schemas.errors import WaystationError
 from schemas.settings import Settings
 
@@ -38,13 +39,13 @@ def session_settings(settings: Settings) -> dict[str, str]:
     return {
         "spark.driver.memory": settings.quality.heap,
         "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
-    }
+    } | storage_settings(settings.storage)
 
 
-def run(settings: Settings, request: Request) -> Report:
+def run(settings: Settings, request: Request, stopped: Event) -> Report:
     """One run. Raises QualityError, or JobError if another run over the same data is under way."""
     prepared = prepare(settings, request, datetime.now(UTC).replace(tzinfo=None))
-    with closing(lock_checkpoints(settings.data, PART, "wait until it has ended")):
+    with closing(hold_checkpoints(settings, PART, "wait until it has ended", stopped)):
         if not prepared.dates:
             return Report(prepared.run, [], prepared.pages / INDEX)
         spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def application(settings: Settings, part: str, stopped: Event) -> None:
         request = Request(Asked(given.date, given.since), given.docs, given.settle)
         try:
-            reports.append(run(settings, request))
+            reports.append(run(settings, request, stopped))
         except WaystationError:
             raise
         except Exception as error:  # by itself it would end with status 1, as a fault of the ledger does

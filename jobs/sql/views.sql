@@ -64,3 +64,65 @@ FROM (
     JOIN messages ON messages.id = outcomes.message_id
     WHERE outcomes.outcome IN ('delivered', 'sent')
 ) AS spans
+
+-- name: session_history
+-- A row a connection of a client, by the gateways' clocks: `ended`, `how`, `reason`, `seconds` are null while it lasts.
+-- A connection whose beginning nobody reported (it is older than the ledger) has no `connected`.
+SELECT client,
+       epoch,
+       gateway,
+       `user`,
+       protocol,
+       peer,
+       connected,
+       ended,
+       how,
+       reason,
+       CAST(86400 * extract(DAY FROM ended - connected) + 3600 * extract(HOUR FROM ended - connected)
+            + 60 * extract(MINUTE FROM ended - connected) + floor(extract(SECOND FROM ended - connected)) AS BIGINT) AS seconds
+FROM (
+    SELECT client,
+           epoch,
+           max(gateway) AS gateway,
+           max(`user`) AS `user`,
+           max(protocol) AS protocol,
+           max(peer) AS peer,
+           min(CASE WHEN event = 'connected' THEN `at` END) AS connected,
+           max(CASE WHEN event <> 'connected' THEN `at` END) AS ended,
+           max(CASE WHEN event <> 'connected' THEN event END) AS how,
+           max(CASE WHEN event <> 'connected' THEN reason END) AS reason
+    FROM presence_history
+    GROUP BY client, epoch
+) AS connections
+
+-- name: topic_traffic
+-- Messages by the hour in which they were accepted by Kafka and the two leading levels of their topic, which are what
+-- routes go by; `level_2` is null for a topic of one level. Inboxes are one line, `@`. Deliveries are those made so far,
+-- at any time, acknowledged or at QoS 0.
+SELECT date,
+       hour,
+       level_1,
+       level_2,
+       count(*) AS messages,
+       CAST(sum(payload_bytes) AS BIGINT) AS bytes,
+       count(DISTINCT source) AS senders,
+       CAST(sum(deliveries) AS BIGINT) AS deliveries,
+       CAST(sum(deliveries) AS DOUBLE) / count(*) AS fan_out
+FROM (
+    SELECT messages.date,
+           date_trunc('hour', messages.appended) AS hour,
+           CASE WHEN messages.destination LIKE '@%' THEN '@' ELSE split_part(messages.destination, '/', 1) END AS level_1,
+           CASE WHEN messages.destination LIKE '@%' THEN NULL
+                WHEN messages.destination LIKE '%/%' THEN split_part(messages.destination, '/', 2) END AS level_2,
+           messages.payload_bytes,
+           messages.source,
+           coalesce(made.deliveries, 0) AS deliveries
+    FROM messages
+    LEFT JOIN (
+        SELECT message_id, count(*) AS deliveries
+        FROM outcomes
+        WHERE outcome IN ('delivered', 'sent')
+        GROUP BY message_id
+    ) AS made ON made.message_id = messages.id
+) AS sent
+GROUP BY date, hour, level_1, level_2

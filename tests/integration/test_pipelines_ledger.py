@@ -206,7 +206,7 @@ def test_a_batch_repeated_after_a_crash_adds_no_row(
     assert payloads() == list(range(150))
 
 
-@pytest.mark.parametrize("view", sorted(installed_views()))
+@pytest.mark.parametrize("view", ["message_journey", "delivery_latency"])
 def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str) -> None:
     """Both give the same rows: a message accepted, appended, routed to two shards, delivered and completed."""
     # Time n of a row: {n}; delivered a day, two hours and a bit after it was accepted.

@@ -17,7 +17,7 @@ from pipelines.streams import StreamId
 from schemas.events import RouteEvent, encode
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
-from schemas.tables import ROUTES
+from schemas.tables import FAR_FUTURE, ROUTES
 
 LEAD_S = 25
 FOREVER = 10**9
@@ -82,7 +82,7 @@ def intervals_of(table: DataFrame) -> Intervals:
         "route_key", "shard", F.unix_seconds("effective_from"), F.unix_seconds("effective_until")
     )
     found: Intervals = defaultdict(list)
-    far = int(routes.FAR_FUTURE.timestamp())
+    far = int(FAR_FUTURE.timestamp())
     for key, shard, start, end in flat.collect():
         found[key, shard].append((start, FOREVER if end == far else end))
     return {key: sorted(known) for key, known in found.items()}

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from jobs.errors import QueryError
 from jobs.ledger_reader import LedgerReader
 from schemas.sql import named_blocks
+from tests.unit.stack.ledger_tables import append
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 VIEWS = {"busy": "SELECT source, count(*) AS n FROM messages GROUP BY source", "late": "SELECT * FROM outcomes"}
@@ -48,6 +49,14 @@ def test_a_missing_table_names_those_there_are(tables):
 def test_no_tables_yet(tmp_path):
     with pytest.raises(QueryError, match="there are no tables yet"):
         LedgerReader(str(tmp_path), VIEWS).query("SELECT * FROM messages")
+
+
+def test_routes_by_their_key_after_a_tick(tmp_path):
+    append(str(tmp_path), "routes", [{"route_key": key, "bucket": -1, "targets": []} for key in ("#", "a")])
+    DeltaTable(str(tmp_path / "routes")).update(updates={"as_of": "to_timestamp_micros(5)"}, predicate="bucket = -1")
+    reader = LedgerReader(str(tmp_path), {})
+    for _ in range(2):
+        assert reader.query("SELECT epoch_us(as_of) AS us FROM routes WHERE route_key = 'a'").rows == [(5,)]
 
 
 def test_wrong_sql_is_one_line(tables):

@@ -1,0 +1,156 @@
+"""The audit: every message's routing decision made again and compared (`python -m jobs.audit --date 2026-11-22`).
+
+Prints one JSON object: `since, until` (UTC), `shards`, how many `messages`, of which `right`, `differs`, `later` (not
+judged: the ledger does not reach far enough), `kinds` of differences with how many messages have each, `examples`, and
+`reach`. Exit status 0 without differences, else 1. It only reads.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, NamedTuple
+
+from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.application import run_once
+from jobs.errors import JobError
+from jobs.progress import first_line
+from jobs.reach import reach_of
+from jobs.spark import build_session
+from pipelines import audit
+from pipelines.audit import Ledger, Period
+from pipelines.decisions import DIFFERS, LATER, RIGHT, Reach
+from pipelines.sources import read_table
+from schemas.settings import Settings
+from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY
+
+PART = "audit"
+SHUFFLE_PARTITIONS = 64
+"""Of a day of many millions of messages each is some ten MB; Spark puts small ones together."""
+
+
+class Request(NamedTuple):
+    period: Period
+    examples: int
+
+
+def request(arguments: Sequence[str], now: datetime) -> Request:
+    """What is asked for on the command line; without an end, it is `now`. Raises JobError for a time that is none, and
+    for an empty period."""
+    parser = argparse.ArgumentParser(prog="jobs.audit", description="Audit the routing decisions of a period.")
+    parser.add_argument("--date", default="")
+    parser.add_argument("--since", default="")
+    parser.add_argument("--until", default="")
+    parser.add_argument("--examples", type=int, default=10)
+    given = parser.parse_args(arguments)
+    if bool(given.date) == bool(given.since):
+        raise JobError("name the messages to audit: either --date 2026-11-22, or --since 2026-11-22T08:00")
+    if given.date and given.until:
+        raise JobError("--until goes with --since, not with --date: a date is a whole day")
+    if given.date:
+        try:
+            since = datetime.combine(date.fromisoformat(given.date), time(), UTC)
+        except ValueError as error:
+            raise JobError(f"--date {given.date!r} is no date: write it as 2026-11-22") from error
+        return Request(Period(since, since + timedelta(days=1)), given.examples)
+    since, until = _moment("--since", given.since), _moment("--until", given.until) if given.until else now
+    if since >= until:
+        raise JobError(f"the period is empty: --since {given.since} is not before {given.until or 'now'}")
+    return Request(Period(since, until), given.examples)
+
+
+def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach: Reach) -> dict[str, Any]:
+    """The report, as the module tells it."""
+    period = asked.period
+    tables_read = (MESSAGES, ROUTES_HISTORY, INSTRUCTIONS, OUTCOMES)
+    ledger = Ledger(*(read_table(spark, tables, table) for table in tables_read))
+    messages = ledger.messages.where((F.col("date") >= period.since.date()) & period.holds(F.col("appended")))
+    messages = messages.where(F.col("date") <= period.until.date())
+    routes = audit.routes_in(period, audit.intervals(ledger.routes_history)).persist()
+    copies = audit.wanted(messages, routes, period, shards)
+    # Few, and asked for several times; of the right ones, which are nearly all, only their number counts.
+    doubtful = audit.judged(copies, ledger, period, shards, reach).where(F.col("verdict") != RIGHT).persist()
+    verdicts = _counts(doubtful, F.col("verdict"))
+    known = _counts(doubtful.where(F.col("partition").isNotNull()), F.col("verdict"))
+    total = messages.count()
+    return {
+        "since": _text(period.since),
+        "until": _text(period.until),
+        "shards": shards,
+        "messages": total,
+        "right": total - sum(known.values()),
+        "differs": verdicts.get(DIFFERS, 0),
+        "later": verdicts.get(LATER, 0),
+        "kinds": _counts(doubtful, F.explode(F.array_distinct("differences.kind"))),
+        "examples": _examples(doubtful, asked.examples),
+        "reach": {name: _text(moment) for name, moment in reach._asdict().items()},
+    }
+
+
+def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
+    """Audit as `arguments` ask, print the report; the exit status. Raises JobError."""
+    asked = request(arguments, now)
+    tables = settings.tables
+    if not DeltaTable.is_deltatable(f"{tables}/{MESSAGES.name}"):
+        raise JobError(f"there is no ledger under {tables}: give the data directory with --data")
+    reach = reach_of(tables, settings.audit.patience_s)
+    os.nice(settings.stack.ledger_niceness)
+    spark = build_session(PART, "local[*]", session_settings(settings))
+    try:
+        found = report(spark, tables, asked, settings.kafka.shards, reach)
+    except (PySparkException, Py4JJavaError) as error:
+        raise JobError(f"the audit failed: {first_line(str(getattr(error, 'java_exception', error)))}") from error
+    finally:
+        spark.stop()
+    sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
+    return 1 if found["differs"] else 0
+
+
+def session_settings(settings: Settings) -> dict[str, str]:
+    """What the audit's session has beside :mod:`jobs.spark`. What Spark generates for routing is one method of a size
+    that the JVM compiles only when told to."""
+    return {
+        "spark.driver.memory": settings.audit.heap,
+        "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+    }
+
+
+def _counts(rows: DataFrame, what: Column) -> dict[str, int]:
+    """How many rows there are of each value of `what`, in its order."""
+    counted = rows.select(what.alias("what")).groupBy("what").count().orderBy("what")
+    return {str(row["what"]): row["count"] for row in counted.collect()}
+
+
+def _examples(doubtful: DataFrame, number: int) -> list[dict[str, Any]]:
+    first = doubtful.where(F.col("verdict") == DIFFERS).orderBy("appended", "message_id").limit(number)
+    return [
+        {**row.asDict(recursive=True), "appended": _text(row.appended.replace(tzinfo=UTC))} for row in first.collect()
+    ]
+
+
+def _moment(option: str, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise JobError(f"{option} {text!r} is no time: write it as 2026-11-22T08:00, in UTC") from error
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def main() -> int:
+    return run_once(lambda settings: run(settings, sys.argv[1:], datetime.now(UTC)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""A small ledger that the real pipelines wrote, for all who read one."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BEGIN = datetime(2026, 1, 1, 23, 30, tzinfo=UTC)
+MESSAGES = 60
+SHARDS, LEAD_S, WINDOW_DAYS = 4, 25.0, 7
+DESTINATIONS = ("town/alerts/a", "town", "@bob", "elsewhere/é/y", "town/alerts")
+
+
+class WrittenLedger(NamedTuple):
+    """`tables` is their directory; `ids` of the messages, one a minute from `BEGIN` on, to `DESTINATIONS` in turn."""
+
+    tables: str
+    ids: list[str]
+
+
+@pytest.fixture(scope="session")
+def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> WrittenLedger:
+    """Shard 1 wants `town/alerts`; shard 3 wants `#` for the first ten minutes. Over midnight, so of two dates. A
+    client that stays and one that went; one record of quarantine."""
+    from pipelines import ledger, routes
+    from pipelines.routing import RoutingPlan, route
+    from pipelines.sinks import RoutesTable, append_to_table, ensure_tables
+    from pipelines.sources import read_table
+    from pipelines.streams import StreamId
+    from schemas import tables as declared
+    from schemas.envelope import Instruction, Meta, ingress_headers
+    from schemas.events import (
+        CompletionEvent,
+        Delivery,
+        PresenceEvent,
+        ProgressEvent,
+        QuarantineEvent,
+        RouteEvent,
+        encode,
+    )
+    from schemas.identity import new_message_id
+    from tests.integration.streamed import KAFKA, kafka_rows
+
+    directory = tmp_path_factory.mktemp("written")
+    tables = str(directory / "tables")
+    ids = [new_message_id() for _ in range(MESSAGES)]
+    ensure_tables(tables)
+
+    def ms(minutes: float) -> int:
+        return round((BEGIN + timedelta(minutes=minutes)).timestamp() * 1000)
+
+    def us(minutes: float) -> int:
+        return ms(minutes) * 1000 + 7
+
+    def records(topic: str, rows: list[tuple[Any, ...]]) -> Path:
+        """`(key, value, minutes, headers)` as records of one partition, written where a stream finds them."""
+        filled = [
+            (key, value, topic, 0, offset, ms(minutes), headers)
+            for offset, (key, value, minutes, headers) in enumerate(rows)
+        ]
+        kafka_rows(spark, filled).coalesce(1).write.parquet(str(directory / topic))
+        return directory / topic
+
+    def events(topic: str, *found: tuple[Any, float]) -> Path:
+        return records(topic, [(b"key", encode(event), minutes, None) for event, minutes in found])
+
+    of_routes = events(
+        "routes",
+        (RouteEvent(op="add", route_key="town/alerts", shard=1), -5),
+        (RouteEvent(op="add", route_key="#", shard=3), -4),
+        (RouteEvent(op="drop", route_key="#", shard=3), 9.5),
+        (RouteEvent(op="tick"), 600),
+    )
+    batch = spark.read.schema(KAFKA).parquet(str(of_routes))
+    buckets, _, as_of_us = routes.touched(batch).collect()[0]
+    RoutesTable(tables, LEAD_S, WINDOW_DAYS).write(batch, buckets, as_of_us, StreamId("routes"), 0)
+
+    ingress = records(
+        "ingress",
+        [
+            (
+                DESTINATIONS[n % 5].encode(),
+                None if n % 7 == 6 else b"\x00\xff" * n,
+                n,
+                ingress_headers(
+                    name, f"sender-{n % 3}", Meta(n % 3, "", ms(n + 60) if n % 2 else None, us(n), None), b""
+                ),
+            )
+            for n, name in enumerate(ids)
+        ],
+    )
+    plan = RoutingPlan("egress", "progress", 1, SHARDS, LEAD_S, "active")
+    routed = route(
+        spark.read.schema(KAFKA).parquet(str(ingress)), read_table(spark, tables, declared.ROUTES), plan
+    ).collect()
+    shard_records: list[tuple[Any, ...]] = []
+    progress: list[tuple[Any, ...]] = []
+    for record in routed:
+        if record.topic == "progress":
+            at = ids.index(bytes(record.key).decode())
+            progress.append((bytes(record.key), bytes(record.value), at + 0.001, None))
+            continue
+        headers = [(header.key, bytes(header.value)) for header in record.headers]
+        instruction = Instruction.decode(headers[4][1])
+        value = None if record.value is None else bytes(record.value)
+        at = instruction.offset
+        shard_records.append(
+            (bytes(record.key), value, "egress", record.partition, len(shard_records), ms(at), headers)
+        )
+        deliveries = [Delivery(client="bob", outcome="delivered", qos=1, at_us=us(at + 0.5))] if at % 2 else []
+        event = ProgressEvent(
+            kind="relinquish", id=headers[0][1].decode(), partition=0, offset=at, appended_ms=ms(at),
+            shard=record.partition, number=instruction.number, limit=instruction.limit, deliveries=deliveries,
+        )  # fmt: skip
+        progress.append((b"key", encode(event), at + 0.6, None))
+    kafka_rows(spark, shard_records).coalesce(1).write.parquet(str(directory / "egress"))
+    came = {
+        "client": "bob",
+        "gateway": "g",
+        "epoch": us(0),
+        "peer": "10.0.0.1:9",
+        "protocol": "mqtt5",
+        "user": "robert",
+    }
+    sources: list[tuple[Path, declared.Table, Callable[[DataFrame], DataFrame]]] = [
+        (of_routes, declared.ROUTES_HISTORY, lambda rows: routes.routes_history(rows, LEAD_S)),
+        (ingress, declared.MESSAGES, ledger.messages),
+        (directory / "egress", declared.INSTRUCTIONS, lambda rows: ledger.instructions(rows, WINDOW_DAYS)),
+        (records("progress", progress), declared.OUTCOMES, lambda rows: ledger.outcomes(rows, WINDOW_DAYS)),
+        (
+            events("completion", (CompletionEvent(id=ids[0], touches=2, appended_ms=ms(0), completed_ms=ms(0.6)), 0.7)),
+            declared.COMPLETIONS,
+            lambda rows: ledger.completions(rows, WINDOW_DAYS),
+        ),
+        (
+            events(
+                "presence",
+                (PresenceEvent(event="connected", seq=0, at_us=us(0), **came), 0),
+                (PresenceEvent(event="lost", seq=1, at_us=us(26 * 60 + 3.5), reason="connection_lost", **came), 1564),
+                (PresenceEvent(event="connected", seq=0, at_us=us(5), **{**came, "client": "eve", "epoch": us(5)}), 5),
+            ),
+            declared.PRESENCE_HISTORY,
+            ledger.presence_history,
+        ),
+        (
+            events(
+                "quarantine",
+                (QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=us(1)), 1),
+            ),
+            declared.QUARANTINE,
+            lambda rows: ledger.quarantine(rows, WINDOW_DAYS),
+        ),
+    ]
+    running = []
+    for source, table, transform in sources:
+        rows = transform(spark.readStream.schema(KAFKA).parquet(str(source)))
+        bad_to = (lambda batch: None) if "quarantined" in rows.columns else None
+        running.append(append_to_table(rows, StreamId(table.name), tables, table, 0.1, bad_to))
+    try:
+        for query in running:
+            query.processAllAvailable()
+    finally:
+        for query in running:
+            query.stop()
+    return WrittenLedger(tables, ids)

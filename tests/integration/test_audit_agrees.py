@@ -1,0 +1,197 @@
+"""An audit and an explanation judge alike, and find every fault (R3, R6, R7)."""
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines import audit, decisions
+from pipelines.audit import Ledger, Period
+from pipelines.decisions import DIFFERS, LATER, RIGHT, Instructed, Message, Reach, RouteChange
+from schemas.identity import candidate_keys, route_key, shard_of
+from schemas.spark import table_schema
+from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY, Table
+
+SHARDS = 4
+BEGIN = datetime(2026, 1, 1, 23, 0, tzinfo=UTC)
+PERIOD = Period(BEGIN, BEGIN + timedelta(hours=1))
+ALL_OF_IT = Reach(PERIOD.until, PERIOD.until, PERIOD.until, PERIOD.until)
+FEW = settings(
+    max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+)
+
+levels = st.sampled_from(["a", "b", "", "ü"])
+topics = st.lists(levels, min_size=1, max_size=3).map("/".join).filter(bool)
+filters = st.lists(st.one_of(levels, st.sampled_from(["+", "#"])), min_size=1, max_size=3).map("/".join).filter(bool)
+moments = st.integers(-600, 3599).map(lambda second: BEGIN + timedelta(seconds=second))
+within = st.integers(0, 3599).map(lambda second: BEGIN + timedelta(seconds=second))
+# The lead was changed in between: events do not take effect in the order in which they came.
+leads = st.sampled_from([0, 12, 25])
+changes = st.tuples(filters, st.sampled_from(["add", "add", "drop"]), st.integers(0, SHARDS - 1), moments, leads)
+
+
+class Sent(NamedTuple):
+    """A message as a test has it: `instructed` are whole rows' decisions, `at` its append time."""
+
+    destination: str
+    at: datetime
+    instructed: tuple[Instructed, ...]
+    untouched: bool
+
+
+def history(found: list[Any]) -> dict[str, list[RouteChange]]:
+    """Route changes by key, offsets in order of their append times."""
+    by_key: dict[str, list[RouteChange]] = defaultdict(list)
+    for offset, (topic_filter, op, shard, at, lead) in enumerate(sorted(found, key=lambda change: change[3])):
+        by_key[route_key(topic_filter)].append(RouteChange(offset, op, shard, at + timedelta(seconds=lead), at))
+    return by_key
+
+
+def wanted(destination: str, at: datetime, by_key: dict[str, list[RouteChange]]) -> list[int]:
+    found = [one for key in set(candidate_keys(destination)) for one in decisions.intervals(by_key.get(key, []))]
+    return decisions.wanted_by(destination, SHARDS, found, at)
+
+
+def decided(scope: str, shards: Any) -> tuple[Instructed, ...]:
+    shards = list(shards)
+    last = len(shards) - 1
+    return tuple(Instructed(scope, s, n, len(shards) if n == last else None) for n, s in enumerate(shards))
+
+
+def table(spark: SparkSession, declared: Table, rows: list[dict[str, Any]]) -> DataFrame:
+    names = [column.name for column in declared.columns]
+    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], table_schema(declared))
+
+
+def ledger(spark: SparkSession, sent: dict[str, Sent], by_key: dict[str, list[RouteChange]]) -> Ledger:
+    """The tables as the ledger would have them; message n is at offset n of partition 0."""
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for offset, (name, one) in enumerate(sent.items()):
+        place, of = {"partition": 0, "offset": offset}, {"message_id": name, "message_appended": one.at}
+        stamp = {"appended": one.at, "date": one.at.date()}
+        if one.destination:
+            rows["messages"].append({"id": name, "destination": one.destination, **place, **stamp})
+        rows["instructions"] += [{**of, **place, **stamp, **decision._asdict()} for decision in one.instructed]
+        if one.untouched:
+            rows["outcomes"].append({**of, **stamp, "outcome": "untouched"})
+    events = [{"route_key": key, **change._asdict()} for key, changes in by_key.items() for change in changes]
+    return Ledger(
+        table(spark, MESSAGES, rows["messages"]),
+        table(spark, ROUTES_HISTORY, events),
+        table(spark, INSTRUCTIONS, rows["instructions"]),
+        table(spark, OUTCOMES, rows["outcomes"]),
+    )
+
+
+def audited(tables: Ledger, reach: Reach, few: int) -> dict[str, Any]:
+    """What the audit says, by message id; route keys with more than `few` intervals are looked up in slices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "FEW", few)
+        known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
+    copies = audit.wanted(tables.messages, known, PERIOD, SHARDS)
+    rows = audit.judged(copies, tables, PERIOD, SHARDS, reach).collect()
+    assert len({row.message_id for row in rows}) == len(rows)
+    return {row.message_id: row for row in rows}
+
+
+def explained(one: Sent, by_key: dict[str, list[RouteChange]], reach: Reach = ALL_OF_IT) -> decisions.Judgement:
+    shards = wanted(one.destination, one.at, by_key)
+    is_inbox = one.destination.startswith("@")
+    return decisions.judge(Message(shards, is_inbox, one.untouched, one.instructed), SHARDS, reach.settled(one.at))
+
+
+def differences(row: Any) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(found.kind, found.scope, tuple(found.shards)) for found in row.differences]
+
+
+def right(destination: str, at: datetime, by_key: dict[str, list[RouteChange]], everyone: int) -> Sent:
+    """A message as routers decide: 1 of every 3 by one router that knows the routes, 1 by one that does not, 1 by both
+    kinds."""
+    shards, is_inbox = wanted(destination, at, by_key), destination.startswith("@")
+    by_routes = everyone != 1 or is_inbox
+    instructed = decided("routed", shards) if by_routes else ()
+    if everyone > 0 and not is_inbox:
+        instructed += decided("everyone", range(SHARDS))
+    return Sent(destination, at, instructed, by_routes and not shards)
+
+
+destinations = st.one_of(topics, st.sampled_from(["@bob", "@", "@ü/x"]))
+instructions = st.lists(
+    st.builds(
+        Instructed,
+        st.sampled_from(["routed", "routed", "everyone"]),
+        st.integers(0, SHARDS),
+        st.integers(0, 2),
+        st.sampled_from([None, 1, 2, SHARDS]),
+    ),
+    max_size=SHARDS,
+    unique_by=lambda one: (one.scope, one.shard),
+).map(tuple)
+reaches = st.just(ALL_OF_IT) | st.builds(Reach, *[st.one_of(st.none(), within, st.just(PERIOD.until))] * 4)
+
+
+@FEW
+@given(
+    events=st.lists(changes, min_size=30, max_size=120),
+    sent=st.lists(st.tuples(destinations, within, st.integers(0, 2)), min_size=30, max_size=100),
+    odd=st.lists(st.builds(Sent, destinations, within, instructions, st.booleans()), min_size=30, max_size=100),
+    reach=reaches,
+    few=st.sampled_from([0, 2, audit.FEW]),
+)
+def test_both_judge_alike(spark: SparkSession, events: Any, sent: Any, odd: Any, reach: Reach, few: int) -> None:
+    """R7: for any routes, what routers do is right, and of anything else both say the same."""
+    by_key = history(events)
+    made = {f"right-{n}": right(destination, at, by_key, how) for n, (destination, at, how) in enumerate(sent)}
+    made |= {f"odd-{n}": one for n, one in enumerate(odd)}
+    rows = audited(ledger(spark, made, by_key), reach, few)
+    assert rows.keys() == made.keys()
+    for name, one in made.items():
+        judgement, row = explained(one, by_key, reach), rows[name]
+        assert (row.verdict, differences(row)) == (judgement.verdict, list(judgement.differences)), (name, one)
+        assert row.wanted == wanted(one.destination, one.at, by_key)
+        assert not name.startswith("right") or row.verdict in (RIGHT, LATER)
+        assert not name.startswith("right") or reach != ALL_OF_IT or row.verdict == RIGHT
+
+
+ADD = [("a/#", "add", shard, BEGIN - timedelta(minutes=5), 25) for shard in (0, 2, 3)]
+AT = BEGIN + timedelta(minutes=30)
+R = decided("routed", [0, 2, 3])
+E = decided("everyone", range(SHARDS))
+HOME = shard_of("bob", SHARDS)
+
+
+@pytest.mark.parametrize(
+    ("destination", "instructed", "untouched", "found"),
+    [
+        ("a/x", R, False, []),
+        ("a/x", R + E, False, []),
+        ("a/x", E, False, []),
+        ("b", (), True, []),
+        ("b", E, True, []),
+        ("b", E, False, []),
+        ("@bob", decided("routed", [HOME]), False, []),
+        ("a/x", R[:1] + R[2:], False, [("missing", "routed", (2,))]),
+        ("a/x", R[:2], False, [("missing", "routed", (3,))]),
+        ("a/x", (), False, [("missing", "routed", (0, 2, 3))]),
+        ("a/x", decided("routed", range(4)), False, [("superfluous", "routed", (1,))]),
+        ("a/x", decided("routed", [0, 1, 3]), False, [("missing", "routed", (2,)), ("superfluous", "routed", (1,))]),
+        ("a/x", (R[0], R[1]._replace(number=2), R[2]), False, [("numbering", "routed", (0, 2, 3))]),
+        ("a/x", (*R[:2], R[2]._replace(limit=None)), False, [("numbering", "routed", (0, 2, 3))]),
+        ("a/x", (R[0], R[1]._replace(limit=3), R[2]), False, [("numbering", "routed", (0, 2, 3))]),
+        ("a/x", (*R[:2], R[2]._replace(limit=4)), False, [("numbering", "routed", (0, 2, 3))]),
+        ("a/x", R + E[1:], False, [("missing", "everyone", (0,))]),
+        ("a/x", decided("everyone", range(5)), False, [("superfluous", "everyone", (4,))]),
+        ("a/x", (), True, [("untouched", "routed", (0, 2, 3))]),
+        ("b", (), False, [("undecided", "routed", ())]),
+        ("b", decided("routed", [1]), False, [("superfluous", "routed", (1,))]),
+        ("@bob", E, False, [("superfluous", "everyone", (0, 1, 2, 3))]),
+        ("@bob", (), True, [("untouched", "routed", (HOME,))]),
+    ],
+)
+def test_what_is_found(destination: str, instructed: Any, untouched: bool, found: list[Any]) -> None:
+    judgement = explained(Sent(destination, AT, instructed, untouched), history(ADD))
+    assert (judgement.verdict, list(judgement.differences)) == (DIFFERS if found else RIGHT, found)
