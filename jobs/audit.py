@@ -24,6 +24,7 @@ from jobs.errors import JobError
 from jobs.progress import first_line
 from jobs.reach import reach_of
 from jobs.spark import build_session
+from jobs.storage import storage_settings
 from pipelines import audit
 from pipelines.audit import Ledger, Period
 from pipelines.decisions import DIFFERS, LATER, RIGHT, Reach
@@ -120,6 +121,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": settings.audit.heap,
         "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        **storage_settings(settings.storage),
     }
 
 
