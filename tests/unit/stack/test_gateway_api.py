@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jobs.cli.sessions import _ago, _cell
+from jobs.cli.context import cell
+from jobs.cli.sessions import _ago
 from jobs.errors import GatewayApiError
 from jobs.gateway_api import GatewayApi, api_of, checked_url, find
 
@@ -139,8 +140,8 @@ def test_an_address_on_the_command_line() -> None:
 
 
 def test_what_a_client_calls_itself_does_not_speak_to_the_terminal() -> None:
-    assert _cell("a\x1b]0;title\x07\n[red]b") == r"a\x1b]0;title\x07\n\[red]b"
-    assert [_cell(value) for value in (None, True, False, 3)] == ["", "yes", "", "3"]
+    assert cell("a\x1b]0;title\x07\n[red]b") == r"a\x1b]0;title\x07\n\[red]b"
+    assert [cell(value) for value in (None, True, False, 3)] == ["", "yes", "", "3"]
 
 
 def test_times_are_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
