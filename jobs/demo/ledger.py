@@ -7,12 +7,15 @@ from jobs.errors import QueryError
 from jobs.ledger_reader import LedgerReader, Rows
 
 COUNTS = """
+WITH mine AS (SELECT id FROM messages WHERE source <> '$presence')
 SELECT count(*),
        count(DISTINCT id),
        count(*) FILTER (WHERE id NOT IN (SELECT message_id FROM completions)),
-       (SELECT count(DISTINCT (message_id, client)) FROM outcomes WHERE outcome IN ('delivered', 'sent'))
-FROM messages
+       (SELECT count(DISTINCT (message_id, client)) FROM outcomes WHERE outcome IN ('delivered', 'sent')),
+       (SELECT count(*) FROM completions WHERE message_id IN (SELECT id FROM mine))
+FROM mine
 """
+"""Of what clients have published: the platform's own messages tell who comes and goes."""
 FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
 JOURNEY = 'SELECT "at", step, who, detail FROM message_journey WHERE message_id = ? ORDER BY "at"'
 HISTORIES = ("routes_history", "presence_history")
@@ -21,7 +24,8 @@ HISTORIES = ("routes_history", "presence_history")
 
 class Standing(NamedTuple):
     """`messages` rows, `copies` of them more than once, `incomplete` without completion; `deliveries`: pairs of message
-    and recipient; `rows` of every table."""
+    and recipient; `rows` of every table,
+    of `messages` and `completions` those of clients' messages."""
 
     messages: int
     copies: int
@@ -53,10 +57,12 @@ def standing(tables: Path) -> Standing:
     reader = LedgerReader(str(tables))
     rows = {name: int(reader.query(f"SELECT count(*) FROM {name}").rows[0][0]) for name in reader.tables}
     try:
-        messages, distinct, incomplete, deliveries = reader.query(COUNTS).rows[0]
+        messages, distinct, incomplete, deliveries, completions = reader.query(COUNTS).rows[0]
     except QueryError:
         return Standing(0, 0, 0, 0, rows)
-    return Standing(messages, messages - distinct, incomplete, deliveries, rows)
+    return Standing(
+        messages, messages - distinct, incomplete, deliveries, rows | {"messages": messages, "completions": completions}
+    )
 
 
 def journey(tables: Path, destination: str, body_id: str) -> tuple[str, Rows] | None:

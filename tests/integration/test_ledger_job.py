@@ -67,6 +67,8 @@ class Application:
             "WAYSTATION_LEDGER__COMPLETION_TRIGGER_S": "1.0",
             "WAYSTATION_LEDGER__ROUTES_TRIGGER_S": "0.5",
             "WAYSTATION_LEDGER__RESTART_BACKOFF_S": "1.0",
+            # What it publishes itself would be counted among the messages: see test_pipelines_presence.
+            "WAYSTATION_PRESENCE__PUBLISH": "false",
         }
         self.process: subprocess.Popen[bytes] | None = None
 
