@@ -24,6 +24,7 @@ class TestKafkaBus(BusContract):
                 ingress_partitions=2,
                 shards=4,
                 retention_days=1,
+                password_file="",
                 client={},
             )
             bus, received = KafkaBus(settings, asyncio.get_running_loop(), fatal.append), list[Record]()
