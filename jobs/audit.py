@@ -75,9 +75,11 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
     messages = ledger.messages.where((F.col("date") >= period.since.date()) & period.holds(F.col("appended")))
     messages = messages.where(F.col("date") <= period.until.date())
     routes = audit.routes_in(period, audit.intervals(ledger.routes_history)).persist()
-    copies = audit.wanted(messages, routes, period, shards)
-    # Few, and asked for several times; of the right ones, which are nearly all, only their number counts.
-    doubtful = audit.judged(copies, ledger, period, shards, reach).where(F.col("verdict") != RIGHT).persist()
+    ids = audit.doubtful(audit.wanted(messages, routes, period, shards), ledger, period, reach).persist()
+    few = ledger._replace(messages=messages).about(ids)
+    # Asked for several times; of the right ones only their number counts.
+    doubtful = audit.judged(audit.wanted(few.messages, routes, period, shards), few, period, shards, reach)
+    doubtful = doubtful.where(F.col("verdict") != RIGHT).persist()
     verdicts = _counts(doubtful, F.col("verdict"))
     known = _counts(doubtful.where(F.col("partition").isNotNull()), F.col("verdict"))
     total = messages.count()

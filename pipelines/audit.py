@@ -24,7 +24,7 @@ from pipelines.decisions import (
     Reach,
 )
 from pipelines.routes import stepped
-from pipelines.routing import RoutingPlan, with_route_keys, with_routes, with_shards
+from pipelines.routing import RoutingPlan, numbered, with_route_keys, with_routes, with_shards
 from schemas.envelope import EVERYONE, ROUTED
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 
@@ -62,6 +62,15 @@ class Ledger(NamedTuple):
     routes_history: DataFrame
     instructions: DataFrame
     outcomes: DataFrame
+
+    def about(self, ids: DataFrame) -> "Ledger":
+        """The same, but of messages only those with these ids (`message_id`)."""
+        return Ledger(
+            self.messages.join(ids, F.col("id") == F.col("message_id"), how="left_semi"),
+            self.routes_history,
+            self.instructions.join(ids, "message_id", how="left_semi"),
+            self.outcomes.join(ids, "message_id", how="left_semi"),
+        )
 
 
 def intervals(history: DataFrame) -> DataFrame:
@@ -149,6 +158,45 @@ def with_sliced_keys(messages: DataFrame, period: Period) -> DataFrame:
     )
 
 
+def doubtful(copies: DataFrame, ledger: Ledger, period: Period, reach: Reach) -> DataFrame:
+    """`message_id` of all messages but those, nearly all, whose instructions are plainly the wanted ones by the routes.
+
+    What is wanted and what was instructed are brought together as marks, 64 bits a row, which take each other away:
+    numbers only, that Spark aggregates in compiled code. To look at each message (:func:`judged`) takes many times as
+    long.
+    """
+    row = ("partition", "offset", "scope", "shard", "number", "limit")
+    mark = F.xxhash64(*(F.coalesce(name, F.lit(-1)) if name == "limit" else F.col(name) for name in row))
+    nobody = F.xxhash64(F.lit(UNTOUCHED))
+    wanted = (
+        copies.select("message_id", "copy.*", F.lit(ROUTED).alias("scope"))
+        .withColumnRenamed("wanted", "shards")
+        .transform(numbered)
+        .select(
+            "message_id",
+            F.when(F.col("shard").isNull(), nobody).otherwise(mark).alias("mark"),
+            F.lit(1).alias("balance"),
+            _before(F.col("appended"), reach.routes).alias("routes_known"),
+        )
+    )
+    instructions, untouched = _of_period(ledger, period)
+    found = instructions.select("message_id", mark.alias("mark"), F.lit(-1).alias("balance")).unionByName(
+        untouched.select("message_id", nobody.alias("mark"), F.lit(-1).alias("balance"))
+    )
+    is_plain = (F.col("marks") == 0) & (F.col("balance") == 0) & F.coalesce("routes_known", F.lit(False))
+    return (
+        wanted.unionByName(found, allowMissingColumns=True)
+        .groupBy("message_id")
+        .agg(
+            F.bit_xor("mark").alias("marks"),
+            F.sum("balance").alias("balance"),
+            F.bool_and("routes_known").alias("routes_known"),
+        )
+        .where(~is_plain)
+        .select("message_id")
+    )
+
+
 def judged(copies: DataFrame, ledger: Ledger, period: Period, shards: int, reach: Reach) -> DataFrame:
     """One row a message of `period`, and one for each id that has instructions and no message.
 
@@ -184,16 +232,10 @@ def judged(copies: DataFrame, ledger: Ledger, period: Period, shards: int, reach
 def _gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
     """One row a message id: `copies`, `instructions`, whether it was reported as `untouched`, and its append time as
     these say. One shuffle for all: the tables are far larger than memory."""
-    # What follows from a message is appended on its day or later. Files of later days tell by their statistics that
-    # they have nothing of it.
-    of_period = (F.col("date") >= F.lit(period.since.date())) & period.holds(F.col("message_appended"))
+    rows, reports = _of_period(ledger, period)
     entry = F.struct("partition", "offset", "scope", "shard", "number", "limit")
-    instructions = ledger.instructions.where(of_period).select(
-        "message_id", entry.alias("instruction"), "message_appended"
-    )
-    untouched = ledger.outcomes.where(of_period & (F.col("outcome") == "untouched")).select(
-        "message_id", F.lit(True).alias("untouched"), "message_appended"
-    )
+    instructions = rows.select("message_id", entry.alias("instruction"), "message_appended")
+    untouched = reports.select("message_id", F.lit(True).alias("untouched"), "message_appended")
     return (
         copies.unionByName(instructions, allowMissingColumns=True)
         .unionByName(untouched, allowMissingColumns=True)
@@ -206,6 +248,15 @@ def _gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
         )
         .withColumn("untouched", F.col("reports") > 0)
     )
+
+
+def _of_period(ledger: Ledger, period: Period) -> tuple[DataFrame, DataFrame]:
+    """The rows of `instructions`, and the `untouched` ones of `outcomes`, about messages of `period`."""
+    # What follows from a message is appended on its day or later. Files of later days tell by their statistics that
+    # they have nothing of it.
+    of_period = (F.col("date") >= F.lit(period.since.date())) & period.holds(F.col("message_appended"))
+    untouched = ledger.outcomes.where(of_period & (F.col("outcome") == "untouched"))
+    return ledger.instructions.where(of_period), untouched
 
 
 def _apart(gathered: DataFrame) -> DataFrame:

@@ -93,8 +93,11 @@ def audited(tables: Ledger, reach: Reach, few: int) -> dict[str, Any]:
         patch.setattr(audit, "FEW", few)
         known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
     copies = audit.wanted(tables.messages, known, PERIOD, SHARDS)
+    doubtful = {row.message_id for row in audit.doubtful(copies, tables, PERIOD, reach).collect()}
     rows = audit.judged(copies, tables, PERIOD, SHARDS, reach).collect()
     assert len({row.message_id for row in rows}) == len(rows)
+    assert all(row.verdict == RIGHT or row.message_id in doubtful for row in rows)
+    assert doubtful <= {row.message_id for row in rows if row.verdict != RIGHT or "everyone" in str(row.instructed)}
     return {row.message_id: row for row in rows}
 
 
