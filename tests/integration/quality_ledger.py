@@ -123,6 +123,8 @@ class Ledger:
         rows["routes_history"].append(
             stamped(noon, shard=1, route_key="a/b", op="add", effective=noon + 25 * SECOND, offset=self._ids)
         )
+        said = {"message_id": "m", "event": "attempting", "agent": "a", "at": noon, "partition": 0, "offset": self._ids}
+        rows["message_presence_history"].append(stamped(noon, **said))
         waiting = [row for row in self.rows.get("instructions", []) if row["message_id"] == self._waiting]
         for row in waiting:
             at, done = row["message_appended"], noon - 3600 * SECOND
@@ -141,7 +143,10 @@ class Ledger:
 
 Shape = dict[str, list[int]]
 SHAPES: list[Shape] = [{}, {"routed": [1]}, {"routed": [2, 3]}, {"routed": [0, 2], "everyone": [0, 1, 2, 3]}]
-TABLES = ("messages", "instructions", "outcomes", "completions", "presence_history", "routes_history", "quarantine")
+TABLES = (
+    *("messages", "instructions", "outcomes", "completions", "presence_history", "routes_history"),
+    *("message_presence_history", "quarantine"),
+)
 
 
 def stamped(appended: datetime, /, **columns: Any) -> dict[str, Any]:
@@ -197,6 +202,7 @@ NULLS = {
     "completions": "touches",
     "presence_history": "event",
     "routes_history": "op",
+    "message_presence_history": "agent",
     "quarantine": "reason",
 }
 
