@@ -38,25 +38,23 @@ def run_application(run: Run) -> int:
     """
     stopped = Event()
     set_on_signals(stopped, signal.SIGTERM, signal.SIGINT)
-    try:
-        settings = process_settings(os.environ)
-        configure_logging(settings.log)
-        use_store(settings.storage)
+
+    def until_stopped(settings: Settings) -> int:
         run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
-    except WaystationError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
-    return 0
+        return 0
+
+    return run_once(until_stopped)
 
 
 def run_once(run: Callable[[Settings], int]) -> int:
     """Run a job that ends by itself with the settings of the environment; `run` returns its exit status.
 
-    A WaystationError is one sentence on standard error, and its status.
+    A WaystationError is one sentence on standard error, and its status: 1 mostly.
     """
     try:
         settings = process_settings(os.environ)
         configure_logging(settings.log)
+        use_store(settings.storage)
         return run(settings)
     except WaystationError as error:
         sys.stderr.write(f"{error}\n")

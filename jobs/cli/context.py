@@ -1,5 +1,6 @@
 """What every command shares: the settings, the data directory, the console."""
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib import resources
@@ -9,6 +10,8 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Console
 
+from jobs.stack import jars
+from jobs.stack.java import find_java
 from jobs.stack.state import DATA_VARIABLE
 from jobs.storage import use_store
 from schemas.settings import Settings, load_settings, with_secrets
@@ -43,6 +46,17 @@ class Shared(NamedTuple):
         storage = self.settings().storage
         use_store(storage)
         return storage.tables.rstrip("/") or f"{self.data()}/tables"
+
+    def job_environment(self) -> dict[str, str]:
+        """What a Spark job that a command starts learns everything from. Raises JavaError, JarsError."""
+        java = find_java(self.environ)
+        jars.resolve(self.environ, lambda line: typer.echo(line, err=True))
+        return {
+            **self.environ,
+            "WAYSTATION_CONF": os.pathsep.join(str(path) for path in self.configuration),
+            DATA_VARIABLE: str(self.data()),
+            "JAVA_HOME": str(java.home),
+        }
 
 
 def shared(context: typer.Context) -> Shared:

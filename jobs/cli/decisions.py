@@ -1,7 +1,6 @@
 """`explain` and `audit`: routing decisions made again from the ledger, and compared with what was instructed."""
 
 import json
-import os
 import subprocess
 import sys
 from datetime import date, datetime
@@ -17,8 +16,6 @@ from jobs.explain import Explanation
 from jobs.explain import explain as explained
 from jobs.ledger_reader import LedgerReader
 from jobs.reach import reach_of
-from jobs.stack.java import find_java
-from jobs.stack.state import DATA_VARIABLE
 from pipelines.decisions import DIFFERS, LATER, MISSING, NUMBERING, SUPERFLUOUS, UNDECIDED, UNKNOWN, UNTOUCHED
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -51,7 +48,7 @@ def explain(
         waystation explain 0198c0de-0000-7000-8000-000000000000
     """
     options = shared(context)
-    settings, tables = options.settings(), f"{options.data()}/tables"
+    settings, tables = options.settings(), options.tables()
     reach = reach_of(tables, settings.audit.patience_s)
     found = explained(LedgerReader(tables, {}), message_id, settings.kafka.shards, reach)
     if as_json:
@@ -86,12 +83,7 @@ def audit(
     """
     options = shared(context)
     arguments = [("--date", day), ("--since", since), ("--until", until), ("--examples", str(examples))]
-    environment = {
-        **options.environ,
-        "WAYSTATION_CONF": os.pathsep.join(str(path) for path in options.configuration),
-        DATA_VARIABLE: str(options.data()),
-        "JAVA_HOME": str(find_java(options.environ).home),
-    }
+    environment = options.job_environment()
     argv = [sys.executable, "-m", "jobs.audit", *[part for name, value in arguments if value for part in (name, value)]]
     ended = subprocess.run(argv, env=environment, capture_output=True, text=True)
     if not ended.stdout.startswith("{"):

@@ -1,6 +1,5 @@
 """`quality`: does the ledger hold what it promises? Starts the Spark application for this data directory."""
 
-import os
 import subprocess
 import sys
 from datetime import datetime
@@ -9,12 +8,9 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.context import Shared, shared
+from jobs.cli.context import shared
 from jobs.errors import QualityError
 from jobs.quality.contents import read_contents
-from jobs.stack import jars
-from jobs.stack.java import find_java
-from jobs.stack.state import DATA_VARIABLE
 from schemas.errors import WaystationError
 
 LOG = "quality.log"
@@ -63,7 +59,8 @@ def quality(
     arguments += [f"--settle={settle}"] if settle is not None else []
     arguments += ["--json"] if as_json else []
     try:
-        environment = _environment(options)
+        read_contents(options.tables())  # without a ledger it says so, and starts no JVM
+        environment = options.job_environment()
     except QualityError:
         raise
     except WaystationError as error:
@@ -71,20 +68,6 @@ def quality(
     status = _run(arguments, environment, options.data() / "logs" / LOG)
     if status:
         raise typer.Exit(status)
-
-
-def _environment(options: Shared) -> dict[str, str]:
-    """What the application learns everything from. Raises QualityError if there is no ledger, which costs no JVM."""
-    data = options.data()
-    read_contents(options.tables())
-    java = find_java(options.environ)
-    jars.resolve(options.environ, lambda line: typer.echo(line, err=True))
-    return {
-        **options.environ,
-        "WAYSTATION_CONF": os.pathsep.join(str(path) for path in options.configuration),
-        DATA_VARIABLE: str(data),
-        "JAVA_HOME": str(java.home),
-    }
 
 
 def _run(arguments: list[str], environment: dict[str, str], log: Path) -> int:

@@ -11,7 +11,7 @@ import psutil
 import typer
 from rich.table import Table
 
-from jobs.cli.context import output, shared
+from jobs.cli.context import cell, output, shared
 from jobs.errors import GatewayApiError, TopicsError
 from jobs.gateway_api import GatewayApi, api_of
 from jobs.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
@@ -185,10 +185,7 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    text = f"{value:.1f}" if isinstance(value, float) else str(value)
-    return text.replace("[", r"\[")
+    return cell(f"{value:.1f}" if isinstance(value, float) else value)
 
 
 def _measure(value: float | None, unit: str = "") -> str:
