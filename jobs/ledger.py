@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from threading import Event as Stopped
-from threading import Thread
+from threading import Event, Thread
 
 import structlog
 from confluent_kafka import Producer
@@ -33,7 +32,7 @@ from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from jobs.storage import storage_settings
 from pipelines import sinks
-from schemas.events import Event, PresenceEvent, RouteEvent, encode
+from schemas.events import PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
 from schemas.settings import Settings
 from schemas.topics import Topics
@@ -126,13 +125,15 @@ def may_begin_next(begun: Sequence[Supervised], folded: int) -> bool:
     return begun[-1].last_batch >= 0 and routes.last_batch > folded and (len(begun) == 1 or routes.rests())
 
 
-def tick(producer: Producer, topic: str, partitions: int, event: Event, every_s: float, stopped: Stopped) -> None:
+def tick(
+    producer: Producer, topic: str, partitions: int, event: RouteEvent | PresenceEvent, every_s: float, stopped: Event
+) -> None:
     """A tick on each partition of a topic now and every `every_s` seconds, whatever the queries do: its append time
     says only how far the records before it reach, and counts for nothing until they are taken."""
     while not stopped.is_set():
         for partition in range(partitions):
             try:
-                producer.produce(topic, key="tick", value=encode(event), partition=partition)
+                producer.produce(topic, key=event.kafka_key, value=encode(event), partition=partition)
             except BufferError:
                 log.warning("tick left out: the broker does not answer", topic=topic)
         producer.poll(0)
@@ -140,7 +141,7 @@ def tick(producer: Producer, topic: str, partitions: int, event: Event, every_s:
     producer.purge()
 
 
-def start_ticks(settings: Settings, stopped: Stopped) -> None:
+def start_ticks(settings: Settings, stopped: Event) -> None:
     """The ticks of routes and of presence, each from a thread of its own."""
     topics = Topics(settings.kafka.prefix)
     client = {"linger.ms": 0, "message.timeout.ms": 10_000, **settings.kafka.client}
@@ -154,7 +155,7 @@ def start_ticks(settings: Settings, stopped: Stopped) -> None:
         Thread(target=tick, args=arguments, name=f"tick {topic}", daemon=True).start()
 
 
-def run(settings: Settings, part: str, stopped: Stopped) -> None:
+def run(settings: Settings, part: str, stopped: Event) -> None:
     """All queries, until `stopped`. Ready once routes are folded, which routers need.
 
     The others follow one by one, each when the one before it has done its first batch and routes are folded again:

@@ -13,7 +13,7 @@ from pipelines.liveness import Liveness, Sign
 from pipelines.presence import CLIENT, GATEWAY, TICK, known_of
 from pipelines.sources import Kafka, topic_now
 from pipelines.table_files import query_id
-from schemas.envelope import RETAIN_FLAG, Meta, ingress_headers
+from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
 from schemas.events import decode, encode
 from schemas.identity import derived_message_id, partition_of
 from schemas.presence_settings import PresenceSettings
@@ -22,7 +22,6 @@ from schemas.spark import event_schema
 from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 from schemas.topics import Topics
 
-NO_PROPERTIES = b"\x00"
 QOS = 1
 
 

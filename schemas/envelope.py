@@ -28,6 +28,8 @@ _VERSION_BYTES = VERSION.encode()
 _QOS = {b"0": 0, b"1": 1, b"2": 2}
 INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
+NO_PROPERTIES = b"\0"
+"""As `props`: an empty property section as MQTT 5.0 encodes it."""
 RETAIN_FLAG = "r"
 """In `flags`: the message is to be kept as the retained message of its topic."""
 OVERSIZED_FLAG = "a"

@@ -84,7 +84,7 @@ class CompletionEvent(Event, frozen=True, kw_only=True):
 
 
 class PresenceEvent(Event, frozen=True, kw_only=True):
-    """On `presence`, key client id, or the gateway's name for what it says of itself (R12).
+    """On `presence`, key client id, or the gateway's name for what it says of itself, or `tick` (R12).
 
     A client's connection is an *attachment*: (`gateway`, `attachment`), the latter where one gateway has several of a
     client. `connected`, `heartbeat`: it is live. `disconnected`, `lost`: it has ended, `lost` without the client saying
@@ -112,7 +112,7 @@ class PresenceEvent(Event, frozen=True, kw_only=True):
 
     @property
     def kafka_key(self) -> str:
-        return self.client or self.gateway
+        return "tick" if self.event == "tick" else self.client or self.gateway
 
 
 class MessagePresenceEvent(Event, frozen=True, kw_only=True):

@@ -21,9 +21,10 @@ from gateway.mqtt.wire import (
     write_uint,
     write_varint,
 )
+from schemas import envelope
 
 WILL: Final = 0  # where the properties of a will stand; it is no packet of its own
-NO_PROPERTIES: Final = b"\0"  # an empty property section as MQTT 5.0 encodes it
+NO_PROPERTIES: Final = envelope.NO_PROPERTIES
 
 
 class Kind(Enum):

@@ -5,32 +5,15 @@ import json
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from argon2 import PasswordHasher
 from deltalake import write_deltalake
 
-from jobs.cli.main import main
 from schemas.password_file import parse
 
 Run = Callable[..., int]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run `waystation --data <tmp> …`; its exit status."""
-
-    def one(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["waystation", "--data", str(tmp_path), *arguments])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
-
-    return one
 
 
 @pytest.mark.parametrize(

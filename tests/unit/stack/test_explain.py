@@ -1,7 +1,6 @@
 """`waystation explain`: the decision on a message made again, and what became of it (R3, R7)."""
 
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jobs.cli.main import main
 from jobs.reach import reach_of
 from schemas.tables import FAR_FUTURE
 from tests.unit.stack.ledger_tables import append
@@ -81,19 +79,6 @@ def tables(tmp_path: Path) -> str:
         {"message_id": MESSAGE, "touches": 2, "message_appended": AT, "completed": after(2), "appended": after(3)}
     ])  # fmt: skip
     return tables
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    def one(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["waystation", "--data", str(tmp_path), *arguments])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
-
-    return one
 
 
 def test_why_it_went_there_and_what_became_of_it(run, capfd, tables):
