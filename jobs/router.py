@@ -3,6 +3,9 @@
 Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its
 batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its
 update (R5). A query that has drifted too far is started anew at the right moment.
+
+`--generation N` is how a new version runs beside the old one, each with its checkpoint: N begins where the one before
+it is. With `--beside` it says that it is ready only once it is level, so that the old one may be stopped.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from threading import Event
 
 import structlog
@@ -20,14 +24,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs.application import lock_checkpoints, run_application
-from jobs.progress import StatusListener, first_line
+from jobs.lags import lags
+from jobs.progress import StatusListener, first_line, offsets
+from jobs.router_routes import await_routes, keep_routes
 from jobs.spark import build_session
+from jobs.stack.topics import admin_client, topic_ends
+from pipelines.checkpoints import inherited_positions
 from pipelines.phase import Phase, next_start
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, read_table, realtime_stream
 from pipelines.streams import StreamId
 from schemas.readiness import announce_ready
+from schemas.readiness import beside as beside_name
 from schemas.settings import Settings
 from schemas.tables import ROUTES
 from schemas.topics import Topics
@@ -35,6 +44,8 @@ from schemas.topics import Topics
 ROLES = ("active", "backup")
 WATCH_S = 0.5
 LONGEST_PAUSE_S = 30.0
+NEAR_S = 1.0
+"""So long before a batch ends the routes are left as they are: a reader at work would lengthen the pause."""
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +84,7 @@ class Router:
     spark: SparkSession
     settings: Settings
     role: str
+    generation: int = 1
     anchor: float | None = None
     twin: "Router | None" = None
     query: StreamingQuery | None = None
@@ -81,7 +93,7 @@ class Router:
     began: float = 0.0
 
     def __post_init__(self) -> None:
-        self.stream = StreamId(f"router-{self.role}")
+        self.stream = StreamId(f"router-{self.role}", self.generation)
         self.phase = Phase(self.settings.router.batch_s)
 
     def watch(self, now: float) -> None:
@@ -107,6 +119,19 @@ class Router:
         stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
         wanted = self.settings.kafka.ingress_partitions
         return any(stage is not None and stage.numActiveTasks >= wanted for stage in stages)
+
+    def is_level(self, ends: dict[int, int]) -> bool:
+        """Whether all of `ingress` before `ends` (by partition) is routed and committed: its copies are on `egress`."""
+        progress = None if self.query is None else self.query.lastProgress
+        if progress is None:
+            return False
+        positions = offsets(progress.sources[0].endOffset)
+        return positions != {} and not any(lags(dict.fromkeys(positions, ends), positions).values())
+
+    def is_near_end(self, now: float) -> bool:
+        """Whether its batch ends in a moment, as far as that is known."""
+        phase = self.phase
+        return phase.began is not None and 0 < phase.began + phase.period_s - now < NEAR_S
 
     def stop(self) -> None:
         if self.query is not None:
@@ -149,7 +174,8 @@ class Router:
             router=self.role,
         )
         routes = read_table(self.spark, settings.tables, ROUTES)
-        records = route(realtime_stream(self.spark, kafka, topics.ingress), routes, plan)
+        positions = inherited_positions(self.spark, self.stream, settings.tables)
+        records = route(realtime_stream(self.spark, kafka, topics.ingress, positions), routes, plan)
         checkpoint = self.stream.checkpoint(settings.tables)
         target = self._target()
         trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)
@@ -163,49 +189,58 @@ class Router:
         log.error("router failed", router=self.role, error=first_line(error), again_in_s=self.pause_s)
 
 
-def await_routes(spark: SparkSession, settings: Settings, stopped: Event) -> None:
-    """Waits for the routes table with its catch-all row; the ledger application makes it."""
-    while not stopped.is_set():
-        try:
-            if read_table(spark, settings.tables, ROUTES).head(1):
-                return
-        except PySparkException:
-            log.debug("no routes table yet")
-        stopped.wait(WATCH_S)
-
-
-def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str]) -> list[Router]:
+def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str], generation: int) -> list[Router]:
     """The routers of this process. A second one waits for the first to flow, but not for ever."""
     half = settings.router.batch_s / 2
     if len(roles) < len(ROLES):
-        return [Router(spark, settings, role, anchor=half * ROLES.index(role)) for role in roles]
-    active = Router(spark, settings, ROLES[0])
-    return [active, Router(spark, settings, ROLES[1], twin=active, due=time.time() + LONGEST_PAUSE_S)]
+        return [Router(spark, settings, role, generation, anchor=half * ROLES.index(role)) for role in roles]
+    active = Router(spark, settings, ROLES[0], generation)
+    second = Router(spark, settings, ROLES[1], generation, twin=active, due=time.time() + LONGEST_PAUSE_S)
+    return [active, second]
 
 
-def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
-    """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later."""
-    locks = [lock_checkpoints(settings.data, f"router-{role}", "run the other role") for role in roles]
+def ingress_ends(settings: Settings) -> dict[int, int]:
+    """Where `ingress` ends now, by partition. Raises TopicsError if the broker is silent."""
+    kafka, ingress = settings.kafka, Topics(settings.kafka.prefix).ingress
+    found = topic_ends(admin_client(kafka.bootstrap, kafka.client), ingress)
+    return {n: offset for end in found if end.name == ingress for n, offset in enumerate(end.end_offsets)}
+
+
+def run(
+    settings: Settings, part: str, stopped: Event, *, roles: Sequence[str], generation: int = 1, beside: bool = False
+) -> None:
+    """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later.
+
+    With `beside`, ready when each has routed all that was on `ingress` when records began to flow.
+    """
+    names = [f"router-{role}-{generation}" for role in roles]
+    locks = [lock_checkpoints(settings.data, name, "run the other role, or another --generation") for name in names]
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     spark.streams.addListener(StatusListener(settings.data, part or "router", time.time))
     await_routes(spark, settings, stopped)
-    routers = start_order(spark, settings, roles)
-    announced = False
+    routers = start_order(spark, settings, roles, generation)
+    reader = keep_routes(spark, settings, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
+    flowing = announced = False
+    ends: dict[int, int] = {}
     while not stopped.wait(WATCH_S):
         now = time.time()
         for router in routers:
             router.watch(now)
-        if not announced and any(router.is_flowing() for router in routers):
-            announced = True
+        if not flowing and any(router.is_flowing() for router in routers):
+            flowing = True
+            ends = ingress_ends(settings) if beside else {}
             # The second one needs about as long to start as the first, and is to flow half a batch after it.
             wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))
             for router in routers[1:]:
                 router.due = min(router.due, now + wait_s)
+        if flowing and not announced and (not beside or all(router.is_level(ends) for router in routers)):
+            announced = True
             if part:
-                announce_ready(settings.data, part, {})
-            log.info("ready", roles=list(roles))
+                announce_ready(settings.data, beside_name(part) if beside else part, {})
+            log.info("ready", roles=list(roles), generation=generation)
     for router in routers:
         router.stop()
+    reader.join()
     spark.stop()
     for lock in locks:
         lock.close()
@@ -214,9 +249,13 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.router", description=__doc__)
     parser.add_argument("--role", choices=[*ROLES, "both"], required=True)
-    role = parser.parse_args(arguments).role
-    roles = ROLES if role == "both" else (role,)
-    return run_application(lambda settings, part, stopped: run(settings, roles, part, stopped))
+    parser.add_argument("--generation", type=int, default=1, help="which checkpoint; begins where the one before is")
+    parser.add_argument("--beside", action="store_true", help="ready only when level with the one to be replaced")
+    options = parser.parse_args(arguments)
+    if options.generation < 1:
+        parser.error("argument --generation: expected 1 or more")
+    roles = ROLES if options.role == "both" else (options.role,)
+    return run_application(partial(run, roles=roles, generation=options.generation, beside=options.beside))
 
 
 if __name__ == "__main__":

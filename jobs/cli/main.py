@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jobs.cli import demo, doctor, ledger, messages, passwd, sessions, stack, status
+from jobs.cli import demo, doctor, ledger, messages, passwd, router, sessions, stack, status
 from jobs.cli.context import Shared
 from schemas.errors import WaystationError
 
-COMMANDS = (demo, stack, status, doctor, messages, sessions, ledger, passwd)
+COMMANDS = (demo, stack, router, status, doctor, messages, sessions, ledger, passwd)
 """Modules with commands, in the order in which `--help` lists them."""
 
 app = typer.Typer(
