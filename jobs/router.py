@@ -2,7 +2,8 @@
 
 Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its
 batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its
-update (R5). A query that has drifted too far is started anew at the right moment.
+update (R5). A process with one of them alone covers its own pauses too, by a second query (`router.relief`), so that
+the loss of the other process shows none. A query that has drifted too far is started anew at the right moment.
 
 `--generation N` is how a new version runs beside the old one, each with its checkpoint: N begins where the one before
 it is. With `--beside` it says that it is ready only once it is level, so that the old one may be stopped.
@@ -42,6 +43,7 @@ from schemas.tables import ROUTES
 from schemas.topics import Topics
 
 ROLES = ("active", "backup")
+RELIEF = "-relief"
 WATCH_S = 0.5
 LONGEST_PAUSE_S = 30.0
 NEAR_S = 1.0
@@ -70,21 +72,24 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 def threads(settings: Settings, roles: Sequence[str]) -> int:
     """A task for each partition and query, all the time, and some for what runs between: fewer starve a partition."""
-    return len(roles) * settings.kafka.ingress_partitions + 4
+    queries = 2 if len(roles) == len(ROLES) or settings.router.relief else 1
+    return queries * settings.kafka.ingress_partitions + 4
 
 
 @dataclass
 class Router:
     """One role's query, kept going and in phase.
 
-    In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch); where both roles
-    share a process the active runs free (`anchor` None), and the backup keeps half a period from it (`twin`).
+    In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch), and its relief does
+    the same as it, half a batch later; where both roles share a process the active runs free (`anchor` None), and the
+    backup keeps half a period from it (`twin`).
     """
 
     spark: SparkSession
     settings: Settings
     role: str
     generation: int = 1
+    relief: bool = False
     anchor: float | None = None
     twin: "Router | None" = None
     query: StreamingQuery | None = None
@@ -93,7 +98,7 @@ class Router:
     began: float = 0.0
 
     def __post_init__(self) -> None:
-        self.stream = StreamId(f"router-{self.role}", self.generation)
+        self.stream = StreamId(f"router-{self.role}{RELIEF if self.relief else ''}", self.generation)
         self.phase = Phase(self.settings.router.batch_s)
 
     def watch(self, now: float) -> None:
@@ -151,7 +156,7 @@ class Router:
             return
         time.sleep(max(0.0, at - now))
         off_s = round(self.phase.off_s(anchor, period_s), 2)
-        log.info("realigning", router=self.role, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
+        log.info("realigning", router=self.stream.query, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
         query.stop()
         self.query = self._start(realigned=True)
 
@@ -174,29 +179,42 @@ class Router:
             router=self.role,
         )
         routes = read_table(self.spark, settings.tables, ROUTES)
-        positions = inherited_positions(self.spark, self.stream, settings.tables)
+        # It is read once: a realignment is a pause, and by then there is a checkpoint.
+        positions = None if realigned else self._inherited()
         records = route(realtime_stream(self.spark, kafka, topics.ingress, positions), routes, plan)
         checkpoint = self.stream.checkpoint(settings.tables)
         target = self._target()
         trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)
         return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
 
+    def _inherited(self) -> str | None:
+        """Positions to begin at: a new generation where the one before it is, a relief where its role's query is."""
+        newest = self.generation if self.relief else self.generation - 1
+        elders = [StreamId(f"router-{self.role}", number) for number in range(newest, 0, -1)]
+        return inherited_positions(self.spark, self.stream, elders, self.settings.tables) if elders else None
+
     def _failed(self, now: float, error: str) -> None:
         lasted = now - self.began > LONGEST_PAUSE_S
         first = self.settings.router.restart_backoff_s
         self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
         self.query, self.due = None, now + self.pause_s
-        log.error("router failed", router=self.role, error=first_line(error), again_in_s=self.pause_s)
+        log.error("router failed", router=self.stream.query, error=first_line(error), again_in_s=self.pause_s)
 
 
 def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str], generation: int) -> list[Router]:
-    """The routers of this process. A second one waits for the first to flow, but not for ever."""
-    half = settings.router.batch_s / 2
-    if len(roles) < len(ROLES):
-        return [Router(spark, settings, role, generation, anchor=half * ROLES.index(role)) for role in roles]
-    active = Router(spark, settings, ROLES[0], generation)
-    second = Router(spark, settings, ROLES[1], generation, twin=active, due=time.time() + LONGEST_PAUSE_S)
-    return [active, second]
+    """The routers of this process. A second one waits for the first to flow, but not for ever.
+
+    Alone in its process a role begins at a quarter of a batch that the other does not have.
+    """
+    later, half = time.time() + LONGEST_PAUSE_S, settings.router.batch_s / 2
+    if len(roles) == len(ROLES):
+        active = Router(spark, settings, ROLES[0], generation)
+        return [active, Router(spark, settings, ROLES[1], generation, twin=active, due=later)]
+    anchor = ROLES.index(roles[0]) * (half / 2 if settings.router.relief else half)
+    routers = [Router(spark, settings, roles[0], generation, anchor=anchor)]
+    if settings.router.relief:
+        routers.append(Router(spark, settings, roles[0], generation, relief=True, anchor=anchor + half, due=later))
+    return routers
 
 
 def ingress_ends(settings: Settings) -> dict[int, int]:

@@ -1,8 +1,7 @@
-"""What the checkpoint of a query says of its sources: positions, for a generation that goes on where another is."""
+"""What the checkpoint of a query says of its sources: positions, for another that is to go on from there."""
 
 import json
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Iterable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -13,21 +12,16 @@ Files = Mapping[str, Mapping[int, bytes]]
 """`offsets` and `commits` of a checkpoint: the content of each file by its batch number."""
 
 
-def inherited_positions(spark: SparkSession, stream: StreamId, tables: str) -> str | None:
-    """Where a generation begins: Kafka's `startingOffsets` as JSON, the positions after the last committed batch of the
-    youngest earlier generation that has one. None if the stream has positions of its own, or there are none at all.
+def inherited_positions(spark: SparkSession, stream: StreamId, elders: Iterable[StreamId], tables: str) -> str | None:
+    """Where a query that has committed nothing begins: Kafka's `startingOffsets` as JSON, the positions after the last
+    committed batch of the first of `elders` that has one. None if the stream has positions of its own, or none has.
 
-    What the earlier generation did since that batch is done again: nothing is left out.
+    What the elder has done since that batch is done again: nothing is left out.
     """
-    if stream.generation == 1 or _positions(spark, stream.checkpoint(tables)):
+    if _positions(spark, stream.checkpoint(tables)):
         return None
-    earlier = (stream._replace(generation=number) for number in count(stream.generation - 1, -1))
-    for one in earlier:
-        if one.generation < 1:
-            return None
-        if found := _positions(spark, one.checkpoint(tables)):
-            return found
-    return None
+    found = (_positions(spark, elder.checkpoint(tables)) for elder in elders)
+    return next(filter(None, found), None)
 
 
 def committed_positions(files: Files) -> str | None:

@@ -44,6 +44,7 @@ class RouterSettings(Section, frozen=True, kw_only=True):
     batch_s: Annotated[float, Meta(ge=5)]
     route_lead_s: Seconds
     routes_refresh_s: Seconds
+    relief: bool
     restart_backoff_s: Seconds
 
 

@@ -38,7 +38,8 @@ def prune(data: Path, roles: Iterable[str]) -> None:
         current, existing = generation_of(data, [role]), _existing(data, role)
         kept = {current, max((number for number in existing if number < current), default=current)}
         for number in existing - kept:
-            shutil.rmtree(_checkpoints(data) / _stream(role, number).name, ignore_errors=True)
+            for query in _queries(role):
+                shutil.rmtree(_checkpoints(data) / StreamId(query, number).name, ignore_errors=True)
 
 
 def _recorded(data: Path) -> Mapping[str, int]:
@@ -46,14 +47,14 @@ def _recorded(data: Path) -> Mapping[str, int]:
 
 
 def _existing(data: Path, role: str) -> set[int]:
-    names = (path.name for path in _checkpoints(data).glob(f"{_stream(role, 0).query}-*"))
-    streams = (StreamId.parse(name) for name in names)
-    return {stream.generation for stream in streams if stream.query == _stream(role, 0).query}
+    streams = (StreamId.parse(path.name) for path in _checkpoints(data).glob("router-*"))
+    return {stream.generation for stream in streams if stream.query in _queries(role)}
 
 
 def _checkpoints(data: Path) -> Path:
     return Path(StreamId("any").checkpoint(f"{data}/tables")).parent
 
 
-def _stream(role: str, generation: int) -> StreamId:
-    return StreamId(f"router-{role}", generation)
+def _queries(role: str) -> tuple[str, str]:
+    """A role's query and its relief; one generation for both."""
+    return f"router-{role}", f"router-{role}-relief"
