@@ -37,6 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     ("arguments", "sentence"),
     [
         (["status"], "no stack is running over"),
+        (["router", "replace"], "no stack is running over"),
         (["publish", "a", "b"], "no stack is running over"),
         (["subscribe", "a/#", "--address", "nowhere"], "'nowhere' is not an address"),
         (["query", "SELECT * FROM messages"], "there are no tables yet"),
