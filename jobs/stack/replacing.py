@@ -146,9 +146,9 @@ class Replacing:
         self._answer(over=False, error=None)
 
     def _over(self, error: str | None) -> None:
+        _request_file(self._data).unlink(missing_ok=True)
         self._answer(over=True, error=error)
         self._request, self._waiting = None, []
-        _request_file(self._data).unlink(missing_ok=True)
 
     def _answer(self, over: bool, error: str | None) -> None:
         assert self._request is not None
