@@ -47,6 +47,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.files.openCostInBytes": "0",
         "spark.sql.files.minPartitionNum": "1",
+        # A broadcast of the routes stays in this process: it is not worth packing.
+        "spark.broadcast.compress": "false",
+        "spark.broadcast.checksum": "false",
         # `is_flowing` wants to know of a task when it begins, not at the next heartbeat ten seconds later.
         "spark.ui.liveUpdate.period": "0",
     }
