@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from pipelines.streams import StreamId
@@ -16,7 +16,8 @@ def inherited_positions(spark: SparkSession, stream: StreamId, elders: Iterable[
     """Where a query that has committed nothing begins: Kafka's `startingOffsets` as JSON, the positions after the last
     committed batch of the first of `elders` that has one. None if the stream has positions of its own, or none has.
 
-    What the elder has done since that batch is done again: nothing is left out.
+    What the elder has done since that batch is done again: nothing is left out. Raises what Spark raises if a
+    checkpoint cannot be read: to begin at the beginning for that would route all of it again.
     """
     if _positions(spark, stream.checkpoint(tables)):
         return None
@@ -37,9 +38,9 @@ def _positions(spark: SparkSession, checkpoint: str) -> str | None:
     files: dict[str, dict[int, bytes]] = {}
     for log in ("commits", "offsets"):
         try:
-            found = spark.read.format("binaryFile").load(f"{checkpoint}/{log}").select("path", "content").collect()
-        except PySparkException:
+            found = spark.read.format("binaryFile").load(f"{checkpoint}/{log}").select("path", "content")
+        except AnalysisException:  # there is no such directory
             return None
-        numbered = ((path.rpartition("/")[2], bytes(content)) for path, content in found)
+        numbered = ((path.rpartition("/")[2], bytes(content)) for path, content in found.collect())
         files[log] = {int(name): content for name, content in numbered if name.isdecimal()}
     return committed_positions(files)
