@@ -52,7 +52,7 @@ def test_replace_under_load(stack: Stack) -> None:
     subscriber.disconnect()
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_a_replacement_that_does_not_become_level_changes_nothing(stack: Stack) -> None:
     """R5: the old process goes on; one sentence says why."""
     before = pids(stack, "router-active")
