@@ -1,14 +1,17 @@
-"""`python -m bench [--only router|throughput|path|gateway] [--quick]`: all measurements in one run: half an hour."""
+"""`python -m bench [--only NAME] [--quick]`: all measurements in one run: an hour. NAME as `--help` lists them."""
 
 import argparse
 import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
 from bench.broker import running_broker
+from bench.failover import TWO_PROCESSES, FailoverBench
 from bench.figures import Figures
 from bench.gateway import GatewayBench
 from bench.path import StackBench
@@ -22,7 +25,7 @@ ROUTES = (100, 10_000, 200_000)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", choices=["router", "throughput", "path", "gateway"])
+    parser.add_argument("--only", choices=["router", "pauses", "failover", "throughput", "path", "gateway"])
     parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
     options = parser.parse_args()
     scale = 1 / 3 if options.quick else 1.0
@@ -35,6 +38,10 @@ def main() -> int:
             measure_gateway(figures, scale)
         if options.only in (None, "router"):
             measure_router(figures, scale)
+        if options.only in (None, "pauses"):
+            measure_pauses(figures, scale)
+        if options.only in (None, "failover"):
+            measure_failover(figures, scale)
         if options.only in (None, "throughput"):
             measure_throughput(figures, scale)
     finally:
@@ -72,6 +79,20 @@ def measure_router(figures: Figures, scale: float) -> None:
     figures.add("microbatch_vs_pair_p99", round(ratio, 1))
 
 
+def measure_pauses(figures: Figures, scale: float) -> None:
+    say("a single router's pause between batches, by the number of routes")
+    with running_broker(os.environ) as bootstrap:
+        RouterBench(bootstrap, figures).pauses((ROUTES[0], ROUTES[-1]), rounds=2, batches=round(9 * scale))
+
+
+def measure_failover(figures: Figures, scale: float) -> None:
+    say("a router killed, routers replaced, as a subscriber sees it; two router processes")
+    with stack_bench(figures, TWO_PROCESSES) as stack:
+        FailoverBench(stack, figures).run(
+            kills=round(12 * scale), replacements=round(3 * scale), quiet_s=120 * scale, warm_s=180
+        )
+
+
 def measure_throughput(figures: Figures, scale: float) -> None:
     say("throughput of routing against a bare pass-through, Real-Time Mode")
     with running_broker(os.environ) as bootstrap:
@@ -79,17 +100,24 @@ def measure_throughput(figures: Figures, scale: float) -> None:
 
 
 def measure_path(figures: Figures, scale: float) -> None:
-    data = Path(mkdtemp(prefix="waystation-bench-"))
-    stack = StackBench(data, figures)
     say("the whole stack")
-    try:
-        stack.up()
+    with stack_bench(figures) as stack:
         stack.idle(settle_s=90, seconds=45 * scale)
         stack.path("cold", 1, seconds=60 * scale, warm_s=35)
         stack.warm(seconds=120)
         for qos in (1, 0, 2):
             stack.path(f"qos{qos}", qos, seconds=60 * scale, warm_s=35)
         stack.path("tls", 1, seconds=60 * scale, warm_s=35, with_tls=True)
+
+
+@contextmanager
+def stack_bench(figures: Figures, overrides: Mapping[str, str] | None = None) -> Iterator[StackBench]:
+    """A stack that is up, gone afterwards."""
+    data = Path(mkdtemp(prefix="waystation-bench-"))
+    stack = StackBench(data, figures, overrides)
+    try:
+        stack.up()
+        yield stack
     finally:
         stack.down()
         shutil.rmtree(data, ignore_errors=True)

@@ -18,9 +18,11 @@ _STAMP = slice(0, 20)
 
 @dataclass
 class Latencies:
-    """Milliseconds from `produce` to receipt of the first copy of each instruction; `copies` counts later ones."""
+    """Milliseconds from `produce` to receipt of the first copy of each instruction, and when that was on the clock of
+    `time.perf_counter`; `copies` counts later ones."""
 
     first_ms: list[float] = field(default_factory=list)
+    arrivals_s: list[float] = field(default_factory=list)
     copies: int = 0
 
 
@@ -106,5 +108,6 @@ def _read(
             continue
         seen.add((record.partition(), instruction))
         found.first_ms.append((now - int(value[_STAMP])) / 1e6)
+        found.arrivals_s.append(now / 1e9)
     done.set()
     consumer.close()

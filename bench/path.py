@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -21,24 +22,25 @@ RATE = 200.0
 class StackBench:
     """A stack over `data`, started by `waystation up` as a user does, with a listener for TLS beside the plain one."""
 
-    def __init__(self, data: Path, figures: Figures) -> None:
-        self._data = data
+    def __init__(self, data: Path, figures: Figures, overrides: Mapping[str, str] | None = None) -> None:
+        self.data = data
         self._figures = figures
         authority = Authority(data)
         ours = authority.sign("localhost")
         self._trust = ssl.create_default_context(cafile=str(authority.file))
         tls = {"CERTIFICATE": str(ours.certificate), "KEY": str(ours.key), "MQTTS_PORT": "0"}
         self._environment = os.environ | {f"WAYSTATION_GATEWAY__TLS__{name}": value for name, value in tls.items()}
+        self._environment |= overrides or {}
 
     def up(self) -> None:
         """Records `up_to_first_message_s`."""
         began = time.monotonic()
-        self._waystation("up", "--detach", "--free-ports")
+        self.waystation("up", "--detach", "--free-ports")
         asyncio.run(self._first_message())
         self._figures.add("up_to_first_message_s", round(time.monotonic() - began, 1))
 
     def down(self) -> None:
-        self._waystation("down")
+        self.waystation("down")
 
     def idle(self, settle_s: float, seconds: float) -> None:
         """Records `idle_cores` and `idle_rss_mb`: the stack's own processes with nothing to do."""
@@ -53,16 +55,16 @@ class StackBench:
     def path(self, name: str, qos: int, seconds: float, warm_s: float, with_tls: bool = False) -> None:
         """Records `path_<name>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of
         the topic is in effect (`warm_s` is longer than `route_lead_s`)."""
-        port, trust = (self._port("mqtts"), self._trust) if with_tls else (self._port(), None)
+        port, trust = (self.port("mqtts"), self._trust) if with_tls else (self.port(), None)
         measured = measure_path(port, qos, RATE, warm_s, seconds, f"bench/path/{name}", trust)
         self._figures.latencies(f"path_{name}", asyncio.run(measured))
 
     def warm(self, seconds: float) -> None:
         """The same load without a figure: in its first minutes the JVMs compile, which takes all of two cores."""
-        asyncio.run(measure_path(self._port(), 1, RATE, 0, seconds, "bench/path/warm"))
+        asyncio.run(measure_path(self.port(), 1, RATE, 0, seconds, "bench/path/warm"))
 
     async def _first_message(self) -> None:
-        port = self._port()
+        port = self.port()
         subscriber = await LoadClient.connect(port, "bench-first-sub")
         publisher = await LoadClient.connect(port, "bench-first-pub")
         publisher.publish(b"@bench-first-sub", 1)
@@ -71,15 +73,15 @@ class StackBench:
         subscriber.close()
         publisher.close()
 
-    def _port(self, listener: str = "mqtt") -> int:
-        return int(running_state(self._data).listeners[listener].rpartition(":")[2])
+    def port(self, listener: str = "mqtt") -> int:
+        return int(running_state(self.data).listeners[listener].rpartition(":")[2])
 
     def _processes(self) -> list[psutil.Process]:
-        roots = [psutil.Process(process.pid) for process in running_state(self._data).processes]
+        roots = [psutil.Process(process.pid) for process in running_state(self.data).processes]
         return [*roots, *(child for root in roots for child in root.children(recursive=True))]
 
-    def _waystation(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(self._data), *arguments]
+    def waystation(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(self.data), *arguments]
         subprocess.run(command, check=True, env=self._environment)
 
 

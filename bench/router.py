@@ -9,18 +9,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import mkdtemp
 
 from bench.figures import Figures
 from bench.kafka_load import measure_latency
 from bench.routes import write_routes
+from bench.silence import median_pause_ms
 from jobs.stack.topics import admin_client, create_topics
 from schemas.readiness import ready_file
 from schemas.topics import DAY_MS, Topics
 
 SHARDS = 4
-READY_TIMEOUT_S = 120
+READY_TIMEOUT_S = 300
 WARM_S = 30.0
+PAUSE_RATE = 200.0
+BATCH_S = 10.0
 
 
 @contextmanager
@@ -34,6 +38,8 @@ def running(data: Path, bootstrap: str, prefix: str, *argv: str) -> Iterator[Non
         "WAYSTATION_PART": part,
         "WAYSTATION_KAFKA__BOOTSTRAP": bootstrap,
         "WAYSTATION_KAFKA__PREFIX": prefix,
+        # One role is one query here: its pauses are what is measured.
+        "WAYSTATION_ROUTER__RELIEF": "false",
     }
     with (data / "bench.log").open("ab") as log:
         process = subprocess.Popen([sys.executable, "-m", *argv], env=environ, stdout=log, stderr=log)
@@ -62,13 +68,13 @@ class RouterBench:
         self._number = 0
 
     @contextmanager
-    def _fresh(self) -> Iterator[tuple[Path, Topics, list[str]]]:
+    def _fresh(self, routes: int = 100) -> Iterator[tuple[Path, Topics, list[str]]]:
         self._number += 1
         topics = Topics(f"bench{self._number}.")
         create_topics(admin_client(self._bootstrap, {}), topics.declared(2, SHARDS, DAY_MS))
         data = Path(mkdtemp(prefix="waystation-bench-"))
         try:
-            yield data, topics, write_routes(data / "tables", 100, lambda _: [1, 2])
+            yield data, topics, write_routes(data / "tables", routes, lambda _: [1, 2])
         finally:
             shutil.rmtree(data, ignore_errors=True)
 
@@ -82,3 +88,22 @@ class RouterBench:
             measure_latency(*where, rate, WARM_S, 2)
             found = measure_latency(*where, rate, seconds, 2)
         self._figures.latencies(name, found.first_ms)
+
+    def pauses(self, routes: tuple[int, int], rounds: int, batches: int) -> None:
+        """Records `router_pause_ms_<routes>`, how long a router of its own gives nothing between two batches, and the
+        second by the first as `router_pause_ratio_200k`; measured in turns, the median of all."""
+        found: dict[int, list[float]] = {count: [] for count in routes}
+        for _ in range(rounds):
+            for count in routes:
+                with (
+                    self._fresh(count) as (data, topics, destinations),
+                    running(data, self._bootstrap, topics.prefix, "jobs.router", "--role", "active"),
+                ):
+                    where = (self._bootstrap, topics.ingress, topics.egress, destinations)
+                    measure_latency(*where, PAUSE_RATE, WARM_S, 2)
+                    seen = measure_latency(*where, PAUSE_RATE, batches * BATCH_S, 2)
+                    found[count].append(median_pause_ms(seen.arrivals_s, 1 / PAUSE_RATE, BATCH_S))
+        few, many = (median(found[count]) for count in routes)
+        for count, pause in zip(routes, (few, many), strict=True):
+            self._figures.add(f"router_pause_ms_{count}", round(pause, 1))
+        self._figures.add("router_pause_ratio_200k", round(many / few, 2))

@@ -2,43 +2,38 @@
 
 Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its
 batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its
-update (R5). A query that has drifted too far is started anew at the right moment.
+update (R5). A process with one of them alone covers its own pauses too, by a second query (`router.relief`), so that
+the loss of the other process shows none. A query that has drifted too far is started anew at the right moment.
+
+`--generation N` is how a new version runs beside the old one, each with its checkpoint: N begins where the one before
+it is. With `--beside` it says that it is ready only once it is level, so that the old one may be stopped.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from threading import Event
+from functools import partial
+from threading import Event, Thread
 
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from jobs.application import hold_checkpoints, run_application
 from jobs.observe.observer import Observer
 from jobs.observe.routing import RouterMetrics, Told, router_place
-from jobs.progress import StatusListener, first_line
+from jobs.progress import StatusListener
+from jobs.router_query import LONGEST_PAUSE_S, WATCH_S, Router
+from jobs.router_routes import await_routes, keep_routes
 from jobs.spark import build_session
+from jobs.stack.topics import admin_client, topic_ends
 from jobs.storage import storage_settings
-from pipelines.phase import Phase, next_start
-from pipelines.routing import RoutingPlan, route
-from pipelines.sinks import produce_in_real_time
-from pipelines.sources import Kafka, read_table, realtime_stream
-from pipelines.streams import StreamId
 from schemas.readiness import announce_ready
+from schemas.readiness import beside as beside_name
 from schemas.settings import Settings
-from schemas.tables import ROUTES
 from schemas.topics import Topics
 
 ROLES = ("active", "backup")
-WATCH_S = 0.5
-LONGEST_PAUSE_S = 30.0
-
 log = structlog.get_logger(__name__)
 
 
@@ -55,6 +50,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.files.openCostInBytes": "0",
         "spark.sql.files.minPartitionNum": "1",
+        # A broadcast of the routes stays in this process: it is not worth packing.
+        "spark.broadcast.compress": "false",
+        "spark.broadcast.checksum": "false",
         # `is_flowing` wants to know of a task when it begins, not at the next heartbeat ten seconds later.
         "spark.ui.liveUpdate.period": "0",
         **storage_settings(settings.storage),
@@ -63,169 +61,81 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 def threads(settings: Settings, roles: Sequence[str]) -> int:
     """A task for each partition and query, all the time, and some for what runs between: fewer starve a partition."""
-    return len(roles) * settings.kafka.ingress_partitions + 4
+    queries = 2 if len(roles) == len(ROLES) or settings.router.relief else 1
+    return queries * settings.kafka.ingress_partitions + 4
 
 
-@dataclass
-class Router:
-    """One role's query, kept going and in phase.
+def start_order(
+    spark: SparkSession, settings: Settings, roles: Sequence[str], told: Told, generation: int = 1
+) -> list[Router]:
+    """The routers of this process. A second one waits for the first to flow, but not for ever.
 
-    In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch); where both roles
-    share a process the active runs free (`anchor` None), and the backup keeps half a period from it (`twin`).
+    Alone in its process a role begins at a quarter of a batch that the other does not have.
     """
-
-    spark: SparkSession
-    settings: Settings
-    role: str
-    told: Told
-    anchor: float | None = None
-    twin: "Router | None" = None
-    query: StreamingQuery | None = None
-    due: float = 0.0
-    pause_s: float = 0.0
-    began: float = 0.0
-    has_flowed: bool = False
-
-    def __post_init__(self) -> None:
-        self.stream = StreamId(f"router-{self.role}")
-        self.phase = Phase(self.settings.router.batch_s)
-
-    def watch(self, now: float) -> None:
-        """Starts or restarts the query if it is time to."""
-        if self.query is not None and not self.query.isActive:
-            self._failed(now, str(self.query.exception() or "it was stopped"))
-        if self.query is None and now >= self.due:
-            try:
-                self.query, self.began = self._start(), now
-            except (PySparkException, Py4JError) as error:
-                self._failed(now, str(error))
-        if self.query is not None:
-            if not self.has_flowed and self.is_flowing():
-                self.has_flowed = True
-                self.told.readiness.runs(self.stream.query)
-            if self.anchor is None and self.phase.began is None and self.is_flowing():
-                self.phase.flows(now)
-            self._keep_phase(self.query, now)
-
-    def is_flowing(self) -> bool:
-        """Whether records flow now: a task for every partition is at work."""
-        if self.query is None:
-            return False
-        tracker = self.spark.sparkContext.statusTracker()
-        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self.query.runId))
-        stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
-        wanted = self.settings.kafka.ingress_partitions
-        return any(stage is not None and stage.numActiveTasks >= wanted for stage in stages)
-
-    def stop(self) -> None:
-        if self.query is not None:
-            self.query.stop()
-
-    def _keep_phase(self, query: StreamingQuery, now: float) -> None:
-        progress = query.lastProgress
-        if progress is not None:
-            began = datetime.fromisoformat(progress.timestamp).timestamp()
-            pause_s = self.phase.ended(progress.batchId, began, progress.batchDuration / 1000)
-            if pause_s is not None:
-                self.told.metrics.paused(self.role, pause_s)
-        target = self._target()
-        if target is None or not self.phase.is_off(*target):
-            return
-        anchor, period_s = target
-        at = next_start(now, period_s, anchor)
-        if at - now > 2 * WATCH_S:
-            return
-        time.sleep(max(0.0, at - now))
-        off_s = round(self.phase.off_s(anchor, period_s), 2)
-        log.info("realigning", router=self.role, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
-        query.stop()
-        self.told.metrics.realigned(self.role)
-        self.query = self._start(realigned=True)
-
-    def _target(self) -> tuple[float, float] | None:
-        """A moment at which a batch should begin, and the period; None if there is nothing to keep to."""
-        if self.twin is not None:
-            phase = self.twin.phase
-            return None if phase.began is None else (phase.began + phase.period_s / 2, phase.period_s)
-        return None if self.anchor is None else (self.anchor, self.phase.batch_s)
-
-    def _start(self, realigned: bool = False) -> StreamingQuery:
-        settings, topics = self.settings, Topics(self.settings.kafka.prefix)
-        kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
-        plan = RoutingPlan(
-            egress=topics.egress,
-            progress=topics.progress,
-            progress_partitions=settings.kafka.ingress_partitions,
-            shards=settings.kafka.shards,
-            route_lead_s=settings.router.route_lead_s,
-            router=self.role,
-        )
-        routes = read_table(self.spark, settings.tables, ROUTES)
-        records = route(realtime_stream(self.spark, kafka, topics.ingress), routes, plan)
-        checkpoint = self.stream.checkpoint(settings.tables)
-        target = self._target()
-        trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)
-        return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
-
-    def _failed(self, now: float, error: str) -> None:
-        lasted = now - self.began > LONGEST_PAUSE_S
-        first = self.settings.router.restart_backoff_s
-        self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
-        self.query, self.due, self.has_flowed = None, now + self.pause_s, False
-        self.told.failed(self.stream.query, error)
-        log.error("router failed", router=self.role, error=first_line(error), again_in_s=self.pause_s)
+    later, half = time.time() + LONGEST_PAUSE_S, settings.router.batch_s / 2
+    if len(roles) == len(ROLES):
+        active = Router(spark, settings, ROLES[0], told, generation)
+        return [active, Router(spark, settings, ROLES[1], told, generation, twin=active, due=later)]
+    anchor = ROLES.index(roles[0]) * (half / 2 if settings.router.relief else half)
+    routers = [Router(spark, settings, roles[0], told, generation, anchor=anchor)]
+    if settings.router.relief:
+        at = anchor + half
+        routers.append(Router(spark, settings, roles[0], told, generation, relief=True, anchor=at, due=later))
+    return routers
 
 
-def await_routes(spark: SparkSession, settings: Settings, stopped: Event) -> None:
-    """Waits for the routes table with its catch-all row; the ledger application makes it."""
-    while not stopped.is_set():
-        try:
-            if read_table(spark, settings.tables, ROUTES).head(1):
-                return
-        except PySparkException:
-            log.debug("no routes table yet")
-        stopped.wait(WATCH_S)
+def ingress_ends(settings: Settings) -> dict[int, int]:
+    """Where `ingress` ends now, by partition. Raises TopicsError if the broker is silent."""
+    kafka, ingress = settings.kafka, Topics(settings.kafka.prefix).ingress
+    found = topic_ends(admin_client(kafka.bootstrap, kafka.client), ingress)
+    return {n: offset for end in found if end.name == ingress for n, offset in enumerate(end.end_offsets)}
 
 
-def start_order(spark: SparkSession, settings: Settings, roles: Sequence[str], told: Told) -> list[Router]:
-    """The routers of this process. A second one waits for the first to flow, but not for ever."""
-    half = settings.router.batch_s / 2
-    if len(roles) < len(ROLES):
-        return [Router(spark, settings, role, told, anchor=half * ROLES.index(role)) for role in roles]
-    active = Router(spark, settings, ROLES[0], told)
-    return [active, Router(spark, settings, ROLES[1], told, twin=active, due=time.time() + LONGEST_PAUSE_S)]
+def run(
+    settings: Settings, part: str, stopped: Event, *, roles: Sequence[str], generation: int = 1, beside: bool = False
+) -> None:
+    """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later.
 
-
-def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> None:
-    """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later."""
-    held = [hold_checkpoints(settings, f"router-{role}", "run the other role", stopped) for role in roles]
+    With `beside`, ready when each has routed all that was on `ingress` when records began to flow.
+    """
+    names = [f"router-{role}-{generation}" for role in roles]
+    otherwise = "run the other role, or another --generation"
+    held = [hold_checkpoints(settings, name, otherwise, stopped) for name in names]
     name = part or (f"router-{roles[0]}" if len(roles) == 1 else "router")
-    observer = Observer(name, router_place(settings.router, roles), settings.log, time.time)
+    observer = Observer(name, router_place(settings.router, roles), settings.log, time.time, beside)
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     listener = StatusListener(settings.data, part or "router", time.time, observer.watchers)
     spark.streams.addListener(listener)
     await_routes(spark, settings, stopped)
-    told = Told(RouterMetrics(observer.registry, roles), observer.readiness, listener.failed)
-    routers = start_order(spark, settings, roles, told)
+    told = Told(RouterMetrics(observer.registry), observer.readiness, listener.failed)
+    routers = start_order(spark, settings, roles, told, generation)
     observer.watch(spark, {router.stream.query: settings.router.batch_s for router in routers})
+    reader: Thread | None = None
     announced = False
+    ends: dict[int, int] = {}
     while not stopped.wait(WATCH_S):
         now = time.time()
         observer.look(now)
         for router in routers:
             router.watch(now)
-        if not announced and any(router.is_flowing() for router in routers):
-            announced = True
+        if reader is None and any(router.is_flowing() for router in routers):
+            reader = keep_routes(spark, settings, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
+            ends = ingress_ends(settings) if beside else {}
             # The second one needs about as long to start as the first, and is to flow half a batch after it.
             wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))
             for router in routers[1:]:
                 router.due = min(router.due, now + wait_s)
+        if reader is not None and not announced and (not beside or all(router.is_level(ends) for router in routers)):
+            announced = True
             if part:
-                announce_ready(settings.data, part, {"listeners": observer.listeners})
-            log.info("ready", roles=list(roles))
+                facts = {"listeners": observer.listeners}
+                announce_ready(settings.data, beside_name(part) if beside else part, facts)
+            log.info("ready", roles=list(roles), generation=generation)
     observer.readiness.ends()
     for router in routers:
         router.stop()
+    if reader is not None:
+        reader.join()
     spark.stop()
     observer.stop()
     for checkpoints in held:
@@ -235,9 +145,13 @@ def run(settings: Settings, roles: Sequence[str], part: str, stopped: Event) -> 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.router", description=__doc__)
     parser.add_argument("--role", choices=[*ROLES, "both"], required=True)
-    role = parser.parse_args(arguments).role
-    roles = ROLES if role == "both" else (role,)
-    return run_application(lambda settings, part, stopped: run(settings, roles, part, stopped))
+    parser.add_argument("--generation", type=int, default=1, help="which checkpoint; begins where the one before is")
+    parser.add_argument("--beside", action="store_true", help="ready only when level with the one to be replaced")
+    options = parser.parse_args(arguments)
+    if options.generation < 1:
+        parser.error("argument --generation: expected 1 or more")
+    roles = ROLES if options.role == "both" else (options.role,)
+    return run_application(partial(run, roles=roles, generation=options.generation, beside=options.beside))
 
 
 if __name__ == "__main__":

@@ -66,16 +66,17 @@ def topic_stream(
     )
 
 
-def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str) -> DataFrame:
+def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: str | None = None) -> DataFrame:
     """Records of `topic` with headers for a Real-Time-Mode query, which knows no bound on a batch but its time.
 
-    Contract: every record, in order within a partition, at least once: a crash shows up to one batch again.
+    Contract: every record from the beginning, or from `positions` on (JSON, `{topic: {partition: offset}}`), for a
+    query whose checkpoint is new; in order within a partition, at least once: a crash shows up to one batch again.
     """
     return (
         spark.readStream.format("kafka")
         .options(**kafka.options())
         .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
+        .option("startingOffsets", positions or "earliest")
         .option("failOnDataLoss", "false")
         .option("includeHeaders", "true")
         .load()

@@ -17,6 +17,11 @@ def ready_file(data: str | Path, part: str) -> Path:
     return Path(data) / "ready" / f"{part}.json"
 
 
+def beside(part: str) -> str:
+    """The name under which the process that is to replace a part says that it is ready."""
+    return f"{part}.beside"
+
+
 def announce_ready(data: str | Path, part: str, content: Mapping[str, Any]) -> None:
     """Say that `part` is ready.
 

@@ -48,6 +48,8 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
 class RouterSettings(Section, frozen=True, kw_only=True):
     batch_s: Annotated[float, Meta(ge=5)]
     route_lead_s: Seconds
+    routes_refresh_s: Seconds
+    relief: bool
     restart_backoff_s: Seconds
     metrics_host: str
     metrics_port: Port
@@ -157,6 +159,7 @@ class StackSettings(Section, frozen=True, kw_only=True):
     ledger_java_options: str
     ledger_niceness: Annotated[int, Meta(ge=0, le=19)]
     router_processes: Annotated[int, Meta(ge=1, le=2)]
+    replace_niceness: Annotated[int, Meta(ge=0, le=19)]
     start_timeout_s: Seconds
     stop_timeout_s: Seconds
     restart_backoff_s: Seconds
@@ -254,11 +257,12 @@ def read_secret(key: str, file: str) -> str:
 
 def _check(settings: Settings) -> None:
     """The rules that hold between keys."""
-    lead, least = settings.router.route_lead_s, settings.router.batch_s + settings.ledger.routes_trigger_s
+    router, lead = settings.router, settings.router.route_lead_s
+    least = router.batch_s + router.routes_refresh_s + settings.ledger.routes_trigger_s
     if lead < least:
         raise SettingsError(
             f"router.route_lead_s = {lead:g} is too short: a route must be loaded by every router before it takes "
-            f"effect; allowed: at least router.batch_s + ledger.routes_trigger_s = {least:g}"
+            f"effect; allowed: at least router.batch_s + router.routes_refresh_s + ledger.routes_trigger_s = {least:g}"
         )
     if lead * 1000 != int(lead * 1000):
         raise SettingsError(f"router.route_lead_s = {lead} is not allowed: expected whole milliseconds")

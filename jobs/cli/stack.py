@@ -21,7 +21,7 @@ from jobs.stack import local
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
 from jobs.stack.state import StackState, read_state
-from jobs.stack.supervisor import Died, Event, Ready
+from jobs.stack.supervisor import Died, Event, NotReplaced, Ready, Replaced, Stopped
 
 POLL_S = 0.1
 PART_INDENT = "  "
@@ -93,8 +93,12 @@ def _line(event: Event) -> str:
             return f"{PART_INDENT}{part:<14} ready after {seconds:.1f} s"
         case Died(part, why, pause_s):
             return f"{PART_INDENT}{part:<14} {why}; starts again in {pause_s:g} s"
-        case _:
-            return f"{PART_INDENT}{event.part:<14} {'stopped' if event.clean else 'did not stop in time: killed'}"
+        case Replaced(part, seconds):
+            return f"{PART_INDENT}{part:<14} replaced: the new process was level after {seconds:.1f} s"
+        case NotReplaced(part, why):
+            return f"{PART_INDENT}{part:<14} not replaced: {why}"
+        case Stopped(part, clean):
+            return f"{PART_INDENT}{part:<14} {'stopped' if clean else 'did not stop in time: killed'}"
 
 
 def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> None:

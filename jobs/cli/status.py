@@ -66,7 +66,7 @@ def status(
 
 def processes(state: StackState) -> list[dict[str, Any]]:
     """Every process with the load of all it has started: `cpu` in cores, over a short sample; `memory_mb` resident."""
-    before = {process.name: _cpu_s(process) for process in state.processes}
+    before = {process.pid: _cpu_s(process) for process in state.processes}
     began = time.monotonic()
     time.sleep(SAMPLE_S)
     took = time.monotonic() - began
@@ -79,7 +79,7 @@ def processes(state: StackState) -> list[dict[str, Any]]:
             "uptime_s": round(now - process.started_at, 1),
             "restarts": process.restarts,
             "memory_mb": round(sum(_each(process, lambda p: p.memory_info().rss)) / MEGABYTE),
-            "cpu": round(max(0.0, _cpu_s(process) - before[process.name]) / took, 2),
+            "cpu": round(max(0.0, _cpu_s(process) - before[process.pid]) / took, 2),
         }
         for process in state.processes
     ]

@@ -17,9 +17,12 @@ from schemas.settings import LogSettings
 
 class Observer:
     """Metrics, health and log of the application `name`: served from the beginning, filled by whoever has something to
-    tell. `clock` gives seconds since the epoch. Raises JobError if the place is taken."""
+    tell. `clock` gives seconds since the epoch. Raises JobError if the place is taken; with `awaits_place`, by another
+    that is to leave it, it waits for that instead."""
 
-    def __init__(self, name: str, place: Place, settings: LogSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, place: Place, settings: LogSettings, clock: Callable[[], float], awaits_place: bool = False
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.readiness = Readiness()
@@ -33,7 +36,7 @@ class Observer:
             "waystation_spark_info", "Name and version; always 1", ["application", "version"], registry=self.registry
         )
         info.labels(name, _version()).set(1)
-        self._server = ObserverServer(place, self.registry, self.readiness.report)
+        self._server = ObserverServer(place, self.registry, self.readiness.report, awaits_place)
         self.listeners = {f"{name}-metrics": self._server.address}
         """By name, `host:port`, as a ready file announces them."""
 

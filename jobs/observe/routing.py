@@ -1,6 +1,6 @@
 """What only routers, and the fold of routes, know: its metrics, and where a router serves them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -22,9 +22,9 @@ def router_place(settings: RouterSettings, roles: Sequence[str]) -> Place:
 
 
 class RouterMetrics:
-    """What only a router knows. `roles` are those of the process: active, backup, or both."""
+    """What only routers know, by name: `active`, `backup`, `active-relief`, `backup-relief`."""
 
-    def __init__(self, registry: CollectorRegistry, roles: Iterable[str]) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._pause = Histogram(
             "waystation_router_pause_seconds",
             "How long nothing flows between two batches of a router",
@@ -38,15 +38,17 @@ class RouterMetrics:
             ["router"],
             registry=registry,
         )
-        for role in roles:  # there from the start, at 0, so that their first increase is seen
-            self._pause.labels(role)
-            self._realigned.labels(role)
 
-    def paused(self, role: str, pause_s: float) -> None:
-        self._pause.labels(role).observe(pause_s)
+    def expect(self, router: str) -> None:
+        """There is such a router: its figures are there from the start, at 0, so that their first increase is seen."""
+        self._pause.labels(router)
+        self._realigned.labels(router)
 
-    def realigned(self, role: str) -> None:
-        self._realigned.labels(role).inc()
+    def paused(self, router: str, pause_s: float) -> None:
+        self._pause.labels(router).observe(pause_s)
+
+    def realigned(self, router: str) -> None:
+        self._realigned.labels(router).inc()
 
 
 class Told(NamedTuple):

@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 from socketserver import TCPServer
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
 import structlog
@@ -49,25 +50,42 @@ class Place(NamedTuple):
 class ObserverServer:
     """Serves `registry`, and what `report` says of readiness (`{"ready": bool, "parts": …}`), until stopped.
 
-    Listens from the beginning. Raises JobError if the port is taken or the address not of this machine.
+    Listens from the beginning. Raises JobError if the port is taken or the address not of this machine; with
+    `awaits_place` it listens as soon as it can instead: a process that replaces another begins beside it.
     """
 
-    def __init__(self, place: Place, registry: CollectorRegistry, report: Report) -> None:
-        host, port = place.host, place.port
+    def __init__(self, place: Place, registry: CollectorRegistry, report: Report, awaits_place: bool = False) -> None:
+        self._make = partial(_Server, (place.host, place.port), registry, report)
+        self._stopped = Event()
+        self._server: _Server | None = None
         try:
-            self._server = _Server((host, port), registry, report)
+            self._server = self._make()
         except (OSError, OverflowError) as error:
-            raise JobError(
-                f"metrics cannot be served on {host}:{port}: {error}; set {place.host_setting} to an address of this "
-                f"machine and {place.port_setting} to a free port, or to 0 for any free one"
-            ) from error
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"{shown}:{self._server.server_port}"
+            if not awaits_place:
+                raise JobError(
+                    f"metrics cannot be served on {place.host}:{place.port}: {error}; set {place.host_setting} to an "
+                    f"address of this machine and {place.port_setting} to a free port, or to 0 for any free one"
+                ) from error
+        shown = f"[{place.host}]" if ":" in place.host else place.host
+        self.address = f"{shown}:{self._server.server_port if self._server else place.port}"
         """`host:port`."""
-        Thread(target=self._server.serve_forever, args=(LOOK_S,), name="metrics", daemon=True).start()
+        self._thread = Thread(target=self._serve, name="metrics", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
-        self._server.shutdown()
+        self._stopped.set()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while self._server is None and not self._stopped.wait(LOOK_S):
+            with suppress(OSError):  # the one before us has not left yet
+                self._server = self._make()
+        if self._server is None:
+            return
+        self._server.timeout = LOOK_S
+        while not self._stopped.is_set():
+            self._server.handle_request()
+            self._server.service_actions()
         self._server.server_close()
 
 

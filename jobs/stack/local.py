@@ -4,15 +4,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from jobs.errors import StackError
-from jobs.stack import jars
+from jobs.stack import generations, jars
 from jobs.stack.broker import prepare
 from jobs.stack.java import find_java
-from jobs.stack.parts import broker_spec, choose_addresses, environment, local_parts
+from jobs.stack.part import Part
+from jobs.stack.parts import broker_spec, choose_addresses, configured, environment, local_parts, router_part, routers
 from jobs.stack.process import Identity, wait_until
+from jobs.stack.replacing import Replacing, Request, RouterPart, forget
 from jobs.stack.state import StackState, hold, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, Supervisor
 from schemas.settings import Settings
@@ -54,6 +57,7 @@ def run(
     with hold(data):
         for name in stop_leftovers(data, stop_timeout_s):
             console.say(f"stopped {name}, left behind by an `up` that was killed")
+        forget(data)
         supervisor = make_supervisor()
         told = False
         try:
@@ -93,13 +97,24 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     spec = broker_spec(settings, data, addresses)
     broker_argv = prepare(spec, java.command, jars.kafka_classpath(environ))
     env = environment(plan.configuration, data, addresses, java)
+
+    def make(name: str, roles: list[str], request: Request, generation: int) -> Part:
+        anew = {**env, **configured([Path(file) for file in request.configuration])}
+        return router_part(data, request.interpreter, anew, name, roles, generation)
+
+    for roles in routers(settings).values():
+        generations.record(data, roles, generations.generation_of(data, roles))
+        generations.prune(data, roles)
+    # The backup first: if the new version is no good, that is found out where it matters least.
+    replaceable = [RouterPart(name, roles, partial(make, name, roles)) for name, roles in routers(settings).items()]
     return Supervisor(
         data,
-        local_parts(settings, data, spec, broker_argv, sys.executable, env),
+        local_parts(settings, data, spec, broker_argv, [sys.executable], env),
         Limits(settings.stack.start_timeout_s, settings.stack.stop_timeout_s, settings.stack.restart_backoff_s),
         environ,
         console.event,
         me,
         bootstrap=addresses.bootstrap,
         configuration=[str(path) for path in plan.configuration],
+        attend=Replacing(data, replaceable[::-1], settings.stack.replace_niceness),
     )

@@ -5,17 +5,18 @@ of single keys where the stack decides (addresses). See :func:`schemas.settings.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from jobs.stack import broker
 from jobs.stack.broker import BrokerSpec
+from jobs.stack.generations import generation_of
 from jobs.stack.java import Java
+from jobs.stack.part import Part
 from jobs.stack.ports import Ports
 from jobs.stack.state import DATA_VARIABLE
-from jobs.stack.supervisor import Part
 from jobs.stack.topics import admin_client, create_topics, declared_topics
 from schemas.readiness import PART_VARIABLE, read_ready
 from schemas.settings import Settings
@@ -96,7 +97,7 @@ def broker_spec(settings: Settings, data: Path, addresses: Addresses) -> BrokerS
 def environment(configuration: list[Path], data: Path, addresses: Addresses, java: Java) -> dict[str, str]:
     """What all parts have in their environment beside that of the supervisor."""
     return {
-        "WAYSTATION_CONF": os.pathsep.join(str(path) for path in configuration),
+        **configured(configuration),
         DATA_VARIABLE: str(data),
         "WAYSTATION_KAFKA__BOOTSTRAP": addresses.bootstrap,
         "WAYSTATION_STACK__BROKER_PORT": str(addresses.broker),
@@ -115,33 +116,59 @@ def environment(configuration: list[Path], data: Path, addresses: Addresses, jav
     }
 
 
+def configured(files: Sequence[Path]) -> dict[str, str]:
+    """The variable that names a part's configuration files."""
+    return {"WAYSTATION_CONF": os.pathsep.join(str(path) for path in files)}
+
+
 def local_parts(
-    settings: Settings, data: Path, spec: BrokerSpec, broker_argv: list[str], python: str, env: Mapping[str, str]
+    settings: Settings,
+    data: Path,
+    spec: BrokerSpec,
+    broker_argv: list[str],
+    interpreter: Sequence[str],
+    env: Mapping[str, str],
 ) -> list[Part]:
-    """The local stack. `python` is the interpreter that runs the platform's own parts."""
-
-    def platform_part(name: str, *module_and_arguments: str, niceness: int = 0) -> Part:
-        return Part(
-            name=name,
-            argv=(python, "-m", *module_and_arguments),
-            env={**env, PART_VARIABLE: name},
-            ready=partial(announced, data, name),
-            after=("topics",),
-            niceness=niceness,
-        )
-
-    if settings.stack.router_processes == 1:
-        routers = [platform_part("router", "jobs.router", "--role", "both")]
-    else:
-        roles = ("active", "backup")
-        routers = [platform_part(f"router-{role}", "jobs.router", "--role", role) for role in roles]
+    """The local stack. `interpreter` runs the modules of the platform's own parts."""
+    router_parts = (
+        router_part(data, interpreter, env, name, roles, generation_of(data, roles))
+        for name, roles in routers(settings).items()
+    )
+    ledger = platform_part(data, interpreter, env, "ledger", "jobs.ledger")
     return [
         Part("broker", tuple(broker_argv), {**env, PART_VARIABLE: "broker"}, broker_ready(spec)),
         Part("topics", (), {}, topics_ready(settings, spec), after=("broker",)),
-        *routers,
-        platform_part("ledger", "jobs.ledger", niceness=settings.stack.ledger_niceness),
-        platform_part("gateway", "gateway"),
+        *router_parts,
+        ledger._replace(niceness=settings.stack.ledger_niceness),
+        platform_part(data, interpreter, env, "gateway", "gateway"),
     ]
+
+
+def routers(settings: Settings) -> dict[str, list[str]]:
+    """The parts that route, with the roles of each."""
+    if settings.stack.router_processes == 1:
+        return {"router": ["active", "backup"]}
+    return {f"router-{role}": [role] for role in ("active", "backup")}
+
+
+def router_part(
+    data: Path, interpreter: Sequence[str], env: Mapping[str, str], name: str, roles: Sequence[str], generation: int
+) -> Part:
+    """A process that routes as `roles`, over the checkpoints of this generation."""
+    role = roles[0] if len(roles) == 1 else "both"
+    return platform_part(data, interpreter, env, name, "jobs.router", "--role", role, "--generation", str(generation))
+
+
+def platform_part(
+    data: Path, interpreter: Sequence[str], env: Mapping[str, str], name: str, *module_and_arguments: str
+) -> Part:
+    return Part(
+        name=name,
+        argv=(*interpreter, "-m", *module_and_arguments),
+        env={**env, PART_VARIABLE: name},
+        ready=partial(announced, data, name),
+        after=("topics",),
+    )
 
 
 def announced(data: Path, part: str) -> Mapping[str, str] | None:

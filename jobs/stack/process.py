@@ -5,6 +5,7 @@
 """
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -22,6 +23,9 @@ GRACE_S = 5.0
 """How long what a part has started (a JVM) may outlive it when it was asked to stop."""
 
 POLL_S = 0.05
+
+NO_NICENESS = 20
+"""What the limit on niceness counts from: 20 allows a niceness of 0."""
 
 
 class Identity(NamedTuple):
@@ -201,3 +205,19 @@ def _signal_group(leader: int, number: int) -> None:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):  # macOS refuses when only zombies are left
         return
+
+
+def can_take_priority_back() -> bool:
+    """Whether a process of ours that gives way can be given its former priority again: by the kernel's rules for root,
+    or within the limit on niceness."""
+    if os.geteuid() == 0:
+        return True
+    limit = getattr(resource, "RLIMIT_NICE", None)
+    return limit is not None and resource.getrlimit(limit)[0] >= NO_NICENESS - os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def how_it_ended(exit_code: int | None) -> str:
+    """As what a process did: "ended with status 1"."""
+    if exit_code is not None and exit_code < 0:
+        return f"was killed by signal {-exit_code}"
+    return f"ended with status {exit_code}"

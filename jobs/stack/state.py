@@ -19,7 +19,8 @@ DATA_VARIABLE = "WAYSTATION_DATA"
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the stack. Times in seconds since the epoch; `level`: lower ones start first and stop last.
 
-    `state` is `starting`, `ready` or `restarting` (then the pid is that of the one that died).
+    `state` is `starting`, `ready` or `restarting` (then the pid is that of the one that died). A part that is being
+    replaced has two: the second is `beside`, the new one until it is level, and then `leaving`, the old one.
     """
 
     name: str
@@ -103,13 +104,13 @@ def stop_leftovers(data: Path, timeout_s: float) -> list[str]:
         return []
     stopped: list[str] = []
     for level in sorted({process.level for process in state.processes}, reverse=True):
-        left = {
-            process.name: Leftover(process.identity, {DATA_VARIABLE: str(data), "WAYSTATION_PART": process.name})
+        left = [
+            (process.name, Leftover(process.identity, {DATA_VARIABLE: str(data), "WAYSTATION_PART": process.name}))
             for process in state.processes
             if process.level == level
-        }
-        living = {name: leftover for name, leftover in left.items() if not leftover.ended()}
-        stop_all(list(living.values()), timeout_s)
-        stopped += living
+        ]
+        living = [(name, leftover) for name, leftover in left if not leftover.ended()]
+        stop_all([leftover for _, leftover in living], timeout_s)
+        stopped += dict(living)
     forget_state(data)
     return stopped

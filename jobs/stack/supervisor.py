@@ -2,19 +2,23 @@
 
 Guarantees: a part starts once all it comes after have been ready; one that dies, or is not ready in time, is started
 again after a pause that doubles; nothing of a dead part's process group is left when it is started again; `stack.json`
-names every process from the moment it runs. A part that never became ready ends the start, with its reason.
+names every process from the moment it runs. A part that never became ready ends the start, with its reason. A part can
+be replaced while it runs: the new process has its place once it is level, and not before.
 """
 
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from jobs.errors import StackError
-from jobs.stack.process import Identity, ManagedProcess, stop_all
+from jobs.stack.part import Part
+from jobs.stack.process import Identity, ManagedProcess, can_take_priority_back, how_it_ended, stop_all
 from jobs.stack.state import ProcessState, StackState, forget_state, write_state
+from jobs.stack.succession import Stage, Succession
 from schemas.readiness import ready_file
 
 LONGEST_PAUSE_S = 30.0
@@ -22,22 +26,6 @@ SETTLED_S = 60.0
 """A part that has been ready for this long has its pauses forgotten."""
 TRIES = 3
 """How often a part may die before it was ready for the first time."""
-
-
-class Part(NamedTuple):
-    """A part of a stack, as data.
-
-    `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's.
-    `ready` gives the part's listeners by name, or None while it is not ready; it may block for about a second.
-    `niceness` is how far it gives way to the others once all have been ready: until then all wait for it too.
-    """
-
-    name: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    ready: Callable[[], Mapping[str, str] | None]
-    after: tuple[str, ...] = ()
-    niceness: int = 0
 
 
 class Ready(NamedTuple):
@@ -62,7 +50,21 @@ class Stopped(NamedTuple):
     clean: bool
 
 
-Event = Ready | Died | Stopped
+class Replaced(NamedTuple):
+    """A part is another process now, level `seconds` after its start, and the old one has gone."""
+
+    part: str
+    seconds: float
+
+
+class NotReplaced(NamedTuple):
+    """A part is the process that it was, and the one that was to replace it has gone."""
+
+    part: str
+    why: str
+
+
+Event = Ready | Died | Stopped | Replaced | NotReplaced
 
 
 class Phase(Enum):
@@ -129,6 +131,7 @@ class Supervisor:
         me: Identity,
         bootstrap: str = "",
         configuration: Iterable[str] = (),
+        attend: Callable[["Supervisor"], None] = lambda _: None,
     ) -> None:
         parts = list(parts)
         level = levels(parts)
@@ -140,7 +143,9 @@ class Supervisor:
         self._me = me
         self._bootstrap = bootstrap
         self._configuration = list(configuration)
+        self._attend = attend
         self._announced = False
+        self._succession: Succession | None = None
 
     @property
     def ready(self) -> bool:
@@ -151,6 +156,34 @@ class Supervisor:
         """Look at every part once and do what is due. Raises StackError if the stack cannot start."""
         for running in self._running.values():
             self._advance(running, time.monotonic())
+        if self._succession:
+            self._succeed(self._succession, time.monotonic())
+        self._attend(self)
+
+    def replace(
+        self, part: Part, beside: Sequence[str], is_level: Callable[[], bool], timeout_s: float, niceness: int
+    ) -> Succession:
+        """Begin to replace the part of this name by `part`, which runs with the further arguments `beside` until
+        `is_level`, and gives way by `niceness` so long. :meth:`tick` goes on with it.
+
+        Raises StackError if there is no such part, or another is being replaced.
+        """
+        if part.name not in self._running:
+            raise StackError(f"there is no {part.name} in this stack, but {', '.join(self._running)}")
+        if self.is_replacing:
+            raise StackError("another part is being replaced: wait until that is done")
+        newcomer = ManagedProcess((*part.argv, *beside), {**self._environ, **part.env}, self._log(part.name))
+        if niceness and can_take_priority_back():
+            newcomer.give_way(niceness)
+        self._succession = Succession(
+            part, newcomer, is_level, time.monotonic(), time.time(), timeout_s, self._limits.stop_timeout_s
+        )
+        write_state(self._data, self.state())
+        return self._succession
+
+    @property
+    def is_replacing(self) -> bool:
+        return self._succession is not None and self._succession.stage is not Stage.OVER
 
     def announce(self) -> None:
         """Say in `stack.json` that all parts have been ready."""
@@ -172,30 +205,24 @@ class Supervisor:
             listeners=listeners,
             configuration=self._configuration,
             processes=[
-                ProcessState(
-                    name=name,
-                    pid=running.process.identity.pid,
-                    create_time=running.process.identity.create_time,
-                    started_at=running.started_at,
-                    restarts=running.starts - 1,
-                    level=running.level,
-                    state=running.phase.value,
-                )
-                for name, running in self._running.items()
-                if running.process
+                *(_state(r, r.process, r.phase.value, r.started_at) for r in self._running.values() if r.process),
+                *(_state(r, other, stage.value, at) for r, other, stage, at in self._others()),
             ],
         )
+
+    def _others(self) -> Iterator[tuple[_Running, ManagedProcess, Stage, float]]:
+        """The process that a part which is being replaced has besides its own, and when it was started."""
+        if (going := self._succession) and (other := going.other):
+            yield self._running[going.part.name], other, going.stage, going.other_started_at
 
     def stop(self) -> None:
         """Stop all parts, those that started last first, and forget the stack."""
         for level in sorted({running.level for running in self._running.values()}, reverse=True):
-            group = {
-                name: running.process
-                for name, running in self._running.items()
-                if running.level == level and running.process and not running.process.ended()
-            }
-            clean = stop_all(list(group.values()), self._limits.stop_timeout_s)
-            for name in group:
+            group = [(n, r.process) for n, r in self._running.items() if r.level == level and r.process]
+            group += [(r.part.name, other) for r, other, _, _ in self._others() if r.level == level]
+            group = [(name, process) for name, process in group if not process.ended()]
+            clean = stop_all([process for _, process in group], self._limits.stop_timeout_s)
+            for name in dict(group):
                 self._report(Stopped(name, clean))
         forget_state(self._data)
 
@@ -210,10 +237,32 @@ class Supervisor:
                 if running.process and running.process.ended():
                     if now - running.since > SETTLED_S:
                         running.deaths = 0
-                    self._died(running, now, _how(running.process.exit_code))
+                    self._died(running, now, how_it_ended(running.process.exit_code))
             case Phase.RESTARTING:
                 if now - running.since >= running.pause_s:
                     self._start(running, now)
+
+    def _succeed(self, succession: Succession, now: float) -> None:
+        if succession.has_come(now):
+            self._hand_over(succession, now)
+        if succession.moved_on(now):
+            write_state(self._data, self.state())
+            if succession.stage is Stage.OVER:
+                self._report(self._end_of(succession))
+
+    def _hand_over(self, succession: Succession, now: float) -> None:
+        running, newcomer = self._running[succession.part.name], succession.newcomer
+        newcomer.give_way(max(os.getpriority(os.PRIO_PROCESS, 0), succession.part.niceness))
+        succession.let_go(running.process, running.started_at, now)
+        running.part, running.process, running.started_at = succession.part, newcomer, succession.started_at
+        running.deaths, running.starts, running.ever_ready = 0, 1, True
+        self._enter(running, Phase.READY, now)
+
+    def _end_of(self, succession: Succession) -> Replaced | NotReplaced:
+        name = succession.part.name
+        if succession.error is None:
+            return Replaced(name, succession.took_s)
+        return NotReplaced(name, f"{succession.error}; {self._last_words(name)}")
 
     def _start(self, running: _Running, now: float) -> None:
         part = running.part
@@ -232,7 +281,7 @@ class Supervisor:
 
     def _await_ready(self, running: _Running, now: float) -> None:
         if running.process and running.process.ended():
-            self._died(running, now, _how(running.process.exit_code))
+            self._died(running, now, how_it_ended(running.process.exit_code))
             return
         listeners = running.part.ready()
         if listeners is not None:
@@ -268,7 +317,14 @@ class Supervisor:
         return f"the last line of {log}: {lines[-1].strip()}" if lines else f"{log} is empty"
 
 
-def _how(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        return f"was killed by signal {-exit_code}"
-    return f"ended with status {exit_code}"
+def _state(running: _Running, process: ManagedProcess, state: str, started_at: float) -> ProcessState:
+    """One process of a part, which has two while it is replaced."""
+    return ProcessState(
+        name=running.part.name,
+        pid=process.identity.pid,
+        create_time=process.identity.create_time,
+        started_at=started_at,
+        restarts=running.starts - 1,
+        level=running.level,
+        state=state,
+    )

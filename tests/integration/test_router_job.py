@@ -17,7 +17,7 @@ from jobs.stack.topics import admin_client, topic_ends
 from pipelines.sinks import ensure_tables
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id, shard_of
-from schemas.readiness import read_json, ready_file
+from schemas.readiness import beside, read_json, ready_file
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
 from tests.waiting import wait_for
@@ -37,15 +37,15 @@ def environment(data: Path, bootstrap: str, prefix: str, java_home: Path) -> dic
     }
 
 
-def start_router(data: Path, environ: dict[str, str], timeout_s: float = 120) -> subprocess.Popen[bytes]:
-    ready_file(data, "router").unlink(missing_ok=True)
+def start_router(
+    data: Path, environ: dict[str, str], *arguments: str, ready: str = "router", timeout_s: float = 120
+) -> subprocess.Popen[bytes]:
+    """A router of both roles, unless `arguments` say otherwise, that has said under the name `ready` that it is so."""
+    ready_file(data, ready).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "jobs.router", *(arguments or ("--role", "both"))]
     with (data / "router.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jobs.router", "--role", "both"], env=environ, stdout=log, stderr=log
-        )
-    wait_for(
-        lambda: ready_file(data, "router").exists() or process.poll() is not None, "the router is ready", timeout_s
-    )
+        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+    wait_for(lambda: ready_file(data, ready).exists() or process.poll() is not None, "the router is ready", timeout_s)
     assert process.poll() is None, (data / "router.log").read_text()[-3000:]
     return process
 
@@ -124,3 +124,35 @@ def test_two_routers_write_identical_instructions_in_order(
         assert [i.offset for i in first] == sorted(i.offset for i in first)
         assert all(i.number == 0 and i.limit == 1 for i in first)
         assert len(first) == 2 * sum(shard_of(f"client-{n % 7}", SHARDS) == shard for n in range(MESSAGES))
+
+
+@pytest.mark.timeout(300)
+def test_a_new_generation_beside_the_old_one_is_level_before_it_says_so(
+    broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
+) -> None:
+    """R5: it begins where the old one has committed, and when it says that it is ready all there was is on `egress`."""
+    topics = broker.topics(unique_prefix, shards=SHARDS)
+    assert spark.version, "types are parsed by a session"
+    ensure_tables(f"{tmp_path}/tables")
+    environ = environment(tmp_path, broker.bootstrap, unique_prefix, java_home) | {"WAYSTATION_ROUTER__RELIEF": "false"}
+    egress, alone = Egress(broker.bootstrap, topics.egress), ("--role", "active")
+    routers = [start_router(tmp_path, environ, *alone)]
+    try:
+        produce(broker.bootstrap, topics, MESSAGES)
+        committed = lambda: lag_by_broker(tmp_path, broker.bootstrap, unique_prefix)[0] == 0  # noqa: E731
+        wait_for(committed, "the old one has committed", 120)
+        once = len(egress.copies("active"))
+        written = sum(map(len, egress.by_shard.values()))
+        beside_it = ("--generation", "2", "--beside")
+        routers.append(start_router(tmp_path, environ, *alone, *beside_it, ready=beside("router")))
+        assert once == MESSAGES
+        egress.poll()
+        assert sum(map(len, egress.by_shard.values())) == written, "what is committed is not routed again"
+        routers[0].kill()
+        produce(broker.bootstrap, topics, MESSAGES)
+        wait_for(lambda: len(egress.copies("active")) == 2 * MESSAGES, "the new one goes on alone")
+    finally:
+        for router in routers:
+            router.kill()
+            router.wait()
+        egress.close()

@@ -61,7 +61,7 @@ def names_of_gateway(directory: Path) -> set[str]:
 def names_of_spark() -> set[str]:
     """After each of the recorded batches, and one of a query whose rows of state are counted."""
     with observer() as this:
-        RouterMetrics(this.registry, ["active", "backup"])
+        RouterMetrics(this.registry).expect("active")
         RoutesMetrics(this.registry, 25.0).folded(1)
         jvm = FakeJvm()
         this.watch(jvm.session, {"outcomes": 10.0})

@@ -40,9 +40,10 @@ def measured(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def observer(name: str = "ledger", port: int = 0) -> Iterator[Observer]:
+def observer(name: str = "ledger", port: int = 0, awaits_place: bool = False) -> Iterator[Observer]:
     """One that serves on a free port."""
-    this = Observer(name, Place(HOST, port, "ledger.metrics_host", "ledger.metrics_port"), LOG, lambda: NOW)
+    place = Place(HOST, port, "ledger.metrics_host", "ledger.metrics_port")
+    this = Observer(name, place, LOG, lambda: NOW, awaits_place)
     try:
         yield this
     finally:

@@ -93,6 +93,21 @@ def test_a_port_that_is_taken_is_one_sentence_that_names_the_setting() -> None:
         assert "\n" not in str(raised.value)
 
 
+def test_one_that_replaces_another_serves_as_soon_as_that_has_left() -> None:
+    """R5: both run for a while, and the place is one."""
+    with patch.object(server, "LOOK_S", 0.05), observer("router") as old:
+        port = int(address(old).rpartition(":")[2])
+        with observer("router", port, awaits_place=True) as new:
+            assert address(new) == address(old)
+            new.readiness.expect(["of the new one"])
+            assert "of the new one" not in get(new, "/readyz")[1], "the old one answers"
+            old.stop()
+            wait_for(lambda: answers(new), "the new one answers")
+            assert "of the new one" in get(new, "/readyz")[1]
+        with observer("router", port, awaits_place=True), observer("router", port, awaits_place=True):
+            pass  # one that never had the place ends all the same
+
+
 def answers(this: Observer) -> bool:
     with suppress(OSError):
         return get(this, "/healthz")[0] == 200

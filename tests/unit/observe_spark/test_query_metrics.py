@@ -116,7 +116,8 @@ def test_every_recorded_progress_can_be_told() -> None:
 
 def test_routers_tell_of_pauses_and_the_fold_how_far_it_is() -> None:
     with observer("router") as this:
-        router, routes = RouterMetrics(this.registry, ["active"]), RoutesMetrics(this.registry, 25.0)
+        router, routes = RouterMetrics(this.registry), RoutesMetrics(this.registry, 25.0)
+        router.expect("active")
         before = samples(this)
         assert before["waystation_router_pause_seconds_count", ("active",)] == 0
         assert before["waystation_router_realignments_total", ("active",)] == 0

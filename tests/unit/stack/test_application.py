@@ -48,7 +48,7 @@ def test_who_is_killed_holds_nothing(tmp_path: Path) -> None:
     lock_checkpoints(str(tmp_path), "ledger", OTHERWISE).close()
 
 
-@pytest.mark.parametrize("name", ["ledger", "router-active", "router-backup"])
+@pytest.mark.parametrize("name", ["ledger", "router-active-1", "router-backup-1"])
 def test_a_second_one_is_refused_with_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_second_one_is_refused_with_one_sentence(
     for module in (ledger, router):
         monkeypatch.setattr(module, "build_session", lambda *_: pytest.fail("Spark was started"))
     with lock_checkpoints(str(tmp_path), name, OTHERWISE):
-        status = ledger.main() if name == "ledger" else router.main(["--role", name.removeprefix("router-")])
+        status = ledger.main() if name == "ledger" else router.main(["--role", name.split("-")[1]])
     assert status == 1
     said = capfd.readouterr().err
     assert said.startswith(f"another process runs {name} on {tmp_path}: stop it, or ")

@@ -20,6 +20,7 @@ Run = Callable[..., int]
     ("arguments", "sentence"),
     [
         (["status"], "no stack is running over"),
+        (["router", "replace"], "no stack is running over"),
         (["publish", "a", "b"], "no stack is running over"),
         (["subscribe", "a/#", "--address", "nowhere"], "'nowhere' is not an address"),
         (["query", "SELECT * FROM messages"], "there are no tables yet"),

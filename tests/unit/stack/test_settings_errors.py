@@ -56,7 +56,7 @@ def test_an_overlay_changes_single_keys(tmp_path):
         ("[gateway.policy.attachments]\ntypes = ['image']\n", ["gateway.policy.attachments.types[0]", "'image'"]),
         ("[gateway.policy.message_rate]\nabove = 'stop'\n", ["message_rate.above", "'stop'", "pause|disconnect"]),
         ("[router]\nbatch_s = 1.0\n", ["router.batch_s", "1.0", "5"]),
-        ("[router]\nroute_lead_s = 6.0\n", ["router.route_lead_s", "6", "at least", "15"]),
+        ("[router]\nroute_lead_s = 6.0\n", ["router.route_lead_s", "6", "at least", "17.5"]),
     ],
 )
 def test_a_wrong_value_names_key_value_and_what_is_allowed(tmp_path, text, named):

@@ -1,0 +1,100 @@
+"""`router replace`: another version of the routers in the place of those that run, without a pause (R5)."""
+
+import sys
+import time
+import uuid
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs.cli.context import OVERLAYS, Shared, output, shared
+from jobs.errors import StackError
+from jobs.stack import replacing
+from jobs.stack.replacing import Answer, Request
+from jobs.stack.state import StackState, running_state
+
+POLL_S = 0.1
+SAFE_PATH = "-P"
+"""For an interpreter: modules come from its installation, not from the directory in which `up` was called."""
+
+
+class Role(StrEnum):
+    ACTIVE = "active"
+    BACKUP = "backup"
+    BOTH = "both"
+
+
+def register(app: typer.Typer) -> None:
+    router = typer.Typer(no_args_is_help=True, help="The routers of the stack that runs over this data directory.")
+    router.command()(replace)
+    app.add_typer(router, name="router")
+
+    @router.callback()
+    def routers() -> None:
+        """The routers of the stack that runs over this data directory."""
+
+
+def replace(
+    context: typer.Context,
+    role: Annotated[Role, typer.Option(help="Which router; with one process for both there is only `both`.")] = (
+        Role.BOTH
+    ),
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds a new process may take until it is level.")] = 180.0,
+) -> None:
+    """Replace the routers of the running stack by the version of this installation, one after the other.
+
+    A new process begins beside the old one, from where that is. Once it has routed all there was, the old one stops;
+    so messages go on without a pause. If it does not get so far, it is stopped, the old one stays, and the exit status
+    is 1.
+
+    Examples:
+
+        waystation router replace                    after an update in place
+        new/bin/waystation router replace            a version installed beside the old one
+        waystation router replace --role backup      one first, to see how it does
+    """
+    options = shared(context)
+    data, state = options.data(), running_state(options.data())
+    if not state.ready:
+        raise StackError("not all parts of the stack have started yet: wait until `waystation status` says so")
+    request = Request(
+        id=uuid.uuid4().hex,
+        roles=["active", "backup"] if role is Role.BOTH else [role.value],
+        interpreter=[sys.executable, SAFE_PATH],
+        configuration=[str(path) for path in _configuration(options, state)],
+        timeout_s=timeout,
+    )
+    options.settings()  # what the new version would refuse is better said here
+    replacing.ask(data, request)
+    answer = _follow(data, request.id)
+    if answer.error:
+        raise StackError(answer.error)
+
+
+def _configuration(options: Shared, state: StackState) -> list[Path]:
+    """The files of this installation, and over them those given here, or else those that `up` was given."""
+    if options.overlays:
+        return options.configuration
+    return options.configuration + [Path(path) for path in state.configuration[len(OVERLAYS) :]]
+
+
+def _follow(data: Path, request_id: str) -> Answer:
+    """Show what the `up` says until it is done. Raises StackError if it ends before."""
+    terminal, shown = output(), 0
+    while True:
+        try:
+            running_state(data)
+            ended = False
+        except StackError:
+            ended = True
+        answer = replacing.answer_to(data, request_id)
+        for line in answer.lines[shown:] if answer else []:
+            terminal.print(line, markup=False)
+        shown = len(answer.lines) if answer else shown
+        if answer and answer.over:
+            return answer
+        if ended:
+            raise StackError(f"the stack over {data} has ended: start it with `waystation up` and see what it says")
+        time.sleep(POLL_S)

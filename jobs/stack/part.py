@@ -1,0 +1,20 @@
+"""What a part of a stack is, as data."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """A part of a stack.
+
+    `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's.
+    `ready` gives the part's listeners by name, or None while it is not ready; it may block for about a second.
+    `niceness` is how far it gives way to the others once all have been ready: until then all wait for it too.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    ready: Callable[[], Mapping[str, str] | None]
+    after: tuple[str, ...] = ()
+    niceness: int = 0

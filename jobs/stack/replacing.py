@@ -1,0 +1,175 @@
+"""Replacing routers while they run, as `waystation router replace` asks for it (R5).
+
+The command writes `<data>/replace/request.json`; the process of `up` does it, part by part, and says in
+`<data>/replace/answer.json` how far it is. So a command that is killed leaves a replacement that goes on, and an `up`
+that is killed leaves nothing that counts but `generations.json`, which changes once a new process has its place.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from jobs.errors import StackError
+from jobs.stack import generations
+from jobs.stack.part import Part
+from jobs.stack.parts import announced
+from jobs.stack.succession import Stage, Succession
+from jobs.stack.supervisor import Supervisor
+from schemas.readiness import beside, read_json, ready_file, write_json
+
+BESIDE = ("--beside",)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for. `interpreter`: what runs modules of the new version; `configuration`: the files it reads."""
+
+    id: str
+    roles: list[str]
+    interpreter: list[str]
+    configuration: list[str]
+    timeout_s: float
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a request is: `lines` for people; `over` at the end, then `error` is null if all was done."""
+
+    id: str
+    lines: list[str]
+    over: bool = False
+    error: str | None = None
+
+
+_Message = TypeVar("_Message", Request, Answer)
+
+
+class RouterPart(NamedTuple):
+    """A part that routes: its name and roles, and what runs it with a generation, as a request wants it."""
+
+    name: str
+    roles: list[str]
+    make: Callable[[Request, int], Part]
+
+
+def ask(data: Path, request: Request) -> None:
+    """Hand a request to the `up` of this directory. Raises StackError if there is one already."""
+    file = _request_file(data)
+    file.parent.mkdir(exist_ok=True)
+    beside_it = file.with_name(f".{request.id}")
+    beside_it.write_bytes(msgspec.json.encode(request))
+    try:
+        file.hardlink_to(beside_it)
+    except FileExistsError:
+        raise StackError("routers are being replaced already: wait until that is done") from None
+    finally:
+        beside_it.unlink()
+
+
+def answer_to(data: Path, request_id: str) -> Answer | None:
+    """What the `up` has said to a request so far."""
+    answer = _read(_answer_file(data), Answer)
+    return answer if answer and answer.id == request_id else None
+
+
+def forget(data: Path) -> None:
+    """Drop what an `up` that has ended was asked for."""
+    for file in (_request_file(data), _answer_file(data)):
+        file.unlink(missing_ok=True)
+
+
+class Replacing:
+    """What the supervisor does about requests; called at each of its ticks."""
+
+    def __init__(self, data: Path, parts: Sequence[RouterPart], niceness: int) -> None:
+        self._data = data
+        self._parts = parts
+        self._niceness = niceness
+        self._request: Request | None = None
+        self._lines: list[str] = []
+        self._waiting: list[RouterPart] = []
+        self._now: tuple[RouterPart, int, Succession] | None = None
+
+    def __call__(self, supervisor: Supervisor) -> None:
+        if self._request is None:
+            self._take_up(supervisor)
+        if self._request and self._now is None:
+            self._next(supervisor, self._request)
+        if self._request and self._now:
+            self._look(self._request, *self._now)
+
+    def _take_up(self, supervisor: Supervisor) -> None:
+        if not supervisor.ready or not (request := _read(_request_file(self._data), Request)):
+            return
+        self._request, self._lines = request, []
+        self._waiting = [part for part in self._parts if set(part.roles) & set(request.roles)]
+        also = {role for part in self._waiting for role in part.roles} - set(request.roles)
+        if also:
+            asked = ", ".join(request.roles)
+            self._over(f"{asked} and {', '.join(also)} run in one process here: replace both of them")
+
+    def _next(self, supervisor: Supervisor, request: Request) -> None:
+        if not self._waiting:
+            self._over(None)
+            return
+        part = self._waiting.pop(0)
+        generation = generations.next_generation(self._data, part.roles)
+        name = beside(part.name)
+        ready_file(self._data, name).unlink(missing_ok=True)
+        is_level = partial(_has_announced, self._data, name)
+        new = part.make(request, generation)
+        try:
+            succession = supervisor.replace(new, BESIDE, is_level, request.timeout_s, self._niceness)
+        except OSError as error:
+            self._over(f"{part.name} is not replaced: {new.argv[0]} cannot be run: {error.strerror}")
+            return
+        self._now = (part, generation, succession)
+        self._say(f"{part.name}: a new process runs beside the old one")
+
+    def _look(self, request: Request, part: RouterPart, generation: int, succession: Succession) -> None:
+        has_place = succession.error is None and succession.stage is not Stage.BESIDE
+        if has_place and generations.generation_of(self._data, part.roles) != generation:
+            generations.record(self._data, part.roles, generation)
+            self._say(f"{part.name}: the new process is level after {succession.took_s:.1f} s; the old one stops")
+        if succession.stage is Stage.OVER:
+            self._now = None
+            generations.prune(self._data, part.roles)
+            if succession.error:
+                log = self._data / "logs" / f"{part.name}.log"
+                self._over(f"{part.name} is not replaced, the old process goes on: {succession.error}; see {log}")
+            else:
+                self._say(f"{part.name}: replaced")
+
+    def _say(self, line: str) -> None:
+        self._lines.append(line)
+        self._answer(over=False, error=None)
+
+    def _over(self, error: str | None) -> None:
+        _request_file(self._data).unlink(missing_ok=True)
+        self._answer(over=True, error=error)
+        self._request, self._waiting = None, []
+
+    def _answer(self, over: bool, error: str | None) -> None:
+        assert self._request is not None
+        answer = Answer(id=self._request.id, lines=self._lines, over=over, error=error)
+        write_json(_answer_file(self._data), msgspec.to_builtins(answer))
+
+
+def _has_announced(data: Path, name: str) -> bool:
+    return announced(data, name) is not None
+
+
+def _read(file: Path, kind: type[_Message]) -> _Message | None:
+    try:
+        return msgspec.convert(read_json(file), kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def _request_file(data: Path) -> Path:
+    return data / "replace" / "request.json"
+
+
+def _answer_file(data: Path) -> Path:
+    return data / "replace" / "answer.json"

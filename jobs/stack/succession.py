@@ -1,0 +1,87 @@
+"""One process in the place of another: it runs beside it until it is level, then the other goes (R5)."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from jobs.stack.part import Part
+from jobs.stack.process import ManagedProcess, how_it_ended
+
+
+class Stage(Enum):
+    """BESIDE → LEAVING → OVER: first both run, then one of them is on its way out."""
+
+    BESIDE = "beside"
+    LEAVING = "leaving"
+    OVER = "over"
+
+
+class Succession:
+    """A newcomer beside the process it is to replace, as which `part` runs from then on; `error` says why it does not.
+
+    Times are those of the supervisor's monotonic clock, but `started_at`, seconds since the epoch. Whichever process
+    has to go is asked once and killed after `stop_timeout_s`; the succession is over when nothing of it is left.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        newcomer: ManagedProcess,
+        is_level: Callable[[], bool],
+        began: float,
+        started_at: float,
+        timeout_s: float,
+        stop_timeout_s: float,
+    ) -> None:
+        self.part = part
+        self.newcomer = newcomer
+        self.started_at = started_at
+        self.other_started_at = started_at
+        self.took_s = 0.0
+        self.stage = Stage.BESIDE
+        self.leaving: ManagedProcess | None = None
+        self.error: str | None = None
+        self._began = began
+        self._is_level = is_level
+        self._timeout_s = timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._kill_at = 0.0
+        self._told = self.stage
+
+    @property
+    def other(self) -> ManagedProcess | None:
+        """The process that runs besides the part's own: the newcomer, later the one that leaves; None at the end."""
+        return {Stage.BESIDE: self.newcomer, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
+
+    def has_come(self, now: float) -> bool:
+        """Look at the newcomer: True once, when it is level and has to be given the part with :meth:`let_go`."""
+        if self.stage is not Stage.BESIDE:
+            return False
+        if self.newcomer.ended():
+            self._give_up(f"the new process {how_it_ended(self.newcomer.exit_code)}", now)
+        elif self._is_level():
+            self.took_s = now - self._began
+            return True
+        elif now - self._began > self._timeout_s:
+            self._give_up(f"the new process was not level within {self._timeout_s:g} s", now)
+        return False
+
+    def let_go(self, process: ManagedProcess | None, started_at: float, now: float) -> None:
+        """Have `process` stop: the old one, if there is one, when the newcomer has its place."""
+        self.stage, self.leaving, self.other_started_at = Stage.LEAVING, process, started_at
+        self._kill_at = now + self._stop_timeout_s
+        if process is not None:
+            process.ask_to_stop()
+
+    def moved_on(self, now: float) -> bool:
+        """Look at the one that leaves: True once for each stage that has been reached."""
+        if self.stage is Stage.LEAVING:
+            if self.leaving is None or self.leaving.ended():
+                self.stage = Stage.OVER
+            elif now > self._kill_at:
+                self.leaving.kill()
+        reached, self._told = self.stage is not self._told, self.stage
+        return reached
+
+    def _give_up(self, why: str, now: float) -> None:
+        self.error = why
+        self.let_go(self.newcomer, self.started_at, now)

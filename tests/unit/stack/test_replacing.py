@@ -1,0 +1,221 @@
+"""Replacing a part while it runs, with tiny children in the place of routers (R5)."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.errors import StackError
+from jobs.stack import replacing
+from jobs.stack.generations import generation_of, record
+from jobs.stack.part import Part
+from jobs.stack.parts import announced
+from jobs.stack.process import Identity, wait_until
+from jobs.stack.replacing import Answer, Replacing, Request, RouterPart, answer_to, ask
+from jobs.stack.state import ProcessState, read_state, stop_leftovers
+from jobs.stack.supervisor import Event, Limits, NotReplaced, Replaced, Supervisor
+from schemas.readiness import announce_ready, beside
+
+DEADLINE_S = 30.0
+ROOT = Path(__file__).parents[3]
+LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05)
+ROUTER = (
+    "import os, sys, time\n"
+    "from schemas.readiness import announce_ready, beside\n"
+    "environ, late = os.environ, '--beside' in sys.argv\n"
+    "if 'broken' in sys.argv and late: sys.exit('this version cannot start')\n"
+    "name = environ['WAYSTATION_PART']\n"
+    "if not (late and 'slow' in sys.argv):\n"
+    "    announce_ready(environ['WAYSTATION_DATA'], beside(name) if late else name, {})\n"
+    "time.sleep(600)\n"
+)
+
+
+def router_part(data: Path, name: str, generation: int, *kind: str) -> Part:
+    env = {"WAYSTATION_DATA": str(data), "WAYSTATION_PART": name, "PYTHONPATH": str(ROOT)}
+    argv = (sys.executable, "-c", ROUTER, *kind, str(generation))
+    return Part(name, argv, env, lambda: announced(data, name))
+
+
+class World:
+    """A supervisor over two routers, ticked by hand; a new version is of the `kind` that `interpreter` says."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.events: list[Event] = []
+        roles = {"router-backup": ["backup"], "router-active": ["active"]}
+        record(data, ["active", "backup"], 1)
+
+        def of(name: str) -> Callable[[Request, int], Part]:
+            return lambda request, generation: router_part(data, name, generation, *request.interpreter)
+
+        attend = Replacing(data, [RouterPart(name, of_it, of(name)) for name, of_it in roles.items()], 5)
+        parts = [router_part(data, name, 1) for name in roles]
+        me = Identity.of(os.getpid())
+        self.supervisor = Supervisor(data, parts, LIMITS, os.environ, self.events.append, me, attend=attend)
+        self.tick_until(lambda: self.supervisor.ready)
+        self.supervisor.announce()
+
+    def tick_until(self, condition: Callable[[], bool]) -> None:
+        def looked() -> bool:
+            self.supervisor.tick()
+            return condition()
+
+        assert wait_until(looked, DEADLINE_S)
+
+    def ask(self, *kind: str, roles: tuple[str, ...] = ("active", "backup"), timeout_s: float = 20.0) -> str:
+        request = Request(
+            id=f"{time.monotonic_ns()}",
+            roles=list(roles),
+            interpreter=list(kind),
+            configuration=[],
+            timeout_s=timeout_s,
+        )
+        ask(self.data, request)
+        return request.id
+
+    def answer(self, request_id: str) -> Answer:
+        self.tick_until(lambda: (answer := answer_to(self.data, request_id)) is not None and answer.over)
+        answer = answer_to(self.data, request_id)
+        assert answer is not None
+        return answer
+
+    def processes(self, name: str) -> list[ProcessState]:
+        state = read_state(self.data)
+        assert state is not None
+        return [process for process in state.processes if process.name == name]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.supervisor.stop()
+
+
+def test_each_part_is_another_process_and_never_both_at_once(world: World) -> None:
+    """R5: the backup first; an old process goes when the new one is level."""
+    old = {name: world.processes(name)[0].pid for name in ("router-active", "router-backup")}
+    request = world.ask()
+    seen: set[tuple[int, int]] = set()
+
+    def over() -> bool:
+        seen.add((len(world.processes("router-backup")), len(world.processes("router-active"))))
+        assert all(any(p.identity.alive() for p in world.processes(name)) for name in old)
+        answer = answer_to(world.data, request)
+        return answer is not None and answer.over
+
+    world.tick_until(over)
+    assert world.answer(request).error is None
+    assert [event.part for event in world.events if isinstance(event, Replaced)] == ["router-backup", "router-active"]
+    assert (2, 2) not in seen
+    for name, pid in old.items():
+        (now,) = world.processes(name)
+        assert (now.pid != pid, now.state, now.restarts) == (True, "ready", 0)
+        assert not psutil.pid_exists(pid)
+    assert generation_of(world.data, ["active"]) == generation_of(world.data, ["backup"]) == 2
+
+
+def test_what_replaced_is_what_is_started_again(world: World) -> None:
+    world.answer(world.ask("new"))
+    pid = world.processes("router-active")[0].pid
+    assert "new" in psutil.Process(pid).cmdline()
+    os.kill(pid, signal.SIGKILL)
+    world.tick_until(lambda: [(p.pid != pid, p.state) for p in world.processes("router-active")] == [(True, "ready")])
+    again = psutil.Process(world.processes("router-active")[0].pid).cmdline()
+    assert "new" in again
+    assert "--beside" not in again
+
+
+@pytest.mark.parametrize(
+    ("kind", "timeout_s", "why"),
+    [("broken", 20.0, "ended with status 1"), ("slow", 0.3, "was not level within 0.3 s")],
+)
+def test_one_that_does_not_become_level_goes_and_the_old_one_stays(
+    world: World, kind: str, timeout_s: float, why: str
+) -> None:
+    before = {name: world.processes(name)[0].pid for name in ("router-active", "router-backup")}
+    answer = world.answer(world.ask(kind, timeout_s=timeout_s))
+    assert answer.error is not None
+    assert answer.error.startswith("router-backup is not replaced, the old process goes on: the new process")
+    assert why in answer.error
+    assert [event.part for event in world.events if isinstance(event, NotReplaced)] == ["router-backup"]
+    assert {name: [p.pid for p in world.processes(name)] for name in before} == {n: [p] for n, p in before.items()}
+    assert generation_of(world.data, ["backup"]) == 1
+    assert world.answer(world.ask()).error is None, "the next is tried anew"
+
+
+def test_the_old_one_is_started_again_while_the_new_one_comes(world: World) -> None:
+    """Whatever happens to the new process, the part is kept running meanwhile."""
+    world.ask("slow", roles=("active",))
+    world.tick_until(lambda: len(world.processes("router-active")) == 2)
+    old, new = world.processes("router-active")
+    assert (old.state, new.state) == ("ready", "beside")
+    os.kill(old.pid, signal.SIGKILL)
+    world.tick_until(lambda: world.processes("router-active")[0].pid != old.pid)
+    world.tick_until(lambda: world.processes("router-active")[0].state == "ready")
+    assert world.processes("router-active")[1].pid == new.pid
+
+
+def test_the_new_one_gives_way_until_it_is_level(world: World) -> None:
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    world.ask("slow", roles=("active",))
+    world.tick_until(lambda: len(world.processes("router-active")) == 2)
+    new = world.processes("router-active")[1]
+    assert os.getpriority(os.PRIO_PROCESS, new.pid) in (5, ours)
+    announce_ready(world.data, beside("router-active"), {})
+    world.tick_until(lambda: [p.pid for p in world.processes("router-active")] == [new.pid])
+    assert os.getpriority(os.PRIO_PROCESS, new.pid) == ours
+
+
+def test_stopping_in_the_middle_leaves_nothing(world: World) -> None:
+    world.ask("slow")
+    world.tick_until(lambda: len(world.processes("router-backup")) == 2)
+    pids = [process.pid for process in world.processes("router-backup")]
+    world.supervisor.stop()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_what_a_killed_up_left_in_the_middle_is_stopped_with_both_processes(world: World) -> None:
+    """Nothing has changed: the next `up` goes on with the old generation."""
+    world.ask("slow")
+    world.tick_until(lambda: len(world.processes("router-backup")) == 2)
+    left = [process.identity for process in world.processes("router-backup")]
+    reaper = threading.Thread(target=lambda: [os.waitpid(one.pid, 0) for one in left], daemon=True)
+    reaper.start()
+    assert stop_leftovers(world.data, LIMITS.stop_timeout_s) == ["router-backup", "router-active"]
+    assert not any(one.alive() for one in left)
+    assert generation_of(world.data, ["backup"]) == 1
+    replacing.forget(world.data)
+    world.ask()
+
+
+def test_a_second_request_is_refused(world: World) -> None:
+    world.ask("slow")
+    with pytest.raises(StackError, match="being replaced already"):
+        world.ask()
+
+
+def test_an_interpreter_that_is_not_there_ends_the_request_and_nothing_else(world: World, tmp_path: Path) -> None:
+    part = router_part(tmp_path, "router-active", 2)._replace(argv=("/nowhere/python",))
+    attend = Replacing(tmp_path, [RouterPart("router-active", ["active"], lambda *_: part)], 0)
+    request = world.ask(roles=("active",))
+    attend(world.supervisor)
+    answer = answer_to(tmp_path, request)
+    assert answer is not None
+    assert answer.error == "router-active is not replaced: /nowhere/python cannot be run: No such file or directory"
+
+
+def test_one_role_of_a_process_with_both_is_refused(world: World, tmp_path: Path) -> None:
+    attend = Replacing(tmp_path, [RouterPart("router", ["active", "backup"], lambda *_: pytest.fail("made"))], 0)
+    request = world.ask(roles=("active",))
+    attend(world.supervisor)
+    answer = answer_to(tmp_path, request)
+    assert answer is not None
+    assert answer.error == "active and backup run in one process here: replace both of them"
