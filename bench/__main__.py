@@ -14,6 +14,7 @@ from bench.broker import running_broker
 from bench.failover import TWO_PROCESSES, FailoverBench
 from bench.figures import Figures
 from bench.gateway import GatewayBench
+from bench.ledger import LedgerBench
 from bench.path import StackBench
 from bench.router import RouterBench
 from bench.throughput import ThroughputBench
@@ -25,7 +26,7 @@ ROUTES = (100, 10_000, 200_000)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", choices=["router", "pauses", "failover", "throughput", "path", "gateway"])
+    parser.add_argument("--only", choices=["router", "pauses", "failover", "ledger", "throughput", "path", "gateway"])
     parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
     options = parser.parse_args()
     scale = 1 / 3 if options.quick else 1.0
@@ -42,6 +43,8 @@ def main() -> int:
             measure_pauses(figures, scale)
         if options.only in (None, "failover"):
             measure_failover(figures, scale)
+        if options.only in (None, "ledger"):
+            measure_ledger(figures, scale)
         if options.only in (None, "throughput"):
             measure_throughput(figures, scale)
     finally:
@@ -91,6 +94,14 @@ def measure_failover(figures: Figures, scale: float) -> None:
         FailoverBench(stack, figures).run(
             kills=round(12 * scale), replacements=round(3 * scale), quiet_s=120 * scale, warm_s=180
         )
+
+
+def measure_ledger(figures: Figures, scale: float) -> None:
+    say("the ledger: a backlog taken by all queries together; how fresh presence is at 1,000 events a second")
+    with running_broker(os.environ) as bootstrap:
+        bench = LedgerBench(bootstrap, figures)
+        bench.presence(60 * scale)
+        bench.throughput(warm=60_000, messages=round(300_000 * scale))
 
 
 def measure_throughput(figures: Figures, scale: float) -> None:

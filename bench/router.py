@@ -1,11 +1,6 @@
 """Latency of the router from Kafka to Kafka, at a rate; each measurement in processes of its own."""
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,48 +10,15 @@ from tempfile import mkdtemp
 from bench.figures import Figures
 from bench.kafka_load import measure_latency
 from bench.routes import write_routes
+from bench.running import running
 from bench.silence import median_pause_ms
 from jobs.stack.topics import admin_client, create_topics
-from schemas.readiness import ready_file
 from schemas.topics import DAY_MS, Topics
 
 SHARDS = 4
-READY_TIMEOUT_S = 300
 WARM_S = 30.0
 PAUSE_RATE = 200.0
 BATCH_S = 10.0
-
-
-@contextmanager
-def running(data: Path, bootstrap: str, prefix: str, *argv: str) -> Iterator[None]:
-    """A query's process over `data`, from ready to stopped."""
-    part = "bench"
-    ready = ready_file(data, part)
-    ready.unlink(missing_ok=True)
-    environ = os.environ | {
-        "WAYSTATION_DATA": str(data),
-        "WAYSTATION_PART": part,
-        "WAYSTATION_KAFKA__BOOTSTRAP": bootstrap,
-        "WAYSTATION_KAFKA__PREFIX": prefix,
-        # One role is one query here: its pauses are what is measured.
-        "WAYSTATION_ROUTER__RELIEF": "false",
-    }
-    with (data / "bench.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", *argv], env=environ, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{argv} did not start: {(data / 'bench.log').read_text()[-2000:]}")
-            time.sleep(0.2)
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 class RouterBench:

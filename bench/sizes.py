@@ -10,7 +10,6 @@ Times, clients and topics are as a fleet of devices has them; payloads are rando
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.life import Written, life
 from bench.routes import write_routes
 from jobs.spark import build_session
 from pipelines import completion, ledger
@@ -32,11 +32,8 @@ from pipelines.sinks import append_to_table, ensure_tables
 from pipelines.sources import read_table
 from pipelines.streams import StreamId
 from schemas import tables
-from schemas.envelope import Instruction, Meta, ingress_headers
-from schemas.events import CompletionEvent, Delivery, PresenceEvent, ProgressEvent, RouteEvent, encode
-from schemas.identity import new_message_id
 
-PAYLOAD = 256
+PARTITIONS = 6
 SHARDS = 12
 WINDOW_DAYS = 7
 BATCHES = 10
@@ -60,7 +57,22 @@ RECORD_OVERHEAD = 12
 """Of a record in Kafka's format (KIP-98): lengths, attributes, deltas; a batch's own 61 bytes are shared by many."""
 HEADER_OVERHEAD = 2
 
-Record = dict[str, Any]
+Row = dict[str, Any]
+
+BEGIN_MS = 1_790_000_000_000
+
+
+def row_of(one: Written) -> Row:
+    headers = None if one.headers is None else [{"key": name, "value": content} for name, content in one.headers]
+    return {
+        "key": one.key,
+        "value": one.value,
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": one.offset,
+        "timestamp": datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        "headers": headers,
+    }
 
 
 def main() -> int:
@@ -83,65 +95,18 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def records(first: int, count: int) -> Iterator[tuple[str, Record]]:
-    """What `count` messages leave on Kafka, by topic: each wanted by one shard, delivered to one client."""
-    for n in range(first, first + count):
-        now_ms = 1_790_000_000_000 + 5 * n
-        message, source, client = new_message_id(), f"truck-{n * 7919 % 5000:05}", f"dashboard-{n % 200:03}"
-        headers = ingress_headers(message, source, Meta(1, "", None, now_ms * 1000, None), b"")
-        place = {"partition": n % 6, "offset": n // 6}
-        destination = f"fleet/{n % 40}/{source}/position".encode()
-        yield "ingress", record(destination, os.urandom(PAYLOAD), place, now_ms, headers)
-        instruction = [*headers, ("instr", Instruction(n % 6, n // 6, 0, 1, now_ms).encode()), ("router", b"active")]
-        yield (
-            "egress",
-            record(destination, b"", {"partition": n % SHARDS, "offset": n // SHARDS}, now_ms + 2, instruction),
-        )
-        delivery = Delivery(client=client, outcome="delivered", qos=1, at_us=now_ms * 1000 + 3457)
-        of = {"id": message, **place, "appended_ms": now_ms}
-        done = ProgressEvent(kind="relinquish", shard=n % SHARDS, number=0, limit=1, deliveries=[delivery], **of)
-        yield "progress", record(message.encode(), encode(done), place, now_ms + 5)
-        whole = CompletionEvent(id=message, touches=1, appended_ms=now_ms, completed_ms=now_ms + 5)
-        yield "completion", record(message.encode(), encode(whole), place, now_ms + 900)
-        came = PresenceEvent(
-            client=source,
-            event="connected",
-            gateway="gateway-1",
-            epoch=now_ms * 1000,
-            seq=1,
-            at_us=now_ms * 1000,
-            peer=f"10.0.{n % 250}.{n % 199}:{30000 + n % 20000}",
-            protocol="mqtt5",
-            user=source,
-        )
-        yield "presence", record(source.encode(), encode(came), place, now_ms)
-        wanted = RouteEvent(op="add", route_key=f"fleet/{n}", shard=n % SHARDS)
-        yield "routes", record(wanted.kafka_key.encode(), encode(wanted), {"partition": 0, "offset": n}, now_ms)
-
-
-def record(key: bytes, value: bytes, place: Record, at_ms: int, headers: Any = None) -> Record:
-    found = None if headers is None else [{"key": name, "value": content} for name, content in headers]
-    return {
-        "key": key,
-        "value": value,
-        **place,
-        "timestamp": datetime.fromtimestamp(at_ms / 1000, UTC),
-        "headers": found,
-    }
-
-
 def measure_rows(spark: SparkSession, directory: Path, messages: int) -> None:
-    topics: dict[str, list[Record]] = {}
+    topics: dict[str, list[Row]] = {}
     sizes: dict[str, int] = {}
     for batch in range(BATCHES):
         topics.clear()
-        for topic, each in records(batch * messages, messages):
-            topics.setdefault(topic, []).append({**each, "topic": topic})
+        for one in life(range(batch * messages, (batch + 1) * messages), PARTITIONS, SHARDS, BEGIN_MS):
+            if not one.is_copy:
+                topics.setdefault(one.topic, []).append(row_of(one))
         for topic, rows in topics.items():
             sizes[topic] = sum(map(kafka_bytes, rows)) // len(rows)
             (directory / TOPICS / topic).mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.Table.from_pylist(rows, KAFKA_SCHEMA), directory / TOPICS / topic / f"{batch}.parquet")
-    sizes["egress"] += PAYLOAD
     for topic, size in sizes.items():
         say(f"topic {topic}: {size} bytes a record")
     ensure_tables(str(directory))
@@ -150,7 +115,7 @@ def measure_rows(spark: SparkSession, directory: Path, messages: int) -> None:
     states(spark, directory)
 
 
-def kafka_bytes(row: Record) -> int:
+def kafka_bytes(row: Row) -> int:
     headers = sum(len(each["key"]) + len(each["value"]) + HEADER_OVERHEAD for each in row["headers"] or [])
     return RECORD_OVERHEAD + len(row["key"]) + len(row["value"]) + headers
 
