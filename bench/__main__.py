@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,43 +15,17 @@ from bench.failover import TWO_PROCESSES, FailoverBench
 from bench.figures import Figures
 from bench.gateway import GatewayBench
 from bench.ledger import LedgerBench
+from bench.ledger_state import StateBench
+from bench.ledger_tables import TablesBench
 from bench.path import StackBench
 from bench.router import RouterBench
 from bench.throughput import ThroughputBench
 from jobs.signals import interrupt_on_signals
+from jobs.spark import build_session
+from schemas.settings import Settings, process_settings
 
 OUT = Path("build")
 ROUTES = (100, 10_000, 200_000)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", choices=["router", "pauses", "failover", "ledger", "throughput", "path", "gateway"])
-    parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
-    options = parser.parse_args()
-    scale = 1 / 3 if options.quick else 1.0
-    figures = Figures()
-    interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
-    try:
-        if options.only in (None, "path"):
-            measure_path(figures, scale)
-        if options.only in (None, "gateway"):
-            measure_gateway(figures, scale)
-        if options.only in (None, "router"):
-            measure_router(figures, scale)
-        if options.only in (None, "pauses"):
-            measure_pauses(figures, scale)
-        if options.only in (None, "failover"):
-            measure_failover(figures, scale)
-        if options.only in (None, "ledger"):
-            measure_ledger(figures, scale)
-        if options.only in (None, "throughput"):
-            measure_throughput(figures, scale)
-    finally:
-        if figures.values:
-            figures.write(OUT)
-            sys.stdout.write(f"written: {OUT / 'bench.json'}, {OUT / 'bench.png'}\n")
-    return 0
 
 
 def measure_gateway(figures: Figures, scale: float) -> None:
@@ -104,6 +78,25 @@ def measure_ledger(figures: Figures, scale: float) -> None:
         bench.throughput(warm=60_000, messages=round(300_000 * scale))
 
 
+def measure_growth(figures: Figures, scale: float) -> None:
+    say("the ledger's batches over 0.2 and 20 million rows; its state over an hour's messages")
+
+    def settings(data: Path, prefix: str) -> Settings:
+        own = {"DATA": str(data), "KAFKA__BOOTSTRAP": bootstrap, "KAFKA__PREFIX": prefix, "LEDGER__TRIGGER_S": "0.1"}
+        return process_settings({f"WAYSTATION_{name}": value for name, value in own.items()})
+
+    with running_broker(os.environ) as bootstrap:
+        counted = {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "true"}
+        heap = {"spark.driver.memory": "2g"}
+        spark = build_session("bench", "local[4]", heap)
+        tables = TablesBench(spark, figures, bootstrap, settings)
+        tables.run(200_000, 20_000_000, rounds=round(15 * scale), messages=2000)
+        spark.stop()
+        spark = build_session("bench", "local[2]", heap | counted)
+        StateBench(spark, figures, round(12_000 * scale)).run()
+        spark.stop()
+
+
 def measure_throughput(figures: Figures, scale: float) -> None:
     say("throughput of routing against a bare pass-through, Real-Time Mode")
     with running_broker(os.environ) as bootstrap:
@@ -137,6 +130,37 @@ def stack_bench(figures: Figures, overrides: Mapping[str, str] | None = None) ->
 def say(what: str) -> None:
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
+
+
+MEASUREMENTS: dict[str, Callable[[Figures, float], None]] = {
+    "path": measure_path,
+    "gateway": measure_gateway,
+    "router": measure_router,
+    "pauses": measure_pauses,
+    "failover": measure_failover,
+    "ledger": measure_ledger,
+    "growth": measure_growth,
+    "throughput": measure_throughput,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", choices=MEASUREMENTS)
+    parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
+    options = parser.parse_args()
+    scale = 1 / 3 if options.quick else 1.0
+    figures = Figures()
+    interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
+    try:
+        for name, measure in MEASUREMENTS.items():
+            if options.only in (None, name):
+                measure(figures, scale)
+    finally:
+        if figures.values:
+            figures.write(OUT)
+            sys.stdout.write(f"written: {OUT / 'bench.json'}, {OUT / 'bench.png'}\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ RARE = 10
 PRESENCE_RATE = 1000.0
 CLIENTS = 20_000
 WARM_S = 15.0
+QUIET_S = 60.0
 
 # The backlog alone is to decide when a batch begins.
 EAGER = {
@@ -73,7 +74,9 @@ class LedgerBench:
         """Records `presence_p50_ms` …: from an event's time to its state's receipt, 1,000 events a second, each the
         coming or going of a client; and `presence_cores`, what the ledger takes for it."""
         with self._running({}) as (process, topics, _):
-            consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "unused"})
+            consumer = Consumer(
+                {"bootstrap.servers": self._bootstrap, "group.id": "unused", "enable.auto.commit": False}
+            )
             consumer.assign([TopicPartition(topics.presence_state, number, 0) for number in range(PARTITIONS)])
             producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0, "acks": "all"})
             self._come_and_go(producer, consumer, topics, 0, WARM_S)
@@ -140,7 +143,7 @@ class LedgerBench:
         began, sent, fresh_ms = time.time(), 0, []
         until = began + seconds
         quiet_since = until
-        while (now := time.time()) < until or now - quiet_since < 5.0:
+        while (now := time.time()) < until or (len(fresh_ms) < sent and now - quiet_since < QUIET_S):
             while now < until and sent < (now - began) * PRESENCE_RATE:
                 number = first + sent
                 client, round_ = f"client-{number % CLIENTS}", number // CLIENTS

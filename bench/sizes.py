@@ -12,7 +12,6 @@ Times, clients and topics are as a fleet of devices has them; payloads are rando
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +22,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.life import Written, life
+from bench.recorded import SPARK_SCHEMA, stream, write_batch
 from bench.routes import write_routes
 from jobs.spark import build_session
 from pipelines import completion, ledger
@@ -38,41 +38,11 @@ SHARDS = 12
 WINDOW_DAYS = 7
 BATCHES = 10
 TOPICS = "topics"
-KAFKA_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
-SPARK_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
-    "headers array<struct<key: string, value: binary>>"
-)
 RECORD_OVERHEAD = 12
 """Of a record in Kafka's format (KIP-98): lengths, attributes, deltas; a batch's own 61 bytes are shared by many."""
 HEADER_OVERHEAD = 2
 
-Row = dict[str, Any]
-
 BEGIN_MS = 1_790_000_000_000
-
-
-def row_of(one: Written) -> Row:
-    headers = None if one.headers is None else [{"key": name, "value": content} for name, content in one.headers]
-    return {
-        "key": one.key,
-        "value": one.value,
-        "topic": one.topic,
-        "partition": one.partition,
-        "offset": one.offset,
-        "timestamp": datetime.fromtimestamp(one.at_ms / 1000, UTC),
-        "headers": headers,
-    }
 
 
 def main() -> int:
@@ -96,17 +66,15 @@ def say(line: str) -> None:
 
 
 def measure_rows(spark: SparkSession, directory: Path, messages: int) -> None:
-    topics: dict[str, list[Row]] = {}
     sizes: dict[str, int] = {}
     for batch in range(BATCHES):
-        topics.clear()
-        for one in life(range(batch * messages, (batch + 1) * messages), PARTITIONS, SHARDS, BEGIN_MS):
-            if not one.is_copy:
-                topics.setdefault(one.topic, []).append(row_of(one))
-        for topic, rows in topics.items():
-            sizes[topic] = sum(map(kafka_bytes, rows)) // len(rows)
-            (directory / TOPICS / topic).mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.Table.from_pylist(rows, KAFKA_SCHEMA), directory / TOPICS / topic / f"{batch}.parquet")
+        numbers = range(batch * messages, (batch + 1) * messages)
+        found = [one for one in life(numbers, PARTITIONS, SHARDS, BEGIN_MS) if not one.is_copy]
+        write_batch(directory / TOPICS, batch, found)
+        sizes = dict.fromkeys((one.topic for one in found), 0)
+        for one in found:
+            sizes[one.topic] += kafka_bytes(one)
+    sizes = {topic: size // messages for topic, size in sizes.items()}
     for topic, size in sizes.items():
         say(f"topic {topic}: {size} bytes a record")
     ensure_tables(str(directory))
@@ -115,9 +83,9 @@ def measure_rows(spark: SparkSession, directory: Path, messages: int) -> None:
     states(spark, directory)
 
 
-def kafka_bytes(row: Row) -> int:
-    headers = sum(len(each["key"]) + len(each["value"]) + HEADER_OVERHEAD for each in row["headers"] or [])
-    return RECORD_OVERHEAD + len(row["key"]) + len(row["value"]) + headers
+def kafka_bytes(one: Written) -> int:
+    headers = sum(len(name) + len(content) + HEADER_OVERHEAD for name, content in one.headers or [])
+    return RECORD_OVERHEAD + len(one.key) + len(one.value) + headers
 
 
 def queries() -> list[tuple[tables.Table, str, Callable[[DataFrame], DataFrame]]]:
@@ -131,19 +99,10 @@ def queries() -> list[tuple[tables.Table, str, Callable[[DataFrame], DataFrame]]
     ]
 
 
-def stream(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
-    return (
-        spark.readStream.schema(SPARK_SCHEMA)
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(directory / TOPICS / topic))
-        .coalesce(1)
-    )
-
-
 def append(
     spark: SparkSession, directory: Path, table: tables.Table, topic: str, transform: Callable[[DataFrame], DataFrame]
 ) -> None:
-    rows = transform(stream(spark, directory, topic))
+    rows = transform(stream(spark, directory / TOPICS, topic))
     bad = (lambda batch: None) if "quarantined" in rows.columns else None
     query = append_to_table(rows, StreamId(table.name), str(directory), table, 0.1, bad)
     query.processAllAvailable()
@@ -167,7 +126,7 @@ def stored(table: DeltaTable) -> tuple[int, int]:
 
 def states(spark: SparkSession, directory: Path) -> None:
     """The query that finds completions writes no table."""
-    found = completion.completions(stream(spark, directory, "progress"), SHARDS, WINDOW_DAYS)
+    found = completion.completions(stream(spark, directory / TOPICS, "progress"), SHARDS, WINDOW_DAYS)
     checkpoint = directory / "completion"
     query = found.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint)).start()
     query.processAllAvailable()
