@@ -26,10 +26,13 @@ class WrittenLedger(NamedTuple):
 @pytest.fixture(scope="session")
 def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> WrittenLedger:
     """Shard 1 wants `town/alerts`; shard 3 wants `#` for the first ten minutes. Over midnight, so of two dates. A
-    client that stays and one that went; one record of quarantine."""
-    from pipelines import ledger, routes
+    client that stays and one that went; a message of the mesh; one record of quarantine; one result of quality."""
+    from jobs.quality.judging import Measured
+    from jobs.quality.results import Result, ResultsTable, Run
+    from pipelines import ledger, message_presence, presence, routes
+    from pipelines.expectations import of_required
     from pipelines.routing import RoutingPlan, route
-    from pipelines.sinks import RoutesTable, append_to_table, ensure_tables
+    from pipelines.sinks import RoutesTable, append_to_table, ensure_tables, keep_current
     from pipelines.sources import read_table
     from pipelines.streams import StreamId
     from schemas import tables as declared
@@ -37,6 +40,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     from schemas.events import (
         CompletionEvent,
         Delivery,
+        MessagePresenceEvent,
         PresenceEvent,
         ProgressEvent,
         QuarantineEvent,
@@ -45,6 +49,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     )
     from schemas.identity import new_message_id
     from tests.integration.streamed import KAFKA, kafka_rows
+    from tests.integration.told_states import client_state, mesh_state
 
     directory = tmp_path_factory.mktemp("written")
     tables = str(directory / "tables")
@@ -149,6 +154,14 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         ),
         (
             events(
+                "message-presence",
+                (MessagePresenceEvent(id=ids[0], event="attempting", agent="ship", at_us=us(0), origin="ship"), 0.1),
+            ),
+            declared.MESSAGE_PRESENCE_HISTORY,
+            message_presence.history,
+        ),
+        (
+            events(
                 "quarantine",
                 (QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=us(1)), 1),
             ),
@@ -161,10 +174,24 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         rows = transform(spark.readStream.schema(KAFKA).parquet(str(source)))
         bad_to = (lambda batch: None) if "quarantined" in rows.columns else None
         running.append(append_to_table(rows, StreamId(table.name), tables, table, 0.1, bad_to))
+    states: list[tuple[Path, declared.Table, Callable[[DataFrame], DataFrame]]] = [
+        (events("presence-state", (client_state("eve", True, us(5)), 6)), declared.PRESENCE, presence.rows),
+        (
+            events("message-presence-state", (mesh_state(ids[0], ms(600)), 0.2)),
+            declared.MESSAGE_PRESENCE,
+            message_presence.rows,
+        ),
+    ]
+    for source, table, rows_of in states:
+        latest = spark.readStream.schema(KAFKA).parquet(str(source))
+        running.append(keep_current(latest, StreamId(table.name), tables, table, rows_of, 0.1))
     try:
         for query in running:
             query.processAllAvailable()
     finally:
         for query in running:
             query.stop()
+    until = BEGIN.replace(tzinfo=None) + timedelta(days=2)
+    met = Measured(of_required(declared.MESSAGES), MESSAGES, 0, 0.0, 0.0)
+    ResultsTable(tables).append(Run("a-run", until, until), [Result(BEGIN.date(), met, True, 1, MESSAGES)])
     return WrittenLedger(tables, ids)

@@ -12,40 +12,17 @@ from pipelines.sinks import ensure_tables
 from pipelines.sources import read_table
 from pipelines.table_files import QUERY_ID
 from schemas.events import encode
-from schemas.states import GATEWAY_MARK, Attachment, Claim, GatewayState, MessagePresenceState, PresenceState
+from schemas.states import GATEWAY_MARK, Claim, GatewayState
 from schemas.tables import MESSAGE_PRESENCE, PRESENCE
 from tests.integration.streamed import kafka_rows
+from tests.integration.told_states import client_state, mesh_state
 
 AT_MS = 1_700_000_000_000
 
 
-def attachment(live: bool) -> Attachment:
-    return Attachment(
-        gateway="g",
-        attachment="",
-        boot=1,
-        epoch=2,
-        seq=0,
-        event="connected",
-        live=live,
-        since_us=AT_MS * 1000,
-        at_us=AT_MS * 1000,
-        peer="p",
-        protocol="mqtt5",
-        reason="",
-        user="",
-    )
-
-
 def told(offset: int, client: str, online: bool) -> tuple[Any, ...]:
-    state = PresenceState(
-        client=client,
-        online=online,
-        at_us=AT_MS * 1000 + offset,
-        reason="" if online else "why",
-        attachments=[attachment(online)],
-    )
-    return (client.encode(), encode(state), "presence-state", 0, offset, AT_MS, None)
+    value = encode(client_state(client, online, AT_MS * 1000 + offset))
+    return (client.encode(), value, "presence-state", 0, offset, AT_MS, None)
 
 
 def test_the_last_record_of_each_client_counts(spark: SparkSession, tmp_path: Path) -> None:
@@ -76,27 +53,9 @@ def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
     """M9: what is known of each, with its claim if there is one."""
     ensure_tables(str(tmp_path))
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
-    common = {
-        "origin": "a",
-        "holders": ["a"],
-        "attempting": ["a"],
-        "refused": [],
-        "retired": False,
-        "kept_until_ms": AT_MS,
-        "judged": 0,
-    }
-    there = MessagePresenceState(
-        id="m", state="delivered", delivered_by="b", delivered_to="z", delivered_us=AT_MS * 1000, claim=None, **common
-    )
-    pending = MessagePresenceState(
-        id="n",
-        state="pending",
-        delivered_by="",
-        delivered_to="",
-        delivered_us=0,
-        claim=Claim(agent="a", at_us=1, until_ms=AT_MS),
-        **common,
-    )
+    delivered = {"state": "delivered", "delivered_by": "b", "delivered_to": "z", "delivered_us": AT_MS * 1000}
+    there = mesh_state("m", AT_MS, **delivered)
+    pending = mesh_state("n", AT_MS, claim=Claim(agent="a", at_us=1, until_ms=AT_MS))
     batch = [(s.id.encode(), encode(s), "t", 0, n, AT_MS, None) for n, s in enumerate([there, pending])]
     CurrentTable(str(tmp_path), MESSAGE_PRESENCE, message_presence.rows)(kafka_rows(spark, batch), 0)
     rows = {row.message_id: row for row in read_table(spark, str(tmp_path), MESSAGE_PRESENCE).collect()}
