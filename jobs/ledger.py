@@ -45,6 +45,9 @@ LONGEST_FIRST_BATCH_S = 15.0
 """A query that fails, or takes longer for its first batch, does not hold up the next any more. That of the routes does:
 without routes everything is sent to everyone."""
 
+STOP_SHARE = 0.5
+"""Of the time that the application has for stopping: what it waits for its queries."""
+
 POOLS = {"routes": "routes", "presence_state": "presence", "message_presence_state": "presence"}
 """The queries that somebody waits for; all others are history."""
 
@@ -67,6 +70,8 @@ def session_settings(settings: Settings, pools: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": pools.absolute().as_uri(),
+        # Else one query that does not end would keep all from ending, until the supervisor kills them.
+        "spark.sql.streaming.stopTimeout": f"{round(settings.stack.stop_timeout_s * STOP_SHARE * 1000)}ms",
         **storage_settings(settings.storage),
     }
 
@@ -107,8 +112,12 @@ class Supervised:
         return self.query is not None and not self.query.status["isTriggerActive"]
 
     def stop(self) -> None:
+        """A batch under way is cut off: it is repeated at the next start."""
         if self.query is not None:
-            self.query.stop()
+            try:
+                self.query.stop()
+            except Py4JJavaError as error:
+                log.warning("query does not stop", query=self.name, error=first_line(str(error.java_exception)))
 
     def _failed(self, now: float, error: str) -> None:
         lasted = now - self.began > LONGEST_PAUSE_S
@@ -184,7 +193,8 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
         now = time.monotonic()
         observer.look(now)
         for query in supervised[:started]:
-            query.watch(now)
+            if not stopped.is_set():
+                query.watch(now)
         has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
         if started < len(supervised) and (has_waited or may_begin_next(supervised[:started], folded)):
             if started == 1:

@@ -60,6 +60,7 @@ class Submitted:
             [stack]
             router_java_options = "{SHORT_LIVED}"
             ledger_java_options = "{SHORT_LIVED}"
+            stop_timeout_s = 90.0
             [cluster]
             master = "{cluster.master}"
             driver_host = "127.0.0.1"
@@ -81,7 +82,7 @@ class Submitted:
     def stop(self) -> int:
         """SIGTERM; the status once it has ended."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(120)
+        return self._process.wait(200)
 
     def kill(self) -> None:
         """Whatever is left of it, if a test has failed."""

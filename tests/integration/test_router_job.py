@@ -45,8 +45,15 @@ def start_router(
     command = [sys.executable, "-m", "jobs.router", *(arguments or ("--role", "both"))]
     with (data / "router.log").open("ab") as log:
         process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
-    wait_for(lambda: ready_file(data, ready).exists() or process.poll() is not None, "the router is ready", timeout_s)
-    assert process.poll() is None, (data / "router.log").read_text()[-3000:]
+    try:
+        wait_for(
+            lambda: ready_file(data, ready).exists() or process.poll() is not None, "the router is ready", timeout_s
+        )
+        assert process.poll() is None, (data / "router.log").read_text()[-3000:]
+    except AssertionError:
+        process.kill()
+        process.wait()
+        raise
     return process
 
 
