@@ -32,14 +32,14 @@ def connections(facts: Facts) -> Section:
         Plot(
             over_time(
                 "comings",
-                f"Connects, disconnects and lost connections a {grid.row_words}: "
+                f"Connects, disconnects and lost connections per {grid.row_words}: "
                 + ", ".join(f"{number(sum(values)).text} {words}" for words, values in events.items())
                 + " in all.",
-                f"a {grid.row_words}",
+                f"per {grid.row_words}",
                 grid.of_rows(),
                 {words: grid.by_row(values) for words, values in events.items()},
             ),
-            f"Connects, disconnects and lost connections a {grid.row_words}, upon each other.",
+            f"Connects, disconnects and lost connections per {grid.row_words}, upon each other.",
         ),
     ]
     tables = [

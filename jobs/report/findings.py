@@ -5,11 +5,8 @@ from collections.abc import Sequence
 from jobs.report.facts import Facts
 from jobs.report.parts import Cell, PageTable, Row, Section, moment, name, number, ranked
 
-LOSSES = {
-    "dropped": "dropped by a limit of the recipient's session, or too slow a client",
-    "expired": "expired before they could be sent",
-    "ended": "were for sessions that ended first",
-}
+LOSSES = ("dropped", "expired", "ended")
+"""Outcomes by which a recipient did not get what it had subscribed to."""
 MEANINGS = {
     "delivered": "acknowledged by the client",
     "sent": "written to the client's connection at QoS 0",
@@ -36,7 +33,7 @@ def outcomes(facts: Facts) -> Section:
     routers = PageTable(
         "Instructions by router and scope",
         ["router", "scope", "instructions"],
-        [[Cell(row["router"]), Cell(row["scope"]), counted] for row, counted in ranked(routing, "instructions")],
+        [[name(row["router"]), Cell(row["scope"]), counted] for row, counted in ranked(routing, "instructions")],
         "Nothing was routed.",
     )
     lead = (
@@ -53,15 +50,15 @@ def findings(facts: Facts) -> Section:
     everyone = sum(row["instructions"] for row in facts.rows("routing") if row["scope"] == EVERYONE)
     unreported = sum(row["connections"] for row in facts.rows("ends") if row["how"] == "unreported")
     points = [
-        f"{count} {words}."
-        for count, words in (
-            (_all(waiting), "messages of the date are not complete: somebody is away or slow, or the ledger is behind"),
-            *((counts.get(outcome, 0), f"copies {words}") for outcome, words in LOSSES.items()),
-            (everyone, "instructions went to every shard, because routes were not known to be complete"),
-            (_all(flagged), "messages carry a flag of policy: an attachment is larger than it has it"),
-            (_all(quarantined), "records could not be read and are in quarantine"),
-            (len(failed), "expectations of waystation quality do not hold"),
-            (unreported, "connections have no end that anybody reported: their gateway never came back"),
+        f"{words}: {count}."
+        for words, count in (
+            ("Messages that are not complete (somebody is away or slow, or the ledger is behind)", _all(waiting)),
+            *((f"Copies {outcome} ({MEANINGS[outcome]})", counts.get(outcome, 0)) for outcome in LOSSES),
+            ("Instructions to every shard (routes were not known to be complete)", everyone),
+            ("Messages that policy flagged (an attachment is larger than policy has it)", _all(flagged)),
+            ("Records that could not be read, in quarantine", _all(quarantined)),
+            ("Expectations of waystation quality that do not hold", len(failed)),
+            ("Connections whose end nobody reported (their gateway never came back)", unreported),
         )
         if count
     ]

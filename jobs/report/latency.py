@@ -45,7 +45,9 @@ def completion_times(facts: Facts) -> Section:
     total, reached, rows = sum(shown.values()), 0, []
     for words, messages in shown.items():
         reached += messages
-        rows.append([Cell(words), number(messages, messages / total), number(100 * reached / total)])
+        rows.append(
+            [Cell(words), number(messages, messages / total), Cell(f"{reached * 10_000 // total / 100:.2f}", "number")]
+        )
     most = max(shown, key=lambda words: shown[words])
     plot = Plot(
         bars("completion", f"Completed messages by how long they took: most {most}.", "messages", "took up to", shown),
@@ -67,7 +69,7 @@ def _plot(facts: Facts, stage: str) -> Plot:
         for shown, column in PERCENTILES.items()
     }
     words = ", ".join(f"{shown} {number(of_day[column]).text}" for shown, column in PERCENTILES.items())
-    label = f"Milliseconds from append to {stage}, percentiles a {facts.grid.step_words}. Over the date: {words}."
+    label = f"Milliseconds from append to {stage}, percentiles per {facts.grid.step_words}. Over the date: {words}."
     return Plot(percentiles_over_time(f"latency-{stage}", label, facts.grid, lines), STAGES[stage])
 
 

@@ -39,7 +39,9 @@ def over_time(
             axes.stairs(top, edges, baseline=ground, fill=True, color=color, linewidth=0, label=name)
             ground = top
         for name, values in (line or {}).items():
-            axes.stairs([value or 0 for value in values], edges, baseline=None, color=INK, linewidth=LINE_WIDTH, label=name)
+            axes.stairs(
+                [value or 0 for value in values], edges, baseline=None, color=INK, linewidth=LINE_WIDTH, label=name
+            )
         _finish(axes, grid, len(layers) + len(line or {}) > 1)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -61,10 +63,11 @@ def percentiles_over_time(anchor: str, label: str, grid: Grid, lines: Mapping[st
 
 
 def bars(anchor: str, label: str, unit: str, x_label: str, values: Mapping[str, float]) -> str:
-    """A bar a name, in the order given."""
+    """A bar a name, in the order given; heights by powers of ten, so that a few beside many are seen."""
     with style():
         figure, axes = _figure(unit)
         axes.bar(list(values), list(values.values()), color=SERIES[0], width=0.9)
+        axes.set_yscale("symlog", linthresh=1)
         axes.set_xlabel(x_label)
         axes.tick_params(axis="x", rotation=40)
         axes.yaxis.set_major_formatter(_PLAIN)

@@ -23,20 +23,20 @@ def traffic(facts: Facts) -> Section:
         Plot(
             over_time(
                 "traffic",
-                f"Messages accepted and copies delivered a {step}: {_most(facts, messages, 'messages')}; "
+                f"Messages accepted and copies delivered per {step}: {_most(facts, messages, 'messages')}; "
                 f"{_most(facts, copies, 'copies')}.",
-                f"a {step}",
+                f"per {step}",
                 grid,
                 by_qos,
                 {"copies delivered": copies},
             ),
-            f"Messages accepted a {step}, by QoS, and copies delivered.",
+            f"Messages accepted per {step}, by QoS, and copies delivered.",
         ),
         Plot(
             over_time(
-                "bytes", f"Payload accepted a {step}: {_most(facts, size, 'bytes')}.", "bytes", grid, {"bytes": size}
+                "bytes", f"Payload accepted per {step}: {_most(facts, size, 'bytes')}.", "bytes", grid, {"bytes": size}
             ),
-            f"Bytes of payload accepted a {step}.",
+            f"Bytes of payload accepted per {step}.",
         ),
     ]
     table = PageTable(

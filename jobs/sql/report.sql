@@ -195,8 +195,8 @@ FROM told FULL JOIN living USING (client, epoch)
 WHERE epoch < $2 AND coalesce(ended_us, $1) >= $1
 
 -- name: connected
--- How many were connected at most in a slot, and at its end; slots in which that changed. A connection that nobody
--- reported the end of does not count. $3 is the end of the date, µs.
+-- Of slots in which that changed: how many were connected after a change at most, and at the slot's end. A connection
+-- that nobody reported the end of does not count. $3 is the end of the date, µs.
 SELECT slot, max(connected)::BIGINT AS most, arg_max(connected, nth)::BIGINT AS at_end
 FROM (
     SELECT (at_us - $1) // $2 AS slot,

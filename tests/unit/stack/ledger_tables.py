@@ -13,9 +13,9 @@ from schemas.tables import TABLES
 
 
 def append(tables: str, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Rows with the columns that matter; the rest is null, and `date` that of `appended`."""
+    """Rows with the columns that matter; the rest is null, and `date` that of `appended` if it is not given."""
     table = TABLES[name]
-    known = [{**row, "date": _date(row)} for row in rows]
+    known = [{"date": _date(row), **row} for row in rows]
     schema = arrow_schema(table)
     content = pa.Table.from_pylist([{n: row.get(n) for n in schema.names} for row in known], schema)
     uri = f"{tables}/{name}"
