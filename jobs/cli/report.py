@@ -56,8 +56,7 @@ def report(
     settings, tables = options.settings().report, options.tables()
     contents = existing_contents(tables)
     chosen = choose([one.date() for one in dates or []], contents, datetime.now(UTC).date())
-    if chosen.why:
-        typer.echo(f"{chosen.dates[0]}: {chosen.why}")
+    why = f" ({chosen.why})" if chosen.why else ""
     figures = []
     for day in chosen.dates:
         with TemporaryDirectory(prefix="waystation-report-") as spill:
@@ -66,7 +65,8 @@ def report(
         figures.append(facts.as_json())
         file = _file(out, len(chosen.dates), str(day), options.data())
         _write(file, page(facts))
-        typer.echo(f"{day}: {facts.totals['messages']} messages, {facts.totals['deliveries']} copies delivered: {file}")
+        messages, copies = facts.totals["messages"], facts.totals["deliveries"]
+        typer.echo(f"{day}{why}: messages {messages}, copies delivered {copies}; page: {file}")
     if as_json is not None:
         _write(as_json, json.dumps(figures, indent=1, default=plain, ensure_ascii=False) + "\n")
 

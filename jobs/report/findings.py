@@ -45,7 +45,8 @@ def outcomes(facts: Facts) -> Section:
 def findings(facts: Facts) -> Section:
     """What stood out comes first on the page. Of what policy refused the ledger knows nothing: gateways count it."""
     waiting, flagged, quarantined = facts.rows("waiting"), facts.rows("flagged"), facts.rows("quarantined")
-    failed = [row for row in facts.rows("expectations") if not row["success"]]
+    judged = facts.rows("expectations")
+    failed = [row for row in judged if not row["success"]]
     counts = {row["outcome"]: row["rows"] for row in facts.rows("outcomes")}
     everyone = sum(row["instructions"] for row in facts.rows("routing") if row["scope"] == EVERYONE)
     unreported = sum(row["connections"] for row in facts.rows("ends") if row["how"] == "unreported")
@@ -62,16 +63,15 @@ def findings(facts: Facts) -> Section:
         )
         if count
     ]
-    tables = [
-        table
-        for table in (_waiting(waiting), _losses(facts), _flagged(flagged), _quarantined(quarantined))
-        if table.rows
-    ]
-    tables += [_expectations(failed)] if failed else []
-    judged = facts.rows("expectations")
+    tables = (
+        _waiting(waiting), _losses(facts.rows("losses")), _flagged(flagged), _quarantined(quarantined),
+        _expectations(failed),
+    )  # fmt: skip
     lead = "" if points else "Nothing: no message waits, none was lost, flagged or quarantined."
     lead += f" {_judged(judged)} What policy refused is not in the ledger: the gateways' metrics count it."
-    return Section("findings", "What stood out", lead.strip(), tables=tables, points=points)
+    return Section(
+        "findings", "What stood out", lead.strip(), tables=[table for table in tables if table.rows], points=points
+    )
 
 
 def _judged(judged: Sequence[Row]) -> str:
@@ -88,7 +88,7 @@ def _waiting(rows: Sequence[Row]) -> PageTable:
         ["message", "from", "to", "QoS", "appended, UTC", "expires, UTC"],
         [
             [
-                Cell(row["id"], "name"),
+                name(row["id"]),
                 name(row["source"]),
                 name(row["destination"]),
                 number(row["qos"]),
@@ -101,8 +101,7 @@ def _waiting(rows: Sequence[Row]) -> PageTable:
     )
 
 
-def _losses(facts: Facts) -> PageTable:
-    rows = facts.rows("losses")
+def _losses(rows: Sequence[Row]) -> PageTable:
     return PageTable(
         "Copies lost, by client",
         ["outcome", "client", "copies"],

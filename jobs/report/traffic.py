@@ -87,7 +87,7 @@ def fan_outs(facts: Facts) -> Section:
         ["message", "from", "to", "appended, UTC", "copies delivered"],
         [
             [
-                Cell(row["message_id"], "name"),
+                name(row["message_id"]),
                 name(row["source"]),
                 name(row["destination"]),
                 moment(row["appended"]),
