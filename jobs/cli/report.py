@@ -47,10 +47,11 @@ def report(
         waystation report
         waystation report --date 2026-11-21 --out report.html --json report.json
     """
+    # matplotlib takes a second to come: only who asks for a page waits for it.
     from jobs.quality.contents import existing_contents
     from jobs.report.dates import activity, choose
     from jobs.report.facts import read_facts
-    from jobs.report.page import page  # matplotlib takes a second to come: only who asks for a page waits
+    from jobs.report.page import page
 
     options = shared(context)
     settings, tables = options.settings().report, options.tables()

@@ -16,7 +16,7 @@ from tests.unit.stack.report_ledger import NOON, facts_of, message, presence, wr
 
 PLOTS = 8
 LEAST_CONTRAST = 4.5  # WCAG 2.2, 1.4.3
-HOSTILE = "<img src=//evil.example/x onerror=alert(1)><script>alert(2)</script>"
+HOSTILE = "<img src=//e.example/x onerror=a()><script>b()</script>"
 
 CONTRASTS = """(() => {
   const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
