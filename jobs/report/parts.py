@@ -19,8 +19,8 @@ UNKNOWN = "–"
 
 
 class Cell(NamedTuple):
-    """`kind` is `number`, `name` (chosen by a client) or `text`. `title` is the whole of a name that was cut; `share`,
-    from 0 to 1, is drawn as a bar beside a number."""
+    """`kind` is `number`, `time`, `name` (chosen by a client) or `text`. `title` is the whole of a name that was cut;
+    `share`, from 0 to 1, is drawn as a bar beside a number."""
 
     text: str
     kind: str = "text"
@@ -87,7 +87,7 @@ def visible(text: str) -> str:
 
 def moment(at: datetime | None) -> Cell:
     """A time, UTC, to the second."""
-    return Cell(UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+    return Cell(UNKNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}", "time")
 
 
 def plain_number(value: float) -> str:
