@@ -10,6 +10,7 @@ JobError (schemas.errors.WaystationError)
 ├── SubmissionError      an application cannot be submitted to a cluster, or ended as it should not
 ├── LeaseError           another driver has the checkpoints, or got them, or Kafka does not say
 ├── QueryError           SQL over the ledger failed, or a table is not there (yet)
+├── ReportError          there is nothing to report on, or the page cannot be written
 └── QualityError         the quality job cannot judge the ledger: exit status 2
 
 The text is one sentence for the person at the keyboard: what is wrong and what to do.
@@ -48,6 +49,10 @@ class GatewayApiError(JobError):
 
 class QueryError(JobError):
     """SQL over the ledger failed."""
+
+
+class ReportError(JobError):
+    """There is nothing to report on, or the page cannot be written."""
 
 
 class QualityError(JobError):

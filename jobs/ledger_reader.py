@@ -5,15 +5,18 @@ a view over such a table is not there either.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from importlib import resources
 from typing import Any, NamedTuple
 
 import duckdb
 from deltalake import DeltaTable
+from pyarrow.dataset import Dataset
 
 from jobs.errors import QueryError
+from schemas.arrow import arrow_schema
 from schemas.sql import named_blocks
-from schemas.tables import ROUTES, TABLES
+from schemas.tables import ROUTES, TABLES, Table
 
 
 class Rows(NamedTuple):
@@ -28,22 +31,56 @@ class Rows(NamedTuple):
         return Rows([self.columns[n] for n in kept], [tuple(row[n] for n in kept) for row in self.rows])
 
 
-class LedgerReader:
-    """SQL over the Delta tables under `tables`, a directory or an object store's URI, and over the named `views`."""
+class Dates(NamedTuple):
+    """UTC dates from `first` to `last`, both included; to the newest if `last` is None."""
 
-    def __init__(self, tables: str, views: Mapping[str, str] | None = None) -> None:
+    first: date
+    last: date | None = None
+
+
+class Memory(NamedTuple):
+    """What DuckDB takes at most, in megabytes; what does not fit goes to files in the directory `spill`."""
+
+    megabytes: int
+    spill: str
+
+
+class LedgerReader:
+    """SQL over the Delta tables under `tables`, a directory or an object store's URI, and over the named `views`.
+
+    With `dates`, tables with a column `date` have rows of those alone, and no other file of them is read; and tables
+    that have not been written yet are there, empty. Close it when `memory` was given: what was spilled goes then.
+    """
+
+    def __init__(
+        self,
+        tables: str,
+        views: Mapping[str, str] | None = None,
+        dates: Dates | None = None,
+        memory: Memory | None = None,
+    ) -> None:
         self._database = duckdb.connect()
         self._database.execute("SET TimeZone = 'UTC'")
+        if memory is not None:
+            self._database.execute(f"SET memory_limit = '{memory.megabytes}MB'")
+            self._database.execute("SET temp_directory = ?", [memory.spill])
         self.tables = [name for name in TABLES if DeltaTable.is_deltatable(f"{tables}/{name}")]
         """Names of the tables there are."""
         for name in self.tables:
-            rows = DeltaTable(f"{tables}/{name}").to_pyarrow_dataset()
+            rows = _dataset(f"{tables}/{name}", TABLES[name], dates)
             # Where deltalake moves `as_of` on, it writes texts as a type that pyarrow cannot compare: there DuckDB has
             # to filter by itself, of a scanner.
             self._database.register(name, rows.scanner() if name == ROUTES.name else rows)
+        if dates is not None:
+            for name in TABLES.keys() - set(self.tables):
+                self._database.register(name, arrow_schema(TABLES[name]).empty_table())
         views = installed_views() if views is None else views
         self.views = [name for name, sql in views.items() if self._create_view(name, sql)]
         """Names of the views there are."""
+
+    def close(self) -> None:
+        """End it; it answers no more."""
+        self._database.close()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """The result of one statement; `?` stand for `parameters`. Raises QueryError, naming the tables there are."""
@@ -75,6 +112,13 @@ class LedgerReader:
     def _there_are(self) -> str:
         names = ", ".join([*self.tables, *self.views])
         return f"there are: {names}" if names else "there are no tables yet: the ledger writes them once messages flow"
+
+
+def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
+    if dates is None or "date" not in table.partition_by:
+        return DeltaTable(uri).to_pyarrow_dataset()
+    wanted = [("date", ">=", str(dates.first)), *([("date", "<=", str(dates.last))] if dates.last else [])]
+    return DeltaTable(uri).to_pyarrow_dataset(file_pruning_predicate=wanted)
 
 
 def installed_views() -> dict[str, str]:

@@ -170,6 +170,11 @@ class AuditSettings(Section, frozen=True, kw_only=True):
     heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
 
 
+class ReportSettings(Section, frozen=True, kw_only=True):
+    memory_mb: Annotated[int, Meta(ge=64)]
+    top: Annotated[int, Meta(ge=1, le=1000)]
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
     format: Annotated[str, Meta(pattern="^(json|text)$")]
@@ -191,6 +196,7 @@ class Settings(Section, frozen=True, kw_only=True):
     stack: StackSettings
     cluster: ClusterSettings
     audit: AuditSettings
+    report: ReportSettings
     log: LogSettings
 
     @property

@@ -47,16 +47,23 @@ class Contents:
 
 def read_contents(tables: str) -> dict[str, Contents]:
     """Contents of the history tables under `tables` by name. Raises QualityError if one is not there."""
-    return {table.name: _read(tables, table.name) for table in HISTORY}
+    found = existing_contents(tables)
+    for table in HISTORY:
+        if table.name not in found:
+            raise QualityError(
+                f"there is no ledger under {tables}: the table {table.name} is missing; start the stack once, or name "
+                "another place with --data"
+            )
+    return found
 
 
-def _read(tables: str, name: str) -> Contents:
-    uri = f"{tables}/{name}"
-    if not DeltaTable.is_deltatable(uri):
-        raise QualityError(
-            f"there is no ledger under {tables}: the table {name} is missing; start the stack once, or name another "
-            "place with --data"
-        )
+def existing_contents(tables: str) -> dict[str, Contents]:
+    """Contents of those history tables under `tables` that are there, by name."""
+    uris = {table.name: f"{tables}/{table.name}" for table in HISTORY}
+    return {name: _read(uri) for name, uri in uris.items() if DeltaTable.is_deltatable(uri)}
+
+
+def _read(uri: str) -> Contents:
     table = DeltaTable(uri)
     days: dict[date, Day] = defaultdict(Day)
     for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from datetime import UTC, date, datetime, time
@@ -18,6 +17,7 @@ from jobs.quality.dates import Asked
 from jobs.quality.run import Report, Request, judge, prepare
 from pipelines.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
 from schemas.settings import Settings, process_settings
+from tests.integration.browser import OPTIONS, chromium
 from tests.integration.quality_ledger import FAULTS, SECOND, Ledger, write
 
 pytestmark = pytest.mark.timeout(600)  # the first test pays for all of them
@@ -124,17 +124,13 @@ def test_a_date_is_judged_again_when_it_has_more_rows(world: World) -> None:
 
 def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
     """The index leads to a page a date; nothing is loaded from anywhere."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if browser is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    browser = chromium()
     pages = world.report.first_page.parent
     day = world.day_of("message_of_outcome")
 
     def seen(page: str) -> str:
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"]
-        done = subprocess.run(
-            [browser, *options, f"file://{pages / page}"], capture_output=True, text=True, timeout=120
-        )
+        command = [browser, *OPTIONS, "--dump-dom", f"file://{pages / page}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         assert not re.search(r'(src|href)="(https?:)?//', done.stdout)
         return done.stdout

@@ -8,32 +8,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines.sinks import PROPERTIES
-from schemas.tables import TABLES, Table
-
-_TYPES = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
-_TARGETS = pa.list_(
-    pa.struct(
-        {"shard": pa.int32(), "effective_from": _TYPES["timestamp"], "effective_until": _TYPES["timestamp"]}.items()
-    )
-)
-
-
-def arrow_schema(table: Table) -> pa.Schema:
-    return pa.schema([(column.name, _TYPES.get(column.type, _TARGETS)) for column in table.columns])
+from schemas.arrow import arrow_schema
+from schemas.tables import TABLES
 
 
 def append(tables: str, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Rows with the columns that matter; the rest is null, and `date` that of `appended`."""
+    """Rows with the columns that matter; the rest is null, and `date` that of `appended` if it is not given."""
     table = TABLES[name]
-    known = [{**row, "date": _date(row)} for row in rows]
+    known = [{"date": _date(row), **row} for row in rows]
     schema = arrow_schema(table)
     content = pa.Table.from_pylist([{n: row.get(n) for n in schema.names} for row in known], schema)
     uri = f"{tables}/{name}"

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.errors import QueryError
-from jobs.ledger_reader import LedgerReader
+from jobs.ledger_reader import Dates, LedgerReader, Memory
 from schemas.sql import named_blocks
 from tests.unit.stack.ledger_tables import append
 
@@ -57,6 +57,35 @@ def test_routes_by_their_key_after_a_tick(tmp_path):
     reader = LedgerReader(str(tmp_path), {})
     for _ in range(2):
         assert reader.query("SELECT epoch_us(as_of) AS us FROM routes WHERE route_key = 'a'").rows == [(5,)]
+
+
+def test_dates_alone_and_tables_that_are_not_written_yet(tmp_path):
+    """Of a table without dates all rows."""
+    tables = str(tmp_path)
+    for day in (1, 2, 3):
+        append(tables, "quarantine", [{"topic": f"t{day}", "appended": AT.replace(day=day)}])
+    append(tables, "routes", [{"route_key": "#", "bucket": -1, "targets": []}])
+
+    def topics(dates: Dates) -> list[str]:
+        reader = LedgerReader(tables, {}, dates)
+        return [topic for (topic,) in reader.query("SELECT topic FROM quarantine ORDER BY topic").rows]
+
+    assert topics(Dates(date(2026, 1, 2), date(2026, 1, 2))) == ["t2"]
+    assert topics(Dates(date(2026, 1, 2))) == ["t2", "t3"]
+    reader = LedgerReader(tables, None, Dates(date(2026, 1, 2)))
+    assert reader.tables == ["routes", "quarantine"]
+    assert reader.query("SELECT count(*) FROM routes").rows == [(1,)]
+    assert reader.query("SELECT * FROM topic_traffic").rows == []
+
+
+def test_memory_is_bounded(tmp_path):
+    """What does not fit is spilled, and gone when the reader is closed."""
+    spill = tmp_path / "spill"
+    reader = LedgerReader(str(tmp_path), {}, memory=Memory(64, str(spill)))
+    reader.query("CREATE TEMP TABLE t AS SELECT hash(i) AS a, hash(i + 1) AS b FROM range(8_000_000) s(i)")
+    assert any(spill.iterdir())
+    reader.close()
+    assert not spill.exists() or not any(spill.iterdir())
 
 
 def test_wrong_sql_is_one_line(tables):

@@ -1,0 +1,86 @@
+"""`report`: a page about a date of the ledger."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from jobs.cli.context import shared
+from jobs.cli.ledger import plain
+from jobs.errors import ReportError
+from jobs.ledger_reader import Memory
+
+DAY = "%Y-%m-%d"
+DIRECTORY = "reports"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(report)
+
+
+def report(
+    context: typer.Context,
+    dates: Annotated[
+        list[datetime] | None,
+        typer.Option("--date", formats=[DAY], help="Report on this date, UTC; may be given several times."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page; of several dates, a directory. Without it: `reports/<date>.html` in the data."),
+    ] = None,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there too, as JSON.")
+    ] = None,
+) -> None:
+    """A page about a date of the ledger: traffic, latency, outcomes, talkers, topics, sessions, what stood out.
+
+    Plots, and the numbers beside them, in one HTML file that loads nothing. Without --date: yesterday if it has
+    messages, else the newest date that has. Reads the ledger without Spark, in seconds; the stack may run or not.
+
+    Exit status 1, and no page, if a date has no rows.
+
+    Examples:
+
+        waystation report
+        waystation report --date 2026-11-21 --out report.html --json report.json
+    """
+    # matplotlib takes a second to come: only who asks for a page waits for it.
+    from jobs.quality.contents import existing_contents
+    from jobs.report.dates import activity, choose
+    from jobs.report.facts import read_facts
+    from jobs.report.page import page
+
+    options = shared(context)
+    settings, tables = options.settings().report, options.tables()
+    contents = existing_contents(tables)
+    chosen = choose([one.date() for one in dates or []], contents, datetime.now(UTC).date())
+    why = f" ({chosen.why})" if chosen.why else ""
+    figures = []
+    for day in chosen.dates:
+        with TemporaryDirectory(prefix="waystation-report-") as spill:
+            memory = Memory(settings.memory_mb, spill)
+            facts = read_facts(tables, day, activity(contents, day), settings.top, memory)
+        figures.append(facts.as_json())
+        file = _file(out, len(chosen.dates), str(day), options.data())
+        _write(file, page(facts))
+        messages, copies = facts.totals["messages"], facts.totals["deliveries"]
+        typer.echo(f"{day}{why}: messages {messages}, copies delivered {copies}; page: {file}")
+    if as_json is not None:
+        _write(as_json, json.dumps(figures, indent=1, default=plain, ensure_ascii=False) + "\n")
+
+
+def _file(out: Path | None, dates: int, day: str, data: Path) -> Path:
+    if out is None:
+        return data / DIRECTORY / f"{day}.html"
+    return out / f"{day}.html" if dates > 1 or out.is_dir() else out
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ReportError(f"{file} cannot be written: {error.strerror}; name another place") from error

@@ -1,0 +1,103 @@
+"""What the ledger knows of one date: the results of the queries in `jobs/sql/report.sql`, each by its name.
+
+A row belongs to the date of its own append time, as it does in the tables: a message of 23:59 that is completed a
+minute later is a message of one date and a completion of the next. So a date's figures do not change once it is over
+and the ledger has it all; but for the messages that are still waiting, and how long connections lasted.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Any
+
+from jobs.ledger_reader import Dates, LedgerReader, Memory, installed_blocks, installed_views
+from jobs.quality.contents import Day
+from jobs.report.grid import Grid, bounds_us, grid_over, to_us, utc
+from jobs.report.parts import Row
+
+SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
+BOUNDS_MS = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(SECOND_MS, 2 * SECOND_MS, 5 * SECOND_MS, 10 * SECOND_MS, 30 * SECOND_MS),
+    *(MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS),
+)
+"""Of the distribution of completion times."""
+
+
+TOPICS_VIEW = "topic_traffic"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`results` by the name of their query, over `grid`; `until`: the newest row of the date, UTC; `top`: how many rows
+    a ranking has at most."""
+
+    date: date
+    grid: Grid
+    until: datetime
+    top: int
+    results: Mapping[str, list[Row]]
+
+    def rows(self, query: str) -> list[Row]:
+        return self.results[query]
+
+    def as_json(self) -> Row:
+        """Everything, for :mod:`json`; a `slot` is so many `step_s` from `begin` on."""
+        return {
+            "date": self.date,
+            "begin": self.grid.at(0),
+            "step_s": self.grid.step_us / 1e6,
+            "steps": self.grid.steps,
+            "until": self.until,
+            **self.results,
+        }
+
+    @property
+    def totals(self) -> Row:
+        return self.results["totals"][0]
+
+
+def read_facts(tables: str, day: date, seen: Day, top: int, memory: Memory) -> Facts:
+    """All there is to know of a date of which `seen` is all the logs tell. Raises QueryError."""
+    begin_us, end_us = bounds_us(day)
+    until = utc(seen.newest or datetime.combine(day, time.max))
+    grid = grid_over(day, utc(seen.oldest or datetime.combine(day, time.min)), until)
+    slots = (grid.begin_us, grid.step_us)
+    views = {TOPICS_VIEW: installed_views()[TOPICS_VIEW]}
+    with closing(LedgerReader(tables, views, Dates(day, day), memory)) as reader:
+        of_date = _Asked(reader)
+        of_date.make("latencies", *slots)
+        of_date.ask("completion_times", list(BOUNDS_MS))
+        for name in ("traffic", "deliveries"):
+            of_date.ask(name, *slots)
+        for name in ("talkers", "topics", "fan_outs", "losses", "flagged", "quarantined"):
+            of_date.ask(name, top)
+        for name in ("totals", "outcomes", "latency", "routing", "expectations"):
+            of_date.ask(name)
+    with closing(LedgerReader(tables, {}, Dates(day), memory)) as reader:
+        since = _Asked(reader)
+        since.ask("waiting", day, top)
+        since.make("connections", begin_us, end_us)
+        since.ask("connected", *slots, end_us)
+        since.ask("comings_and_goings", *slots, begin_us, end_us)
+        since.ask("longest_connections", top, to_us(until))
+        since.ask("ends", end_us)
+    return Facts(day, grid, until, top, of_date.results | since.results)
+
+
+class _Asked:
+    """Results by name, as they are asked for."""
+
+    def __init__(self, reader: LedgerReader) -> None:
+        self._reader = reader
+        self._blocks = installed_blocks("report.sql")
+        self.results: dict[str, list[Row]] = {}
+
+    def make(self, table: str, *parameters: Any) -> None:
+        """A temporary table that later queries read."""
+        self._reader.query(self._blocks[f"make_{table}"], parameters)
+
+    def ask(self, name: str, *parameters: Any) -> None:
+        found = self._reader.query(self._blocks[name], parameters)
+        self.results[name] = [dict(zip(found.columns, row, strict=True)) for row in found.rows]

@@ -1,0 +1,249 @@
+-- What happened on a date, for `waystation report` (DuckDB), one named block a query. The tables have rows of that date
+-- alone, but in the blocks that say otherwise. `slot` counts steps of time from the beginning of what the page shows: $1
+-- is that beginning and $2 the step, µs; in rankings $1 is how many.
+
+-- name: totals
+SELECT *
+FROM (SELECT count(*) AS messages, coalesce(sum(payload_bytes), 0)::BIGINT AS bytes, count(DISTINCT source) AS senders
+      FROM messages),
+     (SELECT count(*) AS instructions FROM instructions),
+     (SELECT count(*) FILTER (outcome IN ('delivered', 'sent')) AS deliveries,
+             count(DISTINCT client) FILTER (outcome IN ('delivered', 'sent')) AS recipients
+      FROM outcomes),
+     (SELECT count(*) AS completions FROM completions)
+
+-- name: traffic
+SELECT (epoch_us(appended) - $1) // $2 AS slot, qos, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes
+FROM messages
+GROUP BY ALL
+ORDER BY slot, qos
+
+-- name: deliveries
+SELECT (epoch_us(appended) - $1) // $2 AS slot, count(*) AS copies
+FROM outcomes
+WHERE outcome IN ('delivered', 'sent')
+GROUP BY ALL
+ORDER BY slot
+
+-- name: outcomes
+SELECT outcome, count(*) AS rows, count(DISTINCT client) AS clients
+FROM outcomes
+GROUP BY outcome
+ORDER BY rows DESC, outcome
+
+-- name: make_latencies
+-- How many took how long, in milliseconds to three digits: few values, however many rows. No delivery without an
+-- instruction is among them: a retained message waits for its subscriber for years.
+CREATE TEMP TABLE latencies AS
+SELECT stage,
+       qos,
+       (at_us - $1) // $2 AS slot,
+       CASE WHEN us > 0 THEN round(us / 1000, 2 - floor(log10(us / 1000))::INTEGER) ELSE 0 END AS ms,
+       count(*) AS rows
+FROM (
+    SELECT 'routed' AS stage, NULL AS qos, epoch_us(appended) AS at_us, epoch_us(appended) - epoch_us(message_appended) AS us
+    FROM instructions
+    UNION ALL
+    SELECT 'delivered', qos, epoch_us(appended), epoch_us("at") - epoch_us(message_appended)
+    FROM outcomes
+    WHERE outcome IN ('delivered', 'sent') AND "number" IS NOT NULL
+    UNION ALL
+    SELECT 'completed', NULL, epoch_us(appended), epoch_us(completed) - epoch_us(message_appended)
+    FROM completions
+) AS taken
+GROUP BY ALL
+
+-- name: latency
+-- By stage and slot, by stage (slot null), and by stage and QoS of the delivery (slot null): the least value that the
+-- share of rows does not exceed.
+SELECT stage, slot, qos, any_value(total)::BIGINT AS rows,
+       min(ms) FILTER (reached >= 0.5 * total) AS p50,
+       min(ms) FILTER (reached >= 0.9 * total) AS p90,
+       min(ms) FILTER (reached >= 0.99 * total) AS p99,
+       min(ms) FILTER (reached >= 0.999 * total) AS p999,
+       max(ms) AS greatest
+FROM (
+    SELECT stage, slot, qos, ms,
+           sum(rows) OVER (PARTITION BY stage, slot, qos ORDER BY ms) AS reached,
+           sum(rows) OVER (PARTITION BY stage, slot, qos) AS total
+    FROM (
+        SELECT stage, slot, NULL AS qos, ms, sum(rows) AS rows FROM latencies GROUP BY stage, slot, ms
+        UNION ALL
+        SELECT stage, NULL, NULL, ms, sum(rows) FROM latencies GROUP BY stage, ms
+        UNION ALL
+        SELECT stage, NULL, qos, ms, sum(rows) FROM latencies WHERE qos IS NOT NULL GROUP BY stage, qos, ms
+    ) AS counted
+) AS ranked
+GROUP BY stage, slot, qos
+ORDER BY stage, slot NULLS FIRST, qos NULLS FIRST
+
+-- name: completion_times
+-- By the least of the bounds $1, ms, that is not exceeded; null beyond the greatest.
+SELECT list_min(list_filter($1::DOUBLE[], lambda bound: bound >= ms)) AS up_to_ms, sum(rows)::BIGINT AS messages
+FROM latencies
+WHERE stage = 'completed'
+GROUP BY up_to_ms
+ORDER BY up_to_ms NULLS LAST
+
+-- name: talkers
+-- The first by messages, and the first by bytes: a client may be both.
+SELECT *,
+       row_number() OVER (ORDER BY messages DESC, source) AS by_messages,
+       row_number() OVER (ORDER BY bytes DESC, source) AS by_bytes
+FROM (SELECT source, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes FROM messages GROUP BY source)
+QUALIFY least(by_messages, by_bytes) <= $1
+ORDER BY by_messages
+
+-- name: topics
+SELECT level_1,
+       level_2,
+       sum(messages)::BIGINT AS messages,
+       sum(bytes)::BIGINT AS bytes,
+       sum(deliveries)::BIGINT AS deliveries,
+       sum(deliveries) / sum(messages) AS fan_out
+FROM topic_traffic
+GROUP BY level_1, level_2
+ORDER BY messages DESC, level_1, level_2
+LIMIT $1
+
+-- name: fan_outs
+-- A message of another date has no source and destination here.
+SELECT widest.message_id, messages.source, messages.destination, messages.appended, widest.copies
+FROM (
+    SELECT message_id, count(*) AS copies
+    FROM outcomes
+    WHERE outcome IN ('delivered', 'sent')
+    GROUP BY message_id
+    ORDER BY copies DESC, message_id
+    LIMIT $1
+) AS widest
+LEFT JOIN messages ON messages.id = widest.message_id
+ORDER BY copies DESC, message_id
+
+-- name: routing
+SELECT router, scope, count(*) AS instructions
+FROM instructions
+GROUP BY ALL
+ORDER BY instructions DESC, router, scope
+
+-- name: losses
+SELECT outcome, client, count(*) AS messages
+FROM outcomes
+WHERE outcome IN ('dropped', 'expired', 'ended')
+GROUP BY ALL
+ORDER BY messages DESC, outcome, client
+LIMIT $1
+
+-- name: flagged
+SELECT source, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes, sum(count(*)) OVER ()::BIGINT AS all_of_them
+FROM messages
+WHERE contains(flags, 'a')
+GROUP BY source
+ORDER BY messages DESC, source
+LIMIT $1
+
+-- name: quarantined
+SELECT topic, reason, count(*) AS records, min("at") AS first, max("at") AS last,
+       sum(count(*)) OVER ()::BIGINT AS all_of_them
+FROM quarantine
+GROUP BY ALL
+ORDER BY records DESC, topic, reason
+LIMIT $1
+
+-- name: expectations
+-- Of the last run of `waystation quality` that judged the date.
+SELECT expectation, success, unexpected, judged, run_at
+FROM quality_results
+WHERE run_id = (SELECT run_id FROM quality_results ORDER BY run_at DESC LIMIT 1)
+ORDER BY success, expectation
+
+-- name: waiting
+-- Of tables from the date on: messages of the date that are not complete, oldest first, and how many there are in all.
+-- $1 is the date, $2 how many to show.
+SELECT id, source, destination, qos, appended, expires, count(*) OVER () AS all_of_them
+FROM messages
+WHERE date = $1 AND NOT EXISTS (
+    SELECT 1 FROM completions
+    WHERE completions.message_id = messages.id AND completions.message_appended < $1::DATE + INTERVAL 1 DAY
+)
+ORDER BY appended, id
+LIMIT $2
+
+-- name: make_connections
+-- Of tables from the date on: connections that lasted on the date, be it for a moment. The epoch of a connection is when
+-- it began. Those without an end are `live`, or their gateway died and never said how they ended: `lives` is false.
+-- $1 and $2 are beginning and end of the date, µs.
+CREATE TEMP TABLE connections AS
+WITH told AS (
+    SELECT client, epoch, max(gateway) AS gateway, max("user") AS "user", max(protocol) AS protocol,
+           max(epoch_us("at")) FILTER (event <> 'connected') AS ended_us,
+           max(event) FILTER (event <> 'connected') AS how,
+           max(reason) FILTER (event <> 'connected') AS reason
+    FROM presence_history
+    GROUP BY client, epoch
+), living AS (
+    SELECT client, one.epoch AS epoch, max(one.gateway) AS gateway, max(one."user") AS "user",
+           max(one.protocol) AS protocol
+    FROM (SELECT client, unnest(attachments) AS one FROM presence)
+    WHERE one.live
+    GROUP BY client, one.epoch
+)
+SELECT client, epoch AS begun_us, coalesce(told.gateway, living.gateway) AS gateway,
+       coalesce(told."user", living."user") AS "user", coalesce(told.protocol, living.protocol) AS protocol,
+       ended_us, how, reason, living.epoch IS NOT NULL AS lives
+FROM told FULL JOIN living USING (client, epoch)
+WHERE epoch < $2 AND coalesce(ended_us, $1) >= $1
+
+-- name: connected
+-- Of slots in which that changed: how many were connected after a change at most, and at the slot's end. A connection
+-- that nobody reported the end of does not count. $3 is the end of the date, µs.
+SELECT slot, max(connected)::BIGINT AS most, arg_max(connected, nth)::BIGINT AS at_end
+FROM (
+    SELECT (at_us - $1) // $2 AS slot,
+           row_number() OVER in_order AS nth,
+           sum(change) OVER in_order AS connected
+    FROM (
+        SELECT greatest(begun_us, $1) AS at_us, 1 AS change FROM connections WHERE ended_us IS NOT NULL OR lives
+        UNION ALL
+        SELECT greatest(ended_us, $1), -1 FROM connections WHERE ended_us < $3
+    ) AS changes
+    WINDOW in_order AS (ORDER BY at_us, change DESC ROWS UNBOUNDED PRECEDING)
+) AS running
+GROUP BY slot
+ORDER BY slot
+
+-- name: comings_and_goings
+-- $3 and $4 are beginning and end of the date, µs.
+SELECT (at_us - $1) // $2 AS slot,
+       count(*) FILTER (event = 'connected') AS connected,
+       count(*) FILTER (event = 'disconnected') AS disconnected,
+       count(*) FILTER (event = 'lost') AS lost
+FROM (
+    SELECT begun_us AS at_us, 'connected' AS event FROM connections WHERE begun_us >= $3
+    UNION ALL
+    SELECT ended_us, how FROM connections WHERE ended_us < $4
+) AS events
+GROUP BY slot
+ORDER BY slot
+
+-- name: longest_connections
+-- Those that have not ended lasted until $2 at least, µs.
+SELECT client, gateway, "user", protocol, make_timestamptz(begun_us) AS connected, make_timestamptz(ended_us) AS ended,
+       reason, (coalesce(ended_us, $2) - begun_us) // 1000000 AS seconds
+FROM connections
+WHERE ended_us IS NOT NULL OR lives
+ORDER BY seconds DESC, client, begun_us
+LIMIT $1
+
+-- name: ends
+-- How the connections of the date had ended by its end, $1, µs; `how` is null for those that lasted, and `unreported`
+-- where nobody knows.
+SELECT how, reason, count(*) AS connections, quantile_disc(seconds, 0.5)::BIGINT AS median_s
+FROM (
+    SELECT CASE WHEN ended_us < $1 THEN how WHEN ended_us IS NULL AND NOT lives THEN 'unreported' END AS how,
+           CASE WHEN ended_us < $1 THEN reason END AS reason,
+           CASE WHEN ended_us < $1 THEN (ended_us - begun_us) // 1000000 END AS seconds
+    FROM connections
+) AS ended
+GROUP BY how, reason
+ORDER BY connections DESC, how, reason
