@@ -8,11 +8,24 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jobs.cli import decisions, demo, doctor, ledger, messages, passwd, quality, sessions, stack, status, submit
+from jobs.cli import (
+    decisions,
+    demo,
+    doctor,
+    ledger,
+    maintain,
+    messages,
+    passwd,
+    quality,
+    sessions,
+    stack,
+    status,
+    submit,
+)
 from jobs.cli.context import Shared
 from schemas.errors import WaystationError
 
-COMMANDS = (demo, stack, status, doctor, messages, sessions, ledger, decisions, quality, passwd, submit)
+COMMANDS = (demo, stack, status, doctor, messages, sessions, ledger, decisions, quality, maintain, passwd, submit)
 """Modules with commands, in the order in which `--help` lists them."""
 
 app = typer.Typer(
