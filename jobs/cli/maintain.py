@@ -9,6 +9,7 @@ import typer
 
 from jobs.cli.context import shared
 from jobs.errors import MaintainError
+from schemas.errors import WaystationError
 
 LOG = "maintain.log"
 
@@ -43,7 +44,10 @@ def maintain(
         waystation maintain --table messages --with-today
     """
     options = shared(context)
-    options.settings()  # a wrong one is told here
+    try:
+        options.settings()
+    except WaystationError as error:
+        raise MaintainError(str(error)) from error
     arguments = [f"--table={name}" for name in tables or []]
     arguments += ["--dry-run"] if dry_run else []
     arguments += ["--with-today"] if with_today else []

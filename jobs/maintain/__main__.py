@@ -34,7 +34,6 @@ def run(settings: Settings, request: Request, stopped: Event) -> list[Result]:
         raise MaintainError(str(error)) from error
     with held:
         _satisfy_yarn()
-        os.nice(settings.stack.ledger_niceness)
         return maintain(settings, request, cache_directory(os.environ), datetime.now(UTC), stopped.is_set, _say)
 
 
@@ -62,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     request = Request(given.table, given.dry_run, given.with_today)
 
     def application(settings: Settings, _part: str, stopped: Event) -> None:
+        os.nice(settings.stack.ledger_niceness)
         results.extend(run(settings, request, stopped))
         sys.stdout.write(report.summary(results, request.dry_run) + "\n")
         if given.json:
