@@ -1,4 +1,4 @@
-"""Maintenance beside the queries of the ledger, which write the same tables: nothing lost, nothing twice, no failure."""
+"""Maintenance beside the queries of the ledger, which write the same tables: nothing lost, nothing twice, no fault."""
 
 import json
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, between
 
 def test_appends_while_dates_are_removed_and_compacted(spark: SparkSession, settings: Settings) -> None:
     """A writer's batches and maintenance again and again: every row there once, by every reader."""
-    old, batches, each = NOW.date() - 30 * DAY, 24, 5
+    old, batches, each = NOW.date() - 30 * DAY, 12, 5
     uri = f"{settings.tables}/{QUARANTINE.name}"
     failures: list[BaseException] = []
 
@@ -192,6 +192,10 @@ def test_presence_is_brought_up_to_date_while_rows_leave_it(
     assert removed == [10]
     rows = {row.client: row.online for row in read_table(spark, settings.tables, PRESENCE).collect()}
     assert rows == dict.fromkeys(["c0", *clients[10:], "new"], True)
+    by_duckdb = LedgerReader(settings.tables, {}).query(
+        "SELECT client FROM presence WHERE client IN ('c0', 'c1', 'c15')"
+    )
+    assert sorted(row[0] for row in by_duckdb.rows) == ["c0", "c15"]
     assert run(settings, "presence") == []
 
 
