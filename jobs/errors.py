@@ -11,7 +11,8 @@ JobError (schemas.errors.WaystationError)
 ├── LeaseError           another driver has the checkpoints, or got them, or Kafka does not say
 ├── QueryError           SQL over the ledger failed, or a table is not there (yet)
 ├── ReportError          there is nothing to report on, or the page cannot be written
-└── QualityError         the quality job cannot judge the ledger: exit status 2
+├── QualityError         the quality job cannot judge the ledger: exit status 2
+└── MaintainError        maintenance cannot begin: exit status 2
 
 The text is one sentence for the person at the keyboard: what is wrong and what to do.
 """
@@ -57,6 +58,12 @@ class ReportError(JobError):
 
 class QualityError(JobError):
     """The quality job cannot judge the ledger; status 1 says that it has, and found faults."""
+
+    exit_status = 2
+
+
+class MaintainError(JobError):
+    """Maintenance cannot begin; status 1 says that it ran, and that some of its steps failed."""
 
     exit_status = 2
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from pipelines.table_files import TableFiles, query_id
+from pipelines.table_files import TableFiles, query_id, until_committed
 
 Quarantine = Callable[[DataFrame], None]
 """Takes a batch with the column `quarantined`, and reports the rows where that is not null."""
@@ -36,7 +36,14 @@ class Appends:
             directory = self._files.write(observed.transform(_good), batch_id)
             if bad.get["rows"]:
                 self._quarantine(batch)
-        self._files.commit(directory, query, batch_id)
+        self._commit(directory, query, batch_id)
+
+    def _commit(self, directory: str, query: str, batch_id: int) -> None:
+        """The same files at each try: what other writers remove makes no difference to them."""
+        for attempt in until_committed():
+            with attempt:
+                if attempt.retry_state.attempt_number == 1 or not self._files.has(query, batch_id):
+                    self._files.commit(directory, query, batch_id)
 
 
 def _good(batch: DataFrame) -> DataFrame:

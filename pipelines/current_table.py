@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.sources import read_table, table_uri
-from pipelines.table_files import TableFiles, query_id
+from pipelines.table_files import TableFiles, query_id, until_committed
 from schemas.tables import CURRENT_BUCKETS, Table
 
 
@@ -19,7 +19,8 @@ class CurrentTable:
     `foreachBatch`. `rows_of` makes rows of the table of the records of a batch, the last of each key.
 
     Contract: exactly once (:class:`pipelines.table_files.TableFiles`). Of the records of a key the last counts; if
-    `rows_of` makes no row of it, as of one without value, the key has none from then on.
+    `rows_of` makes no row of it, as of one without value, the key has none from then on. When maintenance has taken
+    rows away meanwhile, the batch begins anew.
     """
 
     def __init__(self, tables: str, table: Table, rows_of: Callable[[DataFrame], DataFrame]) -> None:
@@ -29,6 +30,11 @@ class CurrentTable:
         self._files = TableFiles(table_uri(tables, table), table)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        for attempt in until_committed():
+            with attempt:
+                self._write(batch, batch_id)
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
         spark = batch.sparkSession
         query = query_id(spark)
         if self._files.has(query, batch_id):

@@ -15,7 +15,7 @@ from pipelines.presence_sink import PresenceSink
 from pipelines.records import judged, quarantine_records
 from pipelines.sources import Kafka, read_table, table_uri
 from pipelines.streams import StreamId
-from pipelines.table_files import TableFiles
+from pipelines.table_files import TableFiles, until_committed
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
 from schemas.tables import ROUTES, TABLES, Table
@@ -187,8 +187,9 @@ class RoutesTable:
     """The routes table under `tables`, as the fold writes it; see :mod:`pipelines.routes` for the rest.
 
     A batch is one commit that carries its stream and number; a number that the table has is skipped, so that a batch
-    may be repeated. No MERGE: it would be slower, and leave more behind. Spark folds, deltalake commits: tens of
-    milliseconds, where a write by Spark takes a second, and many in a process that has just begun.
+    may be repeated; it is begun anew when maintenance has taken ended targets away meanwhile. No MERGE: it would be
+    slower, and leave more behind. Spark folds, deltalake commits: tens of milliseconds, where a write by Spark takes a
+    second, and many in a process that has just begun.
 
     `on_folded` is told how far the table is after a batch: `as_of`, µs since the epoch.
     """
@@ -205,6 +206,11 @@ class RoutesTable:
         The first batch of a process is folded whatever it holds: what it has to load takes seconds, better before
         anyone waits for a route.
         """
+        for attempt in until_committed():
+            with attempt:
+                self._write(batch, buckets, as_of_us, stream, batch_id)
+
+    def _write(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
         table = DeltaTable(table_uri(self.tables, ROUTES))
         written = table.transaction_version(stream.name)
         commit = CommitProperties(app_transactions=[Transaction(stream.name, batch_id)])

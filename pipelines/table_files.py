@@ -15,10 +15,12 @@ from uuid import uuid4
 
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileInfo, FileSelector, PyFileSystem
 from pyspark.sql import DataFrame, SparkSession
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from schemas.tables import Table
 
@@ -29,6 +31,17 @@ LONGEST_STATISTIC = 64
 """Characters of a text that is kept as the least or greatest of a file."""
 
 MILLISECOND = timedelta(milliseconds=1)
+
+MOST_TRIES = 5
+
+
+def until_committed() -> Retrying:
+    """Tries of what reads a table and commits to it, one after the other until one is not refused.
+
+    deltalake refuses a commit when another writer has removed rows since the table was read, if only those of a date
+    that is kept no more. Each try has to read the table anew. Raises what the last of `MOST_TRIES` raised.
+    """
+    return Retrying(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(MOST_TRIES), reraise=True)
 
 
 def query_id(spark: SparkSession) -> str:

@@ -19,6 +19,7 @@ from msgspec import Meta
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
 from schemas.cluster_settings import ClusterSettings, check_cluster
 from schemas.errors import SettingsError
+from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.policy_settings import PolicySettings
 from schemas.presence_settings import PresenceSettings, check_presence
 from schemas.quality_settings import QualitySettings
@@ -193,6 +194,7 @@ class Settings(Section, frozen=True, kw_only=True):
     presence: PresenceSettings
     gateway: GatewaySettings
     quality: QualitySettings
+    maintain: MaintainSettings
     stack: StackSettings
     cluster: ClusterSettings
     audit: AuditSettings
@@ -285,6 +287,7 @@ def _check(settings: Settings) -> None:
             f"window is never complete; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
         )
     check_presence(settings.presence)
+    check_maintain(settings.maintain, window_days)
     gateway = settings.gateway
     _check_bearers(gateway)
     check_access(gateway.host, gateway.tls, gateway.authentication)

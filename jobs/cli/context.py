@@ -51,11 +51,14 @@ class Shared(NamedTuple):
         """What a Spark job that a command starts learns everything from. Raises JavaError, JarsError."""
         java = find_java(self.environ)
         jars.resolve(self.environ, lambda line: typer.echo(line, err=True))
+        return self.application_environment() | {"JAVA_HOME": str(java.home)}
+
+    def application_environment(self) -> dict[str, str]:
+        """What an application that a command starts, and that needs no JVM, learns everything from."""
         return {
             **self.environ,
             "WAYSTATION_CONF": os.pathsep.join(str(path) for path in self.configuration),
             DATA_VARIABLE: str(self.data()),
-            "JAVA_HOME": str(java.home),
         }
 
 

@@ -13,6 +13,7 @@ from jobs.cli import (
     demo,
     doctor,
     ledger,
+    maintain,
     messages,
     passwd,
     quality,
@@ -26,7 +27,22 @@ from jobs.cli import (
 from jobs.cli.context import Shared
 from schemas.errors import WaystationError
 
-COMMANDS = (demo, stack, router, status, doctor, messages, sessions, ledger, decisions, quality, report, passwd, submit)
+COMMANDS = (
+    demo,
+    stack,
+    router,
+    status,
+    doctor,
+    messages,
+    sessions,
+    ledger,
+    decisions,
+    quality,
+    report,
+    maintain,
+    passwd,
+    submit,
+)
 """Modules with commands, in the order in which `--help` lists them."""
 
 app = typer.Typer(

@@ -5,6 +5,7 @@ are submitted beside.
 """
 
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from importlib import metadata, resources
@@ -44,7 +45,9 @@ def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
         for file in (bundle.packages, bundle.launcher, *bundle.configuration):
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode() + file.read_bytes())
         directory = parent / digest.hexdigest()[:16]
-        if not directory.exists():
+        if directory.exists():
+            os.utime(directory)  # used again: maintenance goes by it
+        else:
             beside.rename(directory)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
@@ -17,12 +18,16 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import table
 
 from jobs.ledger_reader import LedgerReader
+from jobs.maintain.run import DONE, Request, maintain
+from jobs.maintain.vacuum import listed
 from jobs.stack import jars as jar_sets
 from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all
 from jobs.storage import use_store
 from schemas.settings import Settings, load_settings
+from schemas.tables import MESSAGES
 from tests.conftest import HOST
+from tests.unit.stack.ledger_tables import append
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +74,36 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
 def _answers(port: int) -> bool:
     with socket.socket() as connection:
         return connection.connect_ex((HOST, port)) == 0
+
+
+def test_maintenance(settings: Settings, tmp_path: Path) -> None:
+    """Compacts, and deletes what tasks and an earlier generation left; what no commit names is still young here."""
+    now = datetime.now(UTC)
+    for offset in range(6):
+        append(settings.tables, MESSAGES.name, [{"offset": offset, "appended": now - timedelta(days=1)}])
+    client = boto3.client("s3", endpoint_url=settings.storage.endpoint, region_name="us-east-1")
+
+    def put(name: str) -> str:
+        client.put_object(Bucket=BUCKET, Key=f"tables/messages/{name}", Body=b"x")
+        return name
+
+    batch = "9-0198c0de-0000-4000-8000-000000000000"
+    gone = {put("_checkpoints/messages-1/offsets/0"), put(f"{batch}/__magic_job-1/part.pending")}
+    later = datetime.now(UTC) + timedelta(seconds=1)
+    wait_for(lambda: datetime.now(UTC) > later, "a later second: the store knows no smaller part")
+    stays = {put("_checkpoints/messages-2/offsets/0"), put(f"{batch}/date=2026-11-20/part-0.parquet")}
+
+    def run(at: datetime) -> list[str]:
+        results = maintain(settings, Request(), tmp_path, at, lambda: False, lambda _: None)
+        assert [one for one in results if one.state != DONE] == []
+        return [one.task for one in results]
+
+    assert run(now) == ["compaction"]
+    assert run(now + timedelta(days=60)) == ["vacuum", "earlier generation messages-1"]
+    names = {file.path for file in listed(f"{settings.tables}/messages")}
+    assert names & (gone | stays) == stays
+    assert DeltaTable(f"{settings.tables}/messages").to_pyarrow_table().num_rows == 6
+    assert run(now + timedelta(days=60)) == []
 
 
 def test_deltalake_reads_and_commits(settings: Settings) -> None:

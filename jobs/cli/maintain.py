@@ -1,0 +1,64 @@
+"""`maintain`: keep the ledger's tables bounded. Starts the application for this data directory."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs.cli.context import shared
+from jobs.errors import MaintainError
+from schemas.errors import WaystationError
+
+LOG = "maintain.log"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(maintain)
+
+
+def maintain(
+    context: typer.Context,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", help="Only this table; may be given several times.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is due, and do nothing.")] = False,
+    with_today: Annotated[bool, typer.Option("--with-today", help="Compact the present date (UTC) too.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the steps to this file, as JSON.")
+    ] = None,
+) -> None:
+    """Keep the ledger bounded: compact finished dates, remove what is kept no more, delete files that nobody needs.
+
+    The stack may run or not: its queries, readers and other jobs go on. What is kept how long is in [maintain] of the
+    configuration; by itself all history is kept. Run it once a day.
+
+    The exit status is 0 if all that was due is done, 1 if some step failed (the others are done), 2 if it could not
+    begin.
+
+    Examples:
+
+        waystation maintain --dry-run
+        waystation maintain
+        waystation maintain --table messages --with-today
+    """
+    options = shared(context)
+    try:
+        options.settings()
+    except WaystationError as error:
+        raise MaintainError(str(error)) from error
+    arguments = [f"--table={name}" for name in tables or []]
+    arguments += ["--dry-run"] if dry_run else []
+    arguments += ["--with-today"] if with_today else []
+    arguments += [f"--json={json_file.absolute()}"] if json_file else []
+    log = options.data() / "logs" / LOG
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as said:
+        argv = [sys.executable, "-m", "jobs.maintain", *arguments]
+        status = subprocess.run(argv, env=options.application_environment(), stderr=said).returncode
+    if status > 1:
+        lines = log.read_text(errors="replace").strip().splitlines()
+        raise MaintainError(lines[-1] if lines else f"maintenance ended with status {status}: see {log}")
+    if status:
+        raise typer.Exit(status)

@@ -1,0 +1,77 @@
+"""The maintenance application (`python -m jobs.maintain`): settings from the environment, as all applications have.
+
+Exit status: 0 all that was due is done, 1 some step failed, 2 it could not begin. It gives way to what runs beside it.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+
+from pyspark import SparkConf, SparkContext
+
+from jobs.application import hold_checkpoints, run_application
+from jobs.errors import JobError, MaintainError
+from jobs.maintain import report
+from jobs.maintain.run import FAILED, Request, Result, maintain
+from jobs.spark import build_session
+from jobs.stack.jars import cache_directory
+from jobs.submitted import is_submitted
+from schemas.settings import Settings
+
+PART = "maintain"
+
+
+def run(settings: Settings, request: Request, stopped: Event) -> list[Result]:
+    """One run, its lines on standard output. Raises MaintainError, also if another run is under way."""
+    try:
+        held = nullcontext() if request.dry_run else closing(hold_checkpoints(settings, PART, "wait for it", stopped))
+    except JobError as error:
+        raise MaintainError(str(error)) from error
+    with held:
+        _satisfy_yarn()
+        return maintain(settings, request, cache_directory(os.environ), datetime.now(UTC), stopped.is_set, _say)
+
+
+def _say(result: Result) -> None:
+    sys.stdout.write(report.line(result) + "\n")
+    sys.stdout.flush()
+
+
+def _satisfy_yarn() -> None:
+    """YARN takes an application that ends without a Spark session for one that failed; no other does."""
+    if is_submitted(os.environ):
+        SparkContext._ensure_initialized()
+        if SparkConf().get("spark.master", "") == "yarn":
+            build_session(PART, "yarn").stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jobs.maintain", description=__doc__)
+    parser.add_argument("--table", action="append", default=[], help="only this table")
+    parser.add_argument("--dry-run", action="store_true", help="say what is due, and do nothing")
+    parser.add_argument("--with-today", action="store_true", help="compact the present date too")
+    parser.add_argument("--json", type=Path, help="write the steps to this file")
+    given = parser.parse_args(arguments)
+    results: list[Result] = []
+    request = Request(given.table, given.dry_run, given.with_today)
+
+    def application(settings: Settings, _part: str, stopped: Event) -> None:
+        os.nice(settings.stack.ledger_niceness)
+        results.extend(run(settings, request, stopped))
+        sys.stdout.write(report.summary(results, request.dry_run) + "\n")
+        if given.json:
+            given.json.write_text(report.as_json(results, request.dry_run) + "\n")
+
+    status = run_application(application)
+    if status:
+        return status
+    return 1 if any(result.state == FAILED for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

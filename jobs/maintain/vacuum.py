@@ -1,0 +1,103 @@
+"""VACUUM: files that no version of a table needs any more, and what batches without a commit have left.
+
+deltalake says which files are unneeded: those that a commit replaced longer ago than the table's
+`delta.deletedFileRetentionDuration`, and those that no commit names, if they are older than `maintain.vacuum_hours`.
+What it does not see goes here too: unfinished files of tasks (`_temporary`, `__magic…`) in the directory of a batch,
+and on a disk directories that are empty then. A batch has a directory of its own: nobody writes to an old one any more.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileInfo, FileSelector, FileType, PyFileSystem
+
+from jobs.maintain.plan import Amount, Step, Stopping
+
+VACUUM = "vacuum"
+OF_BATCH = re.compile(r"\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/")
+"""The directory of a batch's files (:meth:`pipelines.table_files.TableFiles.write`)."""
+
+
+def vacuum_steps(uri: str, name: str, hours: int, now: datetime) -> list[Step]:
+    """What is due for the table at `uri`; `now` in UTC."""
+    table, before = DeltaTable(uri), now - timedelta(hours=hours)
+    place = table.table_uri.rstrip("/")
+    there = {file.path: file for file in listed(place)}
+    # deltalake names replaced files again and again, also when they are gone.
+    unneeded = {relative(place, path) for path in table.vacuum(hours, dry_run=True, full=True)} & there.keys()
+    unfinished = left_by_tasks(there.values(), before) - unneeded
+    directories = _empty_directories(place, before)
+    if not (unneeded or unfinished or directories):
+        return []
+
+    def perform(_stopping: Stopping) -> None:
+        if unneeded:
+            table.vacuum(hours, dry_run=False, full=True)
+        storage = PyFileSystem(DeltaStorageHandler(place))
+        for path in unfinished:
+            storage.delete_file(path)
+        _remove_directories(place, {*map(os.path.dirname, unneeded | unfinished), *directories})
+
+    files = unneeded | unfinished
+    return [Step(name, VACUUM, Amount(files=len(files), bytes=sum(there[path].size or 0 for path in files)), perform)]
+
+
+def listed(place: str) -> list[FileInfo]:
+    """All files of a table, checkpoints and log too; paths from its directory on."""
+    storage = PyFileSystem(DeltaStorageHandler(place))
+    return [one for one in storage.get_file_info(FileSelector("", recursive=True)) if one.type == FileType.File]
+
+
+def relative(place: str, path: str) -> str:
+    """A path as `listed` has it; deltalake names files also by their whole paths."""
+    directory = urlsplit(place).path.strip("/")
+    return unquote(path.partition(f"{directory}/")[2] or path)
+
+
+def left_by_tasks(files: Iterable[FileInfo], before: datetime) -> set[str]:
+    """Files in directories of batches that only a task that runs would know of, and that are older than `before`."""
+    return {file.path for file in files if _is_of_task(file.path) and file.mtime.astimezone(UTC) < before}
+
+
+def _is_of_task(path: str) -> bool:
+    return OF_BATCH.match(path) is not None and any(part.startswith("_") for part in path.split("/")[1:])
+
+
+def _empty_directories(place: str, before: datetime) -> set[str]:
+    root = _local(place)
+    if root is None:
+        return set()
+    found = ((Path(directory), inner, files) for directory, inner, files in os.walk(root))
+    return {
+        str(directory.relative_to(root))
+        for directory, inner, files in found
+        if not inner
+        and not files
+        and OF_BATCH.match(f"{directory.relative_to(root)}/")
+        and directory.stat().st_mtime < before.timestamp()
+    }
+
+
+def _remove_directories(place: str, directories: Iterable[str]) -> None:
+    """On a disk: those of batches that are empty, and what is empty without them."""
+    root = _local(place)
+    if root is None:
+        return
+    for directory in directories:
+        while directory and OF_BATCH.match(f"{directory}/"):
+            try:
+                (root / directory).rmdir()
+            except OSError:  # not empty, or gone already
+                break
+            directory = os.path.dirname(directory)
+
+
+def _local(place: str) -> Path | None:
+    parts = urlsplit(place)
+    return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
