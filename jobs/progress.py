@@ -39,6 +39,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from jobs.lags import Positions, lags
+from pipelines.positions import offsets
 from pipelines.streams import StreamId
 from schemas.readiness import read_json, write_json
 
@@ -206,15 +207,6 @@ def _times(progress: StreamingQueryProgress) -> dict[str, float]:
 
 def _epoch_ms(moment: str) -> int:
     return round(datetime.fromisoformat(moment).timestamp() * 1000)
-
-
-def offsets(text: str | None) -> Positions:
-    """Offsets as a Kafka source writes them into a progress; empty for what is none (another source, nothing yet)."""
-    try:
-        found = json.loads(text or "")
-        return {topic: {int(n): int(offset) for n, offset in of.items()} for topic, of in found.items()}
-    except (TypeError, ValueError, AttributeError):
-        return {}
 
 
 def first_line(error: str) -> str:

@@ -106,6 +106,22 @@ def state_of(message_id: str, known: Custody) -> MessagePresenceState:
     )
 
 
+def known_from(told: MessagePresenceState) -> Custody:
+    """What is known of a message by what others have been told, as far as that says it: of agents not when, so that
+    whatever is heard of them counts more."""
+    ranks = {HOLDS: told.holders, ATTEMPTS: told.attempting, REFUSED: told.refused}
+    return Custody(
+        origin=told.origin,
+        delivery=Delivery(told.delivered_us, told.delivered_by, told.delivered_to) if told.delivered_us else None,
+        expired=told.state == "expired",
+        retired=told.retired,
+        agents={agent: Standing(0, rank, "") for rank, agents in ranks.items() for agent in agents},
+        claim=told.claim,
+        kept_until_ms=told.kept_until_ms,
+        judged=told.judged,
+    )
+
+
 def _merged(known: Custody, event: Told, limits: Limits) -> Custody:
     delivery = Delivery(event.at_us, event.agent, event.peer) if event.event == "delivered" else None
     origins = [name for name in (known.origin, event.origin) if name]

@@ -1,0 +1,73 @@
+"""What is looked at, and kept, in the checkpoint of a query, beside what Spark does with it."""
+
+import json
+from collections.abc import Iterator
+
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector, FileType, PyFileSystem
+
+from pipelines.positions import Offsets, ReadTopic, offsets
+from pipelines.streams import StreamId
+from schemas.errors import WaystationError
+
+TOPICS = "topics.json"
+"""In the checkpoint: the ids of the topics that its offsets are of, by their names."""
+
+
+class TopicReplaced(WaystationError):
+    """A topic is not the one that the checkpoint's offsets are of: it was deleted and made again."""
+
+
+class Checkpoint:
+    """The checkpoint of `stream`, whose tables are under the directory or URI `tables`; `table` as
+    :meth:`pipelines.streams.StreamId.checkpoint` takes it."""
+
+    def __init__(self, stream: StreamId, tables: str, table: str | None = None) -> None:
+        self.uri = stream.checkpoint(tables, table)
+        self._stream = stream
+        self._files = PyFileSystem(DeltaStorageHandler(tables))
+        self._directory = self.uri.removeprefix(f"{tables}/")
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no batch was ever begun."""
+        return not any(self._in("offsets"))
+
+    @property
+    def is_without_state(self) -> bool:
+        """Whether no batch was ever finished: then there is no state yet."""
+        return not any(self._in("commits"))
+
+    def taken(self) -> Offsets:
+        """How far the batches that are finished have taken their topics."""
+        return self.reached(max(finished)) if (finished := list(self._in("commits"))) else {}
+
+    def reached(self, batch_id: int) -> Offsets:
+        """How far a batch takes its topics; Spark writes that down before it begins. Nothing for other sources."""
+        _, _, *sources = self._read(f"offsets/{batch_id}").splitlines()
+        return {topic: of for source in sources for topic, of in offsets(source).items()}
+
+    def belongs_to(self, topic: ReadTopic) -> None:
+        """Remembers that the offsets are those of `topic`. Raises TopicReplaced if they are another's."""
+        known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
+        if known.get(topic.name, topic.id) != topic.id:
+            raise TopicReplaced(
+                f"topic {topic.name} was deleted and made again since query {self._stream.query} has read it, and what "
+                f"it had not read of the old one is lost: to have it read the new one from its beginning, stop the "
+                f"ledger, remove {self.uri} and start it"
+            )
+        if topic.name not in known:
+            with self._files.open_output_stream(f"{self._directory}/{TOPICS}") as file:
+                file.write(json.dumps({topic.name: topic.id}).encode())
+
+    def _in(self, directory: str) -> Iterator[int]:
+        """The batches of one of Spark's logs."""
+        found = self._files.get_file_info(FileSelector(f"{self._directory}/{directory}", allow_not_found=True))
+        return (int(info.base_name) for info in found if info.base_name.isdecimal())
+
+    def _read(self, name: str, otherwise: str | None = None) -> str:
+        path = f"{self._directory}/{name}"
+        if otherwise is not None and self._files.get_file_info(path).type is FileType.NotFound:
+            return otherwise
+        with self._files.open_input_file(path) as file:
+            return str(file.read().decode())
