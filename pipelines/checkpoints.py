@@ -1,8 +1,8 @@
 """What is looked at, and kept, in the checkpoint of a query, beside what Spark does with it."""
 
 import json
-from collections.abc import Iterator
 
+from deltalake._internal import DeltaFileSystemHandler
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
@@ -25,22 +25,24 @@ class Checkpoint:
     def __init__(self, stream: StreamId, tables: str, table: str | None = None) -> None:
         self.uri = stream.checkpoint(tables, table)
         self._stream = stream
+        self._tables = tables
         self._files = PyFileSystem(DeltaStorageHandler(tables))
         self._directory = self.uri.removeprefix(f"{tables}/")
 
     @property
     def is_new(self) -> bool:
         """Whether no batch was ever begun."""
-        return not any(self._in("offsets"))
+        return not self._batches("offsets")
 
     @property
     def is_without_state(self) -> bool:
         """Whether no batch was ever finished: then there is no state yet."""
-        return not any(self._in("commits"))
+        return not self._batches("commits")
 
     def taken(self) -> Offsets:
         """How far the batches that are finished have taken their topics."""
-        return self.reached(max(finished)) if (finished := list(self._in("commits"))) else {}
+        finished = self._batches("commits")
+        return self.reached(max(finished)) if finished else {}
 
     def reached(self, batch_id: int) -> Offsets:
         """How far a batch takes its topics; Spark writes that down before it begins. Nothing for other sources."""
@@ -57,13 +59,15 @@ class Checkpoint:
                 f"ledger, remove {self.uri} and start it"
             )
         if topic.name not in known:
-            with self._files.open_output_stream(f"{self._directory}/{TOPICS}") as file:
-                file.write(json.dumps({topic.name: topic.id}).encode())
+            # Not by way of `_files`: its streams hand this handler a buffer, and it takes nothing but bytes.
+            file = DeltaFileSystemHandler(self._tables).open_output_stream(f"{self._directory}/{TOPICS}", None)
+            file.write(json.dumps({topic.name: topic.id}).encode())
+            file.close()  # type: ignore[attr-defined]
 
-    def _in(self, directory: str) -> Iterator[int]:
-        """The batches of one of Spark's logs."""
-        found = self._files.get_file_info(FileSelector(f"{self._directory}/{directory}", allow_not_found=True))
-        return (int(info.base_name) for info in found if info.base_name.isdecimal())
+    def _batches(self, log: str) -> list[int]:
+        """Those that are in one of Spark's logs."""
+        found = self._files.get_file_info(FileSelector(f"{self._directory}/{log}", allow_not_found=True))
+        return [int(info.base_name) for info in found if info.base_name.isdecimal()]
 
     def _read(self, name: str, otherwise: str | None = None) -> str:
         path = f"{self._directory}/{name}"

@@ -313,16 +313,25 @@ class World:
         database.register(name, DeltaTable(f"{self.settings.tables}/{name}").to_pyarrow_table())
         return database.execute(sql).fetchall()
 
-    def records(self, topic: str) -> list[Message]:
-        """All that stands on a topic of two partitions."""
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "unused", "enable.auto.commit": False})
-        found: list[Message] = []
+    def end(self, topic: str, partition: int) -> int:
+        consumer = self._consumer()
         try:
-            for partition in range(2):
-                where = TopicPartition(topic, partition, 0)
-                end = consumer.get_watermark_offsets(where)[1]
-                consumer.assign([where])
-                found += consumer.consume(end, 10) if end else []
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition))[1])
         finally:
             consumer.close()
+
+    def records(self, topic: str) -> list[Message]:
+        """All that stands on a topic of two partitions."""
+        found: list[Message] = []
+        for partition in range(2):
+            where, end = TopicPartition(topic, partition, 0), self.end(topic, partition)
+            consumer = self._consumer()
+            try:
+                consumer.assign([where])
+                found += consumer.consume(end, 10) if end else []
+            finally:
+                consumer.close()
         return found
+
+    def _consumer(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self._bootstrap, "group.id": "unused", "enable.auto.commit": False})
