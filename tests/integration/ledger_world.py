@@ -4,6 +4,7 @@ A *round* gives each query records of its own and ends what the round before beg
 the tables must hold follows from the rounds alone (:meth:`World.expected`); :meth:`World.found` is what they hold.
 """
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +36,7 @@ from schemas.events import (
 from schemas.identity import derived_message_id
 from schemas.settings import Settings, process_settings
 from schemas.states import Attachment, MessagePresenceState, PresenceState
+from schemas.tables import FAR_FUTURE
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
 
@@ -46,8 +48,12 @@ QUERIES = (
 """In an order in which each comes after those that write what it reads."""
 
 TICKS = 12
+FAR_FUTURE_US = int(FAR_FUTURE.timestamp()) * 1_000_000
 SENT_MS = 1_700_000_000_000
 """When the messages were sent by the senders' clocks: years before they were appended."""
+
+MESSAGE = re.compile(rb"m\d+")
+"""Keys of messages, as rounds name them."""
 
 Found = Mapping[str, Any]
 
@@ -272,14 +278,14 @@ class World:
         topics = self.topics
         return {
             "routes": self.rows(
-                "SELECT route_key, CAST(targets[1].effective_until AS DATE) = DATE '9999-12-31' FROM routes "
+                f"SELECT route_key, epoch_us(targets[1].effective_until) = {FAR_FUTURE_US} FROM routes "
                 "WHERE len(targets) = 1 ORDER BY 1"
             ),
             "routes_history": Counter(self.rows("SELECT op, route_key FROM routes_history")),
             "completion": {
-                message.key().decode()
+                message.key().decode()  # type: ignore[union-attr]
                 for message in self.records(topics.completion)
-                if message.key()[:1] == b"m"  # type: ignore[index]
+                if MESSAGE.fullmatch(message.key() or b"")
             },
             "completions": Counter(name for (name,) in self.rows("SELECT message_id FROM completions")),
             "messages": Counter(
@@ -297,7 +303,7 @@ class World:
             "message_presence_state": {
                 message.key().decode(): msgspec.json.decode(message.value())["state"]  # type: ignore[arg-type]
                 for message in self.records(topics.message_presence_state)
-                if message.key()[:1] == b"m"  # type: ignore[index]
+                if MESSAGE.fullmatch(message.key() or b"")
             },
             "message_presence_history": Counter(self.rows("SELECT message_id, event FROM message_presence_history")),
             "message_presence": Counter(self.rows("SELECT message_id, state FROM message_presence")),

@@ -35,7 +35,7 @@ def no_room(process: int) -> Iterator[None]:
 def test_after_room_is_made_everything_is_there_once(
     spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R3, R4: first there is room for nothing; then for files and offsets, and not for the tables' logs; then for all."""
+    """R3, R4: first there is room for nothing; then for files and offsets, not for the tables' logs; then for all."""
     world = World(spark, broker, unique_prefix, tmp_path)
     world.say_round()
     assert world.run(NAMES) == {}
