@@ -186,7 +186,8 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
         now = time.monotonic()
         observer.look(now)
         for query in supervised[:started]:
-            query.watch(now)
+            if not stopped.is_set():
+                query.watch(now)
         has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
         if started < len(supervised) and (has_waited or may_begin_next(supervised[:started], folded)):
             if started == 1:

@@ -7,7 +7,8 @@ from pipelines.positions import ReadTopic
 from pipelines.sources import Kafka
 from schemas.errors import WaystationError
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 5.0
+"""Whoever starts queries waits so long for each while the broker is away."""
 
 
 class TopicUnknown(WaystationError):

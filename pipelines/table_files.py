@@ -65,7 +65,7 @@ class TableFiles:
 
     def has_of_topic(self) -> dict[int, int]:
         """By partition, how far the table has the query's topic; empty if it has nothing of it."""
-        return {} if self._topic is None else positions.told_by(self._delta, self._topic)
+        return dict(self._has_of_topic)
 
     @property
     def is_silent(self) -> bool:
@@ -100,9 +100,14 @@ class TableFiles:
         """A query that replays its topic to rebuild its state may be behind its table."""
         if self._topic is None or self._checkpoint is None:
             return []
-        has, batch = self.has_of_topic(), self._checkpoint.reached(batch_id).get(self._topic.name, {})
-        reached = {partition: max(offset, has.get(partition, 0)) for partition, offset in batch.items()}
-        return positions.transactions(self._topic, reached)
+        has, batch = self._has_of_topic, self._checkpoint.reached(batch_id).get(self._topic.name, {})
+        has |= {partition: max(offset, has.get(partition, 0)) for partition, offset in batch.items()}
+        return positions.transactions(self._topic, has)
+
+    @cached_property
+    def _has_of_topic(self) -> dict[int, int]:
+        """Read once, as asking for each partition takes milliseconds; a table has one writer."""
+        return {} if self._topic is None else positions.told_by(self._delta, self._topic)
 
     @cached_property
     def _delta(self) -> DeltaTable:

@@ -52,7 +52,7 @@ FAR_FUTURE_US = int(FAR_FUTURE.timestamp()) * 1_000_000
 SENT_MS = 1_700_000_000_000
 """When the messages were sent by the senders' clocks: years before they were appended."""
 
-MESSAGE = re.compile(rb"m\d+")
+MESSAGE = re.compile(rb"[mu]\d+")
 """Keys of messages, as rounds name them."""
 
 Found = Mapping[str, Any]
@@ -167,7 +167,8 @@ class World:
         return [*self._headers(f"{n}.0"), ("instr", instr), ("router", router.encode())]
 
     def _progress(self, n: int) -> None:
-        """The first of two instructions of message n, and the second of message n - 1; each twice."""
+        """The first of two instructions of message n, and the second of message n - 1; each twice. And a message that
+        nobody wants."""
         for number, message in ((0, n), (1, n - 1)):
             fields = {"id": f"m{message}", "partition": 0, "offset": message, "appended_ms": SENT_MS + message}
             delivery = Delivery(client=f"c{number}", outcome="delivered", qos=1, at_us=SENT_MS * 1000)
@@ -177,6 +178,8 @@ class World:
             )  # type: ignore[arg-type]
             for _ in range(2 if message >= 0 else 0):
                 self.say(self.topics.progress, done.id, done, partition=message % 2)
+        unwanted = ProgressEvent(kind="untouched", id=f"u{n}", partition=0, offset=n, appended_ms=SENT_MS, limit=0)
+        self.say(self.topics.progress, unwanted.id, unwanted, partition=0)
         direct = CompletionEvent(id=f"direct{n}", touches=1, appended_ms=SENT_MS, completed_ms=SENT_MS)
         self.say(self.topics.completion, direct.id, direct, partition=0)
 
@@ -246,15 +249,22 @@ class World:
         rounds = range(self.rounds)
         over = range(self.rounds - 1)
         last = self.rounds - 1
+        completed = {*(f"m{n}" for n in over), *(f"u{n}" for n in rounds)}
         told_of = [f"told{n}" for n in rounds]
         return {
             "routes": sorted((f"k/{n}", n == last) for n in rounds),
             "routes_history": Counter([*(("add", f"k/{n}") for n in rounds), *(("drop", f"k/{n}") for n in over)]),
-            "completion": {f"m{n}" for n in over},
-            "completions": Counter([*(f"m{n}" for n in over), *(f"direct{n}" for n in rounds)]),
+            "completion": completed,
+            "completions": Counter([*completed, *(f"direct{n}" for n in rounds)]),
             "messages": Counter(f"{n}.{part}" for n in rounds for part in range(3)),
             "instructions": Counter(message_id(f"{n}.0") for n in rounds),
-            "outcomes": Counter([*((f"m{n}", "c0") for n in rounds), *((f"m{n}", "c1") for n in over)]),
+            "outcomes": Counter(
+                [
+                    *((f"m{n}", "c0") for n in rounds),
+                    *((f"m{n}", "c1") for n in over),
+                    *((f"u{n}", None) for n in rounds),
+                ]
+            ),
             "presence_state": Counter([*((f"c{n}", True) for n in rounds), *((f"c{n}", False) for n in over)]),
             "presence_history": Counter(
                 [*((f"c{n}", "connected") for n in rounds), *((f"c{n}", "lost") for n in over)]
