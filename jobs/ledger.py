@@ -18,6 +18,7 @@ from threading import Event, Thread
 
 import structlog
 from confluent_kafka import Producer
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from jobs.storage import storage_settings
 from pipelines import sinks
+from schemas.errors import WaystationError
 from schemas.events import PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
 from schemas.settings import Settings
@@ -98,7 +100,7 @@ class Supervised:
             try:
                 self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool_of(self.name))
                 self.query, self.began = self.start(), now
-            except (PySparkException, Py4JJavaError) as error:
+            except (PySparkException, Py4JJavaError, WaystationError, DeltaError, OSError) as error:
                 self._failed(now, str(getattr(error, "java_exception", error)))
 
     @property

@@ -1,15 +1,22 @@
 """The streaming queries of the ledger application: what each reads, makes of it, and writes, and how often."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import completion, ledger, message_presence, presence, routes, sinks
+from pipelines.beginnings import begin
+from pipelines.checkpoints import Checkpoint
 from pipelines.custody import Limits
+from pipelines.kafka_topics import KafkaTopics
 from pipelines.kafka_writer import KafkaWriter
+from pipelines.positions import Lost, ReadTopic
 from pipelines.presence_sink import PresenceSink
-from pipelines.sources import Kafka, topic_stream
+from pipelines.records import Format
+from pipelines.sources import Kafka, topic_now, topic_stream
 from pipelines.streams import StreamId
 from schemas import tables
 from schemas.settings import Settings
@@ -18,6 +25,8 @@ from schemas.topics import Topics
 TICKS_A_BATCH = 12
 
 Start = Callable[[], StreamingQuery]
+
+log = structlog.get_logger(__name__)
 
 
 def trigger_s(query: str, settings: Settings) -> float:
@@ -47,65 +56,111 @@ def queries(
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
     lead_s, window = settings.router.route_lead_s, of.message_window_days
 
-    def read(*names: str, headers: bool = False, min_offsets: int = 0) -> DataFrame:
-        records = topic_stream(spark, kafka, names, of.max_offsets_per_trigger, headers, min_offsets)
+    def read(topic: ReadTopic, starting: str, headers: bool = False, min_offsets: int = 0) -> DataFrame:
+        most = of.max_offsets_per_trigger
+        records = topic_stream(spark, kafka, [topic.name], most, headers, min_offsets, starting)
         return records.coalesce(of.tasks_per_batch)
 
     quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
+    broker = KafkaTopics(kafka)
 
-    def append(rows: DataFrame, table: tables.Table) -> StreamingQuery:
+    def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
+        """Records for a query that does not tell what it has: from the beginning, if it has no checkpoint."""
+        topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
+        return read(topic, begin(topic, checkpoint, None, True, _say_lost))
+
+    def append(
+        name: str,
+        table: tables.Table,
+        rows_of: Callable[[DataFrame], DataFrame],
+        has_state: bool = False,
+        headers: bool = False,
+        min_offsets: int = 0,
+    ) -> StreamingQuery:
+        topic, stream = broker.read(name), StreamId(table.name)
+        files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
+        starting = begin(topic, checkpoint, files, has_state, _say_lost)
+        rows = rows_of(read(topic, starting, headers, min_offsets))
         bad_to = quarantine if "quarantined" in rows.columns else None
-        return sinks.append_to_table(
-            rows, StreamId(table.name), settings.tables, table, trigger_s(table.name, settings), bad_to
-        )
+        every_s = trigger_s(table.name, settings)
+        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic)
 
     def fold_routes() -> StreamingQuery:
         table, stream = sinks.RoutesTable(settings.tables, lead_s, window, on_folded), StreamId("routes")
-        return sinks.fold_into_routes(read(topics.routes), stream, table, quarantine, trigger_s(stream.query, settings))
-
-    def keep_routes_history() -> StreamingQuery:
-        # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
-        records = read(topics.routes, min_offsets=TICKS_A_BATCH)
-        return append(routes.routes_history(records, lead_s), tables.ROUTES_HISTORY)
+        records = read_anew(topics.routes, stream, tables.ROUTES)
+        return sinks.fold_into_routes(records, stream, table, quarantine, trigger_s(stream.query, settings))
 
     def find_completions() -> StreamingQuery:
-        found = completion.completions(read(topics.progress), settings.kafka.shards, window)
         stream = StreamId("completion")
+        found = completion.completions(read_anew(topics.progress, stream), settings.kafka.shards, window)
         every_s = trigger_s(stream.query, settings)
         return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, every_s, "update")
 
+    def told(stream: StreamId, topic: str, form: Format) -> DataFrame | None:
+        """What a query that has no state begins with; read once, or each batch would be planned with another look."""
+        is_needed = Checkpoint(stream, settings.tables).is_without_state
+        return topic_now(spark, kafka, topic, form).localCheckpoint() if is_needed else None
+
     def merge_presence() -> StreamingQuery:
-        changes = presence.changes(read(topics.presence), presence_of.attachments, presence_of.kept_s)
+        stream = StreamId("presence_state")
+        records = read_anew(topics.presence, stream)
+        first = told(stream, topics.presence_state, presence.state_format())
+        changes = presence.changes(records, presence_of.attachments, presence_of.kept_s, first)
         sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock)
-        return sinks.tell_presence(changes, StreamId("presence_state"), settings.tables, sink, presence_of.trigger_s)
+        return sinks.tell_presence(changes, stream, settings.tables, sink, presence_of.trigger_s)
 
     def merge_message_presence() -> StreamingQuery:
         limits = Limits(presence_of.claim_s, presence_of.kept_s, presence_of.agents)
-        states = message_presence.states(read(topics.message_presence), limits)
         stream, topic = StreamId("message_presence_state"), topics.message_presence_state
+        records = read_anew(topics.message_presence, stream)
+        states = message_presence.states(records, limits, told(stream, topic, message_presence.state_format()))
         return sinks.produce_to_topic(states, stream, settings.tables, kafka, topic, presence_of.trigger_s, "update")
 
-    def keep(topic: str, table: tables.Table, rows_of: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
+    def keep(name: str, table: tables.Table, form: Format, rows_of: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
+        topic, stream = broker.read(name), StreamId(table.name)
+        files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
+        records = read(topic, begin(topic, checkpoint, files, False, _say_lost))
         every_s = presence_of.table_trigger_s
-        return sinks.keep_current(read(topic), StreamId(table.name), settings.tables, table, rows_of, every_s)
+        return sinks.keep_current(records, stream, settings.tables, table, form, rows_of, quarantine, every_s, topic)
 
     return {
         "routes": fold_routes,
         "completion": find_completions,
         "presence_state": merge_presence,
         "message_presence_state": merge_message_presence,
-        "messages": lambda: append(ledger.messages(read(topics.ingress, headers=True)), tables.MESSAGES),
+        "messages": lambda: append(topics.ingress, tables.MESSAGES, ledger.messages, headers=True),
         "instructions": lambda: append(
-            ledger.instructions(read(topics.egress, headers=True), window), tables.INSTRUCTIONS
+            topics.egress, tables.INSTRUCTIONS, partial(ledger.instructions, window_days=window), True, headers=True
         ),
-        "outcomes": lambda: append(ledger.outcomes(read(topics.progress), window), tables.OUTCOMES),
-        "completions": lambda: append(ledger.completions(read(topics.completion), window), tables.COMPLETIONS),
-        "presence_history": lambda: append(ledger.presence_history(read(topics.presence)), tables.PRESENCE_HISTORY),
-        "routes_history": keep_routes_history,
+        "outcomes": lambda: append(
+            topics.progress, tables.OUTCOMES, partial(ledger.outcomes, window_days=window), True
+        ),
+        "completions": lambda: append(
+            topics.completion, tables.COMPLETIONS, partial(ledger.completions, window_days=window), True
+        ),
+        "presence_history": lambda: append(topics.presence, tables.PRESENCE_HISTORY, ledger.presence_history),
+        # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
+        "routes_history": lambda: append(
+            topics.routes,
+            tables.ROUTES_HISTORY,
+            partial(routes.routes_history, lead_s=lead_s),
+            min_offsets=TICKS_A_BATCH,
+        ),
         "message_presence_history": lambda: append(
-            message_presence.history(read(topics.message_presence)), tables.MESSAGE_PRESENCE_HISTORY
+            topics.message_presence, tables.MESSAGE_PRESENCE_HISTORY, message_presence.history
         ),
-        "presence": lambda: keep(topics.presence_state, tables.PRESENCE, presence.rows),
-        "message_presence": lambda: keep(topics.message_presence_state, tables.MESSAGE_PRESENCE, message_presence.rows),
-        "quarantine": lambda: append(ledger.quarantine(read(topics.quarantine), window), tables.QUARANTINE),
+        "presence": lambda: keep(topics.presence_state, tables.PRESENCE, presence.state_format(), presence.rows),
+        "message_presence": lambda: keep(
+            topics.message_presence_state,
+            tables.MESSAGE_PRESENCE,
+            message_presence.state_format(),
+            message_presence.rows,
+        ),
+        "quarantine": lambda: append(
+            topics.quarantine, tables.QUARANTINE, partial(ledger.quarantine, window_days=window), True
+        ),
     }
+
+
+def _say_lost(lost: Lost) -> None:
+    log.error("records lost: deleted before they were read", **lost._asdict())

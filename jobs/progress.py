@@ -18,6 +18,7 @@
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -39,11 +40,14 @@ from pyspark.sql.streaming.listener import (
 )
 
 from jobs.lags import Positions, lags
+from pipelines.positions import offsets
 from pipelines.streams import StreamId
 from schemas.readiness import read_json, write_json
 
 ERROR_CHARACTERS = 500
 TRACEBACK = "Traceback (most recent call last):"
+CAUSE = "↳"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def status_file(data: str | Path, query: str) -> Path:
@@ -208,20 +212,14 @@ def _epoch_ms(moment: str) -> int:
     return round(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
-def offsets(text: str | None) -> Positions:
-    """Offsets as a Kafka source writes them into a progress; empty for what is none (another source, nothing yet)."""
-    try:
-        found = json.loads(text or "")
-        return {topic: {int(n): int(offset) for n, offset in of.items()} for topic, of in found.items()}
-    except (TypeError, ValueError, AttributeError):
-        return {}
-
-
 def first_line(error: str) -> str:
     """The part of an exception that a person reads: of Java the first line; of Python in it, where that begins a
-    traceback, what the traceback ends with."""
+    traceback, what the traceback ends with, and of deltalake its causes, which it draws below as a tree."""
     line, _, rest = error.strip().partition("\n")
     if line.endswith(TRACEBACK):
-        cause = next((below for below in rest.splitlines() if below.strip() and not below[0].isspace()), "")
-        line = line.removesuffix(TRACEBACK) + (cause or TRACEBACK)
+        below = rest.splitlines()
+        at = next((n for n, text in enumerate(below) if text.strip() and not text[0].isspace()), len(below))
+        causes = [text.partition(CAUSE)[2] for text in below[at + 1 :] if CAUSE in text]
+        ends = [COLOUR.sub("", part).strip() for part in (*below[at : at + 1], *causes)]
+        line = line.removesuffix(TRACEBACK) + (": ".join(ends) or TRACEBACK)
     return line.strip()[:ERROR_CHARACTERS]

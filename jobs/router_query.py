@@ -12,9 +12,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from jobs.lags import lags
 from jobs.observe.routing import Told
-from jobs.progress import first_line, offsets
+from jobs.progress import first_line
 from pipelines.checkpoints import inherited_positions
 from pipelines.phase import Phase, next_start
+from pipelines.positions import offsets
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, read_table, realtime_stream
@@ -158,7 +159,7 @@ class Router:
         """Positions to begin at: a new generation where the one before it is, a relief where its role's query is."""
         newest = self.generation if self.relief else self.generation - 1
         elders = [StreamId(f"router-{self.role}", number) for number in range(newest, 0, -1)]
-        return inherited_positions(self.spark, self.stream, elders, self.settings.tables) if elders else None
+        return inherited_positions(self.stream, elders, self.settings.tables) if elders else None
 
     def _failed(self, now: float, error: str) -> None:
         lasted = now - self.began > LONGEST_PAUSE_S

@@ -93,6 +93,11 @@ def state_of(client: str, known: Sequence[Known], void_before: Mapping[str, int]
     return _told(client, attachments, void_before)
 
 
+def known_from(told: PresenceState) -> list[Known]:
+    """What is known of a client's attachments by what others have been told, as far as that says it."""
+    return [Known(_first_of(one), _last_of(one)) for one in told.attachments]
+
+
 def revised(told: PresenceState, void_before: Mapping[str, int]) -> PresenceState:
     """The same state after gateways have gone, or come back."""
     return _told(told.client, told.attachments, void_before)
@@ -113,6 +118,15 @@ def _told(client: str, attachments: Sequence[Attachment], void_before: Mapping[s
 
 def _lives(one: Attachment, void_before: Mapping[str, int]) -> bool:
     return one.event in LIVE and one.boot >= void_before.get(one.gateway, 0)
+
+
+def _first_of(one: Attachment) -> Heard:
+    """Before all others of its epoch: which number the first event had is not told."""
+    return _last_of(one)._replace(seq=-1, event="connected", at_us=one.since_us, reason="")
+
+
+def _last_of(one: Attachment) -> Heard:
+    return Heard(*(getattr(one, name) for name in Heard._fields))
 
 
 def _newer(old: Known, event: Heard) -> Known:

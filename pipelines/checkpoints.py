@@ -1,46 +1,95 @@
-"""What the checkpoint of a query says of its sources: positions, for another that is to go on from there."""
+"""What is looked at, and kept, in the checkpoint of a query, beside what Spark does with it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from deltalake._internal import DeltaFileSystemHandler
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
+from pipelines.positions import Offsets, ReadTopic, offsets
 from pipelines.streams import StreamId
+from schemas.errors import WaystationError
 
-Files = Mapping[str, Mapping[int, bytes]]
-"""`offsets` and `commits` of a checkpoint: the content of each file by its batch number."""
+TOPICS = "topics.json"
+"""In the checkpoint: the ids of the topics that its offsets are of, by their names."""
 
 
-def inherited_positions(spark: SparkSession, stream: StreamId, elders: Iterable[StreamId], tables: str) -> str | None:
-    """Where a query that has committed nothing begins: Kafka's `startingOffsets` as JSON, the positions after the last
+class TopicReplaced(WaystationError):
+    """A topic is not the one that the checkpoint's offsets are of: it was deleted and made again."""
+
+
+class Checkpoint:
+    """The checkpoint of `stream`, whose tables are under the directory or URI `tables`; `table` as
+    :meth:`pipelines.streams.StreamId.checkpoint` takes it."""
+
+    def __init__(self, stream: StreamId, tables: str, table: str | None = None) -> None:
+        self.uri = stream.checkpoint(tables, table)
+        self._stream = stream
+        self._tables = tables
+        self._directory = self.uri.removeprefix(f"{tables}/")
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no batch was ever begun."""
+        return not self._batches("offsets")
+
+    @property
+    def is_without_state(self) -> bool:
+        """Whether no batch was ever finished: then there is no state yet."""
+        return not self._batches("commits")
+
+    def taken(self) -> Offsets:
+        """How far the batches that are finished have taken their topics."""
+        finished = self._batches("commits")
+        return self.reached(max(finished)) if finished else {}
+
+    def reached(self, batch_id: int) -> Offsets:
+        """How far a batch takes its topics; Spark writes that down before it begins. Nothing for other sources."""
+        _, _, *sources = self._read(f"offsets/{batch_id}").splitlines()
+        return {topic: of for source in sources for topic, of in offsets(source).items()}
+
+    def belongs_to(self, topic: ReadTopic) -> None:
+        """Remembers that the offsets are those of `topic`. Raises TopicReplaced if they are another's."""
+        known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
+        if known.get(topic.name, topic.id) != topic.id:
+            raise TopicReplaced(
+                f"topic {topic.name} was deleted and made again since query {self._stream.query} has read it, and what "
+                f"it had not read of the old one is lost: to have it read the new one from its beginning, stop the "
+                f"ledger, remove {self.uri} and start it"
+            )
+        if topic.name not in known:
+            # Not by way of `_files`: its streams hand this handler a buffer, and it takes nothing but bytes.
+            file = DeltaFileSystemHandler(self._tables).open_output_stream(f"{self._directory}/{TOPICS}", None)
+            file.write(json.dumps({topic.name: topic.id}).encode())
+            file.close()  # type: ignore[attr-defined]
+
+    @cached_property
+    def _files(self) -> PyFileSystem:
+        return PyFileSystem(DeltaStorageHandler(self._tables))
+
+    def _batches(self, log: str) -> list[int]:
+        """Those that are in one of Spark's logs."""
+        found = self._files.get_file_info(FileSelector(f"{self._directory}/{log}", allow_not_found=True))
+        return [int(info.base_name) for info in found if info.base_name.isdecimal()]
+
+    def _read(self, name: str, otherwise: str | None = None) -> str:
+        path = f"{self._directory}/{name}"
+        if otherwise is not None and self._files.get_file_info(path).type is FileType.NotFound:
+            return otherwise
+        with self._files.open_input_file(path) as file:
+            return str(file.read().decode())
+
+
+def inherited_positions(stream: StreamId, elders: Iterable[StreamId], tables: str) -> str | None:
+    """Where a query that has committed nothing begins: Spark's option `startingOffsets`, the positions after the last
     committed batch of the first of `elders` that has one. None if the stream has positions of its own, or none has.
 
-    What the elder has done since that batch is done again: nothing is left out. Raises what Spark raises if a
+    What the elder has done since that batch is done again: nothing is left out. Raises what reading raises if a
     checkpoint cannot be read: to begin at the beginning for that would route all of it again.
     """
-    if _positions(spark, stream.checkpoint(tables)):
+    if Checkpoint(stream, tables).taken():
         return None
-    found = (_positions(spark, elder.checkpoint(tables)) for elder in elders)
-    return next(filter(None, found), None)
-
-
-def committed_positions(files: Files) -> str | None:
-    """The last line of the newest offsets that are committed; a batch has more than one source nowhere here."""
-    done = files.get("offsets", {}).keys() & files.get("commits", {}).keys()
-    if not done:
-        return None
-    text = files["offsets"][max(done)].decode().rstrip().rpartition("\n")[2]
-    return text if isinstance(json.loads(text), dict) else None
-
-
-def _positions(spark: SparkSession, checkpoint: str) -> str | None:
-    files: dict[str, dict[int, bytes]] = {}
-    for log in ("commits", "offsets"):
-        try:
-            found = spark.read.format("binaryFile").load(f"{checkpoint}/{log}").select("path", "content")
-        except AnalysisException:  # there is no such directory
-            return None
-        numbered = ((path.rpartition("/")[2], bytes(content)) for path, content in found.collect())
-        files[log] = {int(name): content for name, content in numbered if name.isdecimal()}
-    return committed_positions(files)
+    found = (Checkpoint(elder, tables).taken() for elder in elders)
+    return next((json.dumps(taken) for taken in found if taken), None)

@@ -9,25 +9,39 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.sources import read_table, table_uri
+from pipelines.appends import Quarantine
+from pipelines.records import Format, judged
+from pipelines.sources import read_table
 from pipelines.table_files import TableFiles, query_id, until_committed
 from schemas.tables import CURRENT_BUCKETS, Table
 
 
 class CurrentTable:
-    """Brings a table up to date with batches of records (`key, value, offset, timestamp`): a callback for
-    `foreachBatch`. `rows_of` makes rows of the table of the records of a batch, the last of each key.
+    """Brings a table up to date with batches of records of a Kafka source: a callback for `foreachBatch`. They have the
+    format `form`; `rows_of` makes rows of the table of the last good one of each key (`name`, the key as text, `record`
+    as `form` parses it, `timestamp`).
 
-    Contract: exactly once (:class:`pipelines.table_files.TableFiles`). Of the records of a key the last counts; if
-    `rows_of` makes no row of it, as of one without value, the key has none from then on. When maintenance has taken
-    rows away meanwhile, the batch begins anew.
+    Contract: exactly once (:class:`pipelines.table_files.TableFiles`). Of the good records of a key the last counts; if
+    it has no value, or `rows_of` makes no row of it, the key has none from then on. Bad records change nothing; a batch
+    that has any is given to `quarantine` before it is committed, so at least once. When maintenance has
+    taken rows away meanwhile, the batch begins anew.
     """
 
-    def __init__(self, tables: str, table: Table, rows_of: Callable[[DataFrame], DataFrame]) -> None:
+    def __init__(
+        self,
+        tables: str,
+        table: Table,
+        files: TableFiles,
+        form: Format,
+        rows_of: Callable[[DataFrame], DataFrame],
+        quarantine: Quarantine,
+    ) -> None:
         self._tables = tables
         self._table = table
+        self._files = files
+        self._form = form
         self._rows_of = rows_of
-        self._files = TableFiles(table_uri(tables, table), table)
+        self._quarantine = quarantine
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         for attempt in until_committed():
@@ -40,19 +54,34 @@ class CurrentTable:
         if self._files.has(query, batch_id):
             return
         (key,) = self._table.key
-        last = F.max_by(F.struct("value", "timestamp"), F.col("offset")).alias("last")
-        news = batch.groupBy("key").agg(last).select("key", "last.*", F.col("key").cast("string").alias("name")).cache()
+        records = batch.transform(judged, self._form).withColumn("quarantined", _complaint())
+        last = F.max_by(F.struct("record", "timestamp"), _offset_if_good()).alias("last")
+        by_key = records.groupBy("key").agg(last, F.count("quarantined").alias("bad"))
+        news = by_key.select("last.*", "bad", F.col("key").cast("string").alias("name")).cache()
         try:
-            touched = news.select(bucket_of(F.col("name"))).distinct().collect()
-            buckets = sorted(str(row[0]) for row in touched)
+            good = news.where("timestamp IS NOT NULL")
+            counts = news.groupBy(bucket_of(F.col("name"))).agg(F.count("timestamp"), F.sum("bad")).collect()
+            if any(bad for _, _, bad in counts):
+                self._quarantine(records)
+            buckets = sorted(str(bucket) for bucket, keys, _ in counts if keys)
             if buckets:
                 current = read_table(spark, self._tables, self._table).where(f"bucket IN ({', '.join(buckets)})")
-                others = current.join(news.select(F.col("name").alias(key)), on=key, how="left_anti")
-                rows = self._rows_of(news).withColumn("bucket", bucket_of(F.col(key)))
+                others = current.join(good.select(F.col("name").alias(key)), on=key, how="left_anti")
+                rows = self._rows_of(good).withColumn("bucket", bucket_of(F.col(key)))
                 ordered = others.unionByName(rows).repartition("bucket").sortWithinPartitions("bucket", key)
                 self._files.commit(self._files.write(ordered, batch_id), query, batch_id, replacing=buckets)
         finally:
             news.unpersist()
+
+
+def _complaint() -> Column:
+    """What is wrong with a record: no value is right, it ends the key."""
+    ends = F.col("value").isNull() & F.col("key").isNotNull()
+    return F.when(~ends, F.col("quarantined"))
+
+
+def _offset_if_good() -> Column:
+    return F.when(F.col("quarantined").isNull(), F.col("offset"))
 
 
 def bucket_of(key: Column) -> Column:

@@ -106,6 +106,23 @@ def state_of(message_id: str, known: Custody) -> MessagePresenceState:
     )
 
 
+def known_from(told: MessagePresenceState) -> Custody:
+    """What is known of a message by what others have been told, as far as that says it: of agents not when, so that
+    whatever is heard of them counts more."""
+    delivery = Delivery(told.delivered_us, told.delivered_by, told.delivered_to)
+    ranks = {HOLDS: told.holders, ATTEMPTS: told.attempting, REFUSED: told.refused}
+    return Custody(
+        origin=told.origin,
+        delivery=delivery if told.state == "delivered" else None,
+        expired=told.state == "expired",
+        retired=told.retired,
+        agents={agent: Standing(0, rank, "") for rank, agents in ranks.items() for agent in agents},
+        claim=told.claim,
+        kept_until_ms=told.kept_until_ms,
+        judged=told.judged,
+    )
+
+
 def _merged(known: Custody, event: Told, limits: Limits) -> Custody:
     delivery = Delivery(event.at_us, event.agent, event.peer) if event.event == "delivered" else None
     origins = [name for name in (known.origin, event.origin) if name]
@@ -139,9 +156,10 @@ def _agents(agents: dict[str, Standing], event: Told, most: int) -> dict[str, St
 
 def _claim(known: Custody, event: Told, claim_s: float) -> Claim | None:
     claim = known.claim
+    is_later = event.offset > known.judged  # but for events that are replayed
     if claim is not None and event.event == "refused" and claim.agent == event.agent and event.at_us > claim.at_us:
-        return None
-    if event.event != "claimed" or event.offset <= known.judged or known.delivery is not None or known.retired:
+        return None if is_later else claim
+    if event.event != "claimed" or not is_later or known.delivery is not None or known.retired:
         return claim
     longest_ms = event.appended_ms + int(claim_s * 1000)
     until_ms = min(longest_ms, event.until_us // 1000) if event.until_us else longest_ms

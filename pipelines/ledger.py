@@ -8,12 +8,14 @@ Where a topic may hold copies (hedged routers, replays, Spark's Kafka sink), the
 the *message's* append time, which all copies share: a router that comes back late and replays is still recognised. Rows
 about messages older than that, measured against the youngest message seen, are dropped by the watermark without a trace
 but the query's count of late rows; as topics are kept no longer than the window, only a stray record can be that old.
+Rows of such tables have the column `place` too, that of their record (:class:`pipelines.appends.Appends`).
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.completion import progress_format
+from pipelines.positions import place
 from pipelines.presence import presence_format
 from pipelines.records import (
     LATEST_INT,
@@ -173,6 +175,7 @@ def instructions(records: DataFrame, window_days: int) -> DataFrame:
         record["appended"].alias("message_appended"),
         F.col("offset").alias("egress_offset"),
         *appended(),
+        place(),
         "quarantined",
     )
     return _good_once(rows, "message_appended", window_days, "partition", "offset", "shard", "scope")
@@ -207,6 +210,7 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
             *appended(),
             F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
             F.when(is_own_copy, F.col("timestamp")).otherwise(message_appended).alias("window_begin"),
+            place(),
             "quarantined",
         )
     )
@@ -224,6 +228,7 @@ def completions(records: DataFrame, window_days: int) -> DataFrame:
         moment_ms(event["appended_ms"]).alias("message_appended"),
         moment_ms(event["completed_ms"]).alias("completed"),
         *appended(),
+        place(),
         "quarantined",
     )
     return _good_once(rows, "message_appended", window_days, "message_id")
@@ -260,6 +265,7 @@ def quarantine(records: DataFrame, window_days: int) -> DataFrame:
         F.when(bad, F.col("value")).otherwise(F.try_to_binary(event["record"], F.lit("base64"))).alias("record"),
         F.when(bad, F.col("timestamp")).otherwise(moment_us(event["at_us"])).alias("at"),
         *appended(),
+        place(),
     )
     return _once(rows, "appended", window_days, "topic", "partition", "offset")
 

@@ -38,19 +38,21 @@ class Liveness:
 
     def judge(self, signs: Iterable[Sign], ticks: Mapping[int, int], partitions: int) -> list[GatewayState]:
         """Takes the signs of a batch, and by partition the append time of its last tick; returns the states that are
-        new. A gateway's records stand on partition `crc32(name) % partitions`."""
+        new. A gateway's records stand on partition `crc32(name) % partitions`. What is older than the state of its
+        gateway, as when records are replayed, changes nothing."""
         before = dict(self._states)
         for sign in signs:
             old = self._states.get(sign.gateway)
-            if old is None or sign.boot >= old.boot:
+            if old is None or sign.boot > old.boot or (sign.boot == old.boot and sign.heard_ms >= old.at_ms):
                 self._heard_ms[sign.gateway] = sign.heard_ms
                 self._know(sign.gateway, sign.boot, not sign.ended, sign.heard_ms)
         for gateway in self._states:
             tick_ms = ticks.get(partition_of(gateway, partitions))
-            if tick_ms is not None and self._states[gateway].alive:
+            state = self._states[gateway]
+            if tick_ms is not None and state.alive and tick_ms > state.at_ms:
                 heard_ms = self._heard_ms.setdefault(gateway, tick_ms)
                 if tick_ms - heard_ms > self._timeout_ms:
-                    self._know(gateway, self._states[gateway].boot, False, tick_ms)
+                    self._know(gateway, state.boot, False, tick_ms)
         return [state for gateway, state in self._states.items() if before.get(gateway) is not state]
 
     def _know(self, gateway: str, boot: int, alive: bool, at_ms: int) -> None:

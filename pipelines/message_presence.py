@@ -13,10 +13,21 @@ from pyspark.sql import functions as F
 
 from pipelines import custody
 from pipelines.custody import Custody, Limits, Told
-from pipelines.keyed_state import folded
+from pipelines.keyed_state import FirstStates, folded
 from pipelines.ledger import appended
-from pipelines.records import SKEW, Complaint, Format, complaint, event_format, judged, moment_ms, moment_us, parsed
-from schemas.events import MessagePresenceEvent, encode
+from pipelines.records import (
+    SKEW,
+    Complaint,
+    Format,
+    complaint,
+    event_format,
+    judged,
+    moment_ms,
+    moment_us,
+    parsed,
+    text,
+)
+from schemas.events import MessagePresenceEvent, decode_good, encode
 from schemas.states import MessagePresenceState
 
 STATES = "key binary, value binary"
@@ -40,8 +51,12 @@ def message_presence_format() -> Format:
     return event_format(MessagePresenceEvent, more)
 
 
-def states(records: DataFrame, limits: Limits) -> DataFrame:
-    """Kafka records for `message-presence-state`: what is known of each message of which there was news."""
+def states(records: DataFrame, limits: Limits, known: DataFrame | None = None) -> DataFrame:
+    """Kafka records for `message-presence-state`: what is known of each message of which there was news.
+
+    A query without state begins with that in `known`, what `message-presence-state` says now: of events that
+    `message-presence` has no more nothing else tells.
+    """
     event = F.col("record")
     told = parsed(records, message_presence_format()).select(
         event["id"].alias("id"),
@@ -51,7 +66,8 @@ def states(records: DataFrame, limits: Limits) -> DataFrame:
         *(F.coalesce(event[name], F.lit("")).alias(name) for name in _TEXTS),
         F.coalesce(event["until_us"], F.lit(0)).alias("until_us"),
     )
-    return folded(told, ("id",), partial(_fold, limits), STATES, int(limits.kept_s))
+    first = None if known is None else FirstStates(known.select(F.col("record.id").alias("id"), "value"), _begun)
+    return folded(told, ("id",), partial(_fold, limits), STATES, int(limits.kept_s), first)
 
 
 def history(records: DataFrame) -> DataFrame:
@@ -72,10 +88,19 @@ def history(records: DataFrame) -> DataFrame:
     )
 
 
+def state_format() -> Format:
+    """The format of `message-presence-state`."""
+
+    def more(state: Column) -> list[Complaint]:
+        return [complaint(~text("key").eqNullSafe(state["id"]), "the key is not the id")]
+
+    return event_format(MessagePresenceState, more)
+
+
 def rows(latest: DataFrame) -> DataFrame:
     """Rows of `message_presence`, but for `bucket`, of the latest records of `message-presence-state`."""
     state = F.col("record")
-    return parsed(latest, event_format(MessagePresenceState)).select(
+    return latest.where(state.isNotNull()).select(
         state["id"].alias("message_id"),
         state["state"].alias("state"),
         *(F.nullif(state[name], F.lit("")).alias(name) for name in ("origin", "delivered_by", "delivered_to")),
@@ -87,6 +112,11 @@ def rows(latest: DataFrame) -> DataFrame:
         moment_ms(state["kept_until_ms"]).alias("kept_until"),
         F.col("timestamp").alias("updated"),
     )
+
+
+def _begun(told: bytes) -> str | None:
+    state = decode_good(MessagePresenceState, told)
+    return None if state is None else msgspec.json.encode(custody.known_from(state)).decode()
 
 
 def _fold(limits: Limits, state: str | None, key: tuple[Any, ...], rows: Iterable[Row]) -> tuple[str, list[Row]]:

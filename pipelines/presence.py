@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from pipelines import attachments
 from pipelines.attachments import Heard, Known
-from pipelines.keyed_state import folded
-from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed
-from schemas.events import PresenceEvent
-from schemas.states import GATEWAY_MARK, PresenceState
+from pipelines.keyed_state import FirstStates, folded
+from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed, text
+from schemas.events import PresenceEvent, decode_good
+from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 
 CLIENT, GATEWAY, TICK = "client", "gateway", "tick"
 KEY = ("kind", "name")
@@ -36,6 +36,7 @@ def presence_format() -> Format:
         return [
             complaint(~is_tick & (event["gateway"] == ""), "gateway is missing"),
             complaint(~is_tick & ~of_gateway & (event["client"] == ""), "client is missing"),
+            complaint(event["client"].startswith(GATEWAY_MARK), "client begins with U+0000"),
         ]
 
     return event_format(PresenceEvent, more)
@@ -59,14 +60,31 @@ def heard(records: DataFrame) -> DataFrame:
     )
 
 
-def changes(records: DataFrame, most: int, kept_s: int) -> DataFrame:
+def changes(records: DataFrame, most: int, kept_s: int, told: DataFrame | None = None) -> DataFrame:
     """Records of `presence` as what has changed, at most one row a client, gateway and partition in each batch.
+
+    A query without state begins with that of clients in `told`, what `presence-state` says now: it may know of more
+    than `presence` still has, and nobody is told again what it says.
 
     * `kind` client: `name`, `known` its attachments (see `known_of`), `appended_ms` of its first event in the batch
     * `kind` gateway: `name`, `boot`, `appended_ms` of its last sign of life, whether it has `ended`
     * `kind` tick: `partition`, `appended_ms` of its last tick
     """
-    return folded(heard(records), KEY, partial(_fold, most), CHANGED, kept_s)
+    return folded(heard(records), KEY, partial(_fold, most), CHANGED, kept_s, _first_states(told))
+
+
+def _first_states(told: DataFrame | None) -> FirstStates | None:
+    if told is None:
+        return None
+    clients = told.where("record.client IS NOT NULL")
+    return FirstStates(
+        clients.select(F.lit(CLIENT).alias("kind"), F.col("record.client.client").alias("name"), "value"), _begun
+    )
+
+
+def _begun(told: bytes) -> str | None:
+    state = decode_good(PresenceState, told)
+    return None if state is None else msgspec.json.encode(attachments.known_from(state)).decode()
 
 
 def known_of(text: str) -> list[Known]:
@@ -74,8 +92,38 @@ def known_of(text: str) -> list[Known]:
     return _KNOWN.decode(text)
 
 
+def state_format() -> Format:
+    """The format of `presence-state`: `record` has the state of a `client`, or of a `gateway`."""
+
+    def is_gateway() -> Column:
+        return F.coalesce(F.col("key").cast("string").startswith(GATEWAY_MARK), F.lit(False))
+
+    def of_client(state: Column) -> list[Complaint]:
+        return [complaint(~text("key").eqNullSafe(state["client"]), "the key is not the client")]
+
+    def of_gateway(state: Column) -> list[Complaint]:
+        key = F.concat(F.lit(GATEWAY_MARK), state["gateway"])
+        return [complaint(~text("key").eqNullSafe(key), "the key is not the gateway's")]
+
+    client, gateway = event_format(PresenceState, of_client), event_format(GatewayState, of_gateway)
+
+    def parse() -> Column:
+        return F.struct(
+            F.when(~is_gateway(), client.parse()).alias("client"),
+            F.when(is_gateway(), gateway.parse()).alias("gateway"),
+        )
+
+    def complaints(state: Column) -> list[Complaint]:
+        return [
+            *(Complaint(~is_gateway() & one.bad, one.words) for one in client.complaints(state["client"])),
+            *(Complaint(is_gateway() & one.bad, one.words) for one in gateway.complaints(state["gateway"])),
+        ]
+
+    return Format(parse, complaints)
+
+
 def rows(latest: DataFrame) -> DataFrame:
-    """Rows of `presence`, but for `bucket`: of the latest records of `presence-state`, those of clients."""
+    """Rows of `presence`, but for `bucket`, of the latest records of `presence-state`: those of clients."""
 
     def attachment(told: Column) -> Column:
         return F.struct(
@@ -85,9 +133,8 @@ def rows(latest: DataFrame) -> DataFrame:
             *(_word(told, name) for name in ("peer", "protocol", "reason", "user")),
         )
 
-    state = F.col("record")
-    clients = latest.where(~F.col("name").startswith(GATEWAY_MARK))
-    return parsed(clients, event_format(PresenceState)).select(
+    state = F.col("record.client")
+    return latest.where(state.isNotNull()).select(
         state["client"].alias("client"),
         state["online"].alias("online"),
         moment_us(state["at_us"]).alias("at"),

@@ -10,15 +10,14 @@ from pyspark.sql import functions as F
 from pipelines.attachments import revised, state_of
 from pipelines.kafka_writer import KafkaWriter, Out
 from pipelines.liveness import Liveness, Sign
-from pipelines.presence import CLIENT, GATEWAY, TICK, known_of
+from pipelines.presence import CLIENT, GATEWAY, TICK, known_of, state_format
 from pipelines.sources import Kafka, topic_now
 from pipelines.table_files import query_id
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
-from schemas.events import decode, encode
+from schemas.events import decode_good, encode
 from schemas.identity import derived_message_id, partition_of
 from schemas.presence_settings import PresenceSettings
 from schemas.presence_topics import PRESENCE_ROOT, presence_payload, presence_topic
-from schemas.spark import event_schema
 from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 from schemas.topics import Topics
 
@@ -34,7 +33,10 @@ class PresenceSink:
 
     Contract: at least once on `presence-state`, where only the latest counts, clients before gateways; exactly once on
     `ingress`: a message's id follows from query, batch and client, and the first batch after a start, which may be a
-    repeated one, passes over those that are there.
+    repeated one, passes over those that are there. What cannot be read on `presence-state` is passed over.
+
+    `clock` gives seconds since the epoch; if it is behind the broker's, the broker's counts: else messages would have
+    expired before they are sent.
     """
 
     def __init__(
@@ -67,7 +69,8 @@ class PresenceSink:
         if self._settings.publish:
             since_ms = min(row.appended_ms for row in rows)
             there = self._published(since_ms) if is_first else set()
-            self._writer.write(self._messages(states, f"{query}/{batch_id}", there))
+            now = max(self._clock(), max(row.appended_ms for row in rows) / 1000)
+            self._writer.write(self._messages(states, f"{query}/{batch_id}", there, now))
         self._writer.write(self._client_record(state) for state in states)
         self._writer.write(self._gateway_record(state) for state in gateways)
         self._liveness = liveness
@@ -86,9 +89,8 @@ class PresenceSink:
                 states.append(state)
         return states
 
-    def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes]) -> Iterator[Out]:
+    def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes], now: float) -> Iterator[Out]:
         """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once."""
-        now = self._clock()
         expires_ms = int((now + self._settings.message_expiry_s) * 1000)
         for state in states:
             message_id = derived_message_id(f"{PRESENCE_ROOT}/{state.client}", batch)
@@ -107,7 +109,7 @@ class PresenceSink:
         for record in self._writer.since(self._topics.ingress, self._partitions, since_ms):
             headers: dict[str, Any] = dict(record.headers() or [])
             if headers.get("src") == PRESENCE_ROOT.encode():
-                ids.add(headers["id"])
+                ids.add(headers.get("id", b""))
         return ids
 
     def _client_record(self, state: PresenceState) -> Out:
@@ -119,17 +121,20 @@ class PresenceSink:
         return Out(self._topics.presence_state, partition, f"{GATEWAY_MARK}{state.gateway}".encode(), encode(state))
 
     def _gateways_told(self, spark: SparkSession) -> list[GatewayState]:
-        told = topic_now(spark, self._kafka, self._topics.presence_state)
-        rows = told.where(F.col("key").cast("string").startswith(GATEWAY_MARK)).collect()
-        return [decode(GatewayState, row.value) for row in rows]
+        told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
+        found = (
+            decode_good(GatewayState, bytes(row.value)) for row in told.where("record.gateway IS NOT NULL").collect()
+        )
+        return [state for state in found if state is not None]
 
     def _clients_told(self, spark: SparkSession, gateways: list[str]) -> Iterator[PresenceState]:
         """The clients that have attachments at any of the gateways."""
-        state = F.from_json(F.col("value").cast("string"), event_schema(PresenceState))
-        concerned = F.arrays_overlap(state["attachments"]["gateway"], F.array(*map(F.lit, gateways)))
-        told = topic_now(spark, self._kafka, self._topics.presence_state).where(concerned)
-        for row in told.toLocalIterator():
-            yield decode(PresenceState, row.value)
+        told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
+        at_gateways = F.arrays_overlap("record.client.attachments.gateway", F.array(*map(F.lit, gateways)))
+        for row in told.where(at_gateways).toLocalIterator():
+            state = decode_good(PresenceState, bytes(row.value))
+            if state is not None:
+                yield state
 
 
 def _signs(rows: Iterable[Row]) -> list[Sign]:

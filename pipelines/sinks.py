@@ -10,12 +10,14 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import routes
 from pipelines.appends import Appends, Quarantine
+from pipelines.checkpoints import Checkpoint
 from pipelines.current_table import CurrentTable
+from pipelines.positions import ReadTopic
 from pipelines.presence_sink import PresenceSink
-from pipelines.records import judged, quarantine_records
+from pipelines.records import Format, judged, quarantine_records
 from pipelines.sources import Kafka, read_table, table_uri
 from pipelines.streams import StreamId
-from pipelines.table_files import TableFiles, until_committed
+from pipelines.table_files import TableFiles, query_id, until_committed
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
 from schemas.tables import ROUTES, TABLES, Table
@@ -50,6 +52,12 @@ CATCH_ALL_ROW = f"""
 """Of an empty table: nothing to aggregate, one row, with the types of the columns."""
 
 
+def files_of(stream: StreamId, tables: str, table: Table, topic: ReadTopic | None) -> tuple[TableFiles, Checkpoint]:
+    """What `stream`, which reads `topic`, writes of a table, and its checkpoint."""
+    checkpoint = Checkpoint(stream, tables, table.name)
+    return TableFiles(table_uri(tables, table), table, topic, checkpoint), checkpoint
+
+
 def quarantine_to(kafka: Kafka, topic: str) -> Quarantine:
     """What writes the bad records of a batch (:func:`pipelines.records.judged`) to the topic `quarantine`."""
 
@@ -67,16 +75,19 @@ def append_to_table(
     table: Table,
     trigger_s: float,
     quarantine: Quarantine | None = None,
+    topic: ReadTopic | None = None,
 ) -> StreamingQuery:
     """Start appending `rows` to a Delta table, and giving the bad ones among them to `quarantine` if they are marked.
 
-    Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.appends.Appends`).
+    Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.appends.Appends`). With
+    the `topic` that the rows are from the table says how far it has it.
     """
+    files, checkpoint = files_of(stream, tables, table, topic)
     return (
-        rows.writeStream.foreachBatch(Appends(TableFiles(table_uri(tables, table), table), quarantine))
+        rows.writeStream.foreachBatch(Appends(files, quarantine))
         .queryName(stream.name)
         .outputMode("append")
-        .option("checkpointLocation", stream.checkpoint(tables, table.name))
+        .option("checkpointLocation", checkpoint.uri)
         .trigger(processingTime=_interval(trigger_s))
         .start()
     )
@@ -87,17 +98,22 @@ def keep_current(
     stream: StreamId,
     tables: str,
     table: Table,
+    form: Format,
     rows_of: Callable[[DataFrame], DataFrame],
+    quarantine: Quarantine,
     trigger_s: float,
+    topic: ReadTopic | None = None,
 ) -> StreamingQuery:
-    """Start keeping a table of how things are, from the `records` of a compacted topic.
+    """Start keeping a table of how things are, from the `records` of a compacted topic, which have the format `form`.
 
-    Contract: exactly once (:class:`pipelines.current_table.CurrentTable`).
+    Contract: exactly once; bad records go to `quarantine` at least once
+    (:class:`pipelines.current_table.CurrentTable`).
     """
+    files, checkpoint = files_of(stream, tables, table, topic)
     return (
-        records.writeStream.foreachBatch(CurrentTable(tables, table, rows_of))
+        records.writeStream.foreachBatch(CurrentTable(tables, table, files, form, rows_of, quarantine))
         .queryName(stream.name)
-        .option("checkpointLocation", stream.checkpoint(tables, table.name))
+        .option("checkpointLocation", checkpoint.uri)
         .trigger(processingTime=_interval(trigger_s))
         .start()
     )
@@ -171,7 +187,7 @@ def fold_into_routes(
         if bad_ones:
             quarantine(batch.transform(judged, routes.route_format()))
         if as_of_us is not None:
-            table.write(batch, buckets, as_of_us, stream, batch_id)
+            table.write(batch, buckets, as_of_us, query_id(batch.sparkSession), batch_id)
 
     return (
         records.writeStream.foreachBatch(write)
@@ -186,10 +202,10 @@ def fold_into_routes(
 class RoutesTable:
     """The routes table under `tables`, as the fold writes it; see :mod:`pipelines.routes` for the rest.
 
-    A batch is one commit that carries its stream and number; a number that the table has is skipped, so that a batch
-    may be repeated; it is begun anew when maintenance has taken ended targets away meanwhile. No MERGE: it would be
-    slower, and leave more behind. Spark folds, deltalake commits: tens of milliseconds, where a write by Spark takes a
-    second, and many in a process that has just begun.
+    A batch is one commit that carries Spark's id of the query and its number; a number that the table has is skipped,
+    so that a batch may be repeated, and those of a new checkpoint are not; it is begun anew when maintenance has taken
+    ended targets away meanwhile. No MERGE: it would be slower, and leave more behind. Spark folds, deltalake commits:
+    tens of milliseconds, where a write by Spark takes a second, and many in a process that has just begun.
 
     `on_folded` is told how far the table is after a batch: `as_of`, µs since the epoch.
     """
@@ -200,7 +216,7 @@ class RoutesTable:
     on_folded: Callable[[int], None] = lambda _as_of_us: None
     _has_folded: bool = False
 
-    def write(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
+    def write(self, batch: DataFrame, buckets: list[int], as_of_us: int, query: str, batch_id: int) -> None:
         """Fold one batch of records of `routes`; the other arguments as :func:`pipelines.routes.touched` tells them.
 
         The first batch of a process is folded whatever it holds: what it has to load takes seconds, better before
@@ -208,12 +224,12 @@ class RoutesTable:
         """
         for attempt in until_committed():
             with attempt:
-                self._write(batch, buckets, as_of_us, stream, batch_id)
+                self._write(batch, buckets, as_of_us, query, batch_id)
 
-    def _write(self, batch: DataFrame, buckets: list[int], as_of_us: int, stream: StreamId, batch_id: int) -> None:
+    def _write(self, batch: DataFrame, buckets: list[int], as_of_us: int, query: str, batch_id: int) -> None:
         table = DeltaTable(table_uri(self.tables, ROUTES))
-        written = table.transaction_version(stream.name)
-        commit = CommitProperties(app_transactions=[Transaction(stream.name, batch_id)])
+        written = table.transaction_version(query)
+        commit = CommitProperties(app_transactions=[Transaction(query, batch_id)])
         if written is not None and written >= batch_id:
             return
         if buckets or not self._has_folded:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.records import Format, judged
 from schemas.errors import SettingsError
 from schemas.tables import Table
 
@@ -43,22 +44,24 @@ def topic_stream(
     max_offsets: int,
     headers: bool = False,
     min_offsets: int = 0,
+    starting: str = "earliest",
 ) -> DataFrame:
     """Records of `topics`: `key, value, topic, partition, offset, timestamp` and, if asked for, `headers`.
 
-    With `min_offsets` a batch waits for so many records, a minute at most.
+    With `min_offsets` a batch waits for so many records, a minute at most. `starting` is where a query without
+    checkpoint begins (:func:`pipelines.beginnings.begin`).
 
-    Contract: every record from the beginning of the topics, once in the query's offsets, in order within a partition;
-    at most `max_offsets` a batch, so that the first batch after downtime stays bounded. When the broker has deleted
-    records before they were read, the query fails (`failOnDataLoss`): a gap in the ledger must not pass in silence. It
-    takes a new generation to go on.
+    Contract: every record from there on, once in the query's offsets, in order within a partition; at most
+    `max_offsets` a batch, so that the first batch after downtime stays bounded. When the broker has deleted records
+    before they were read, the query fails (`failOnDataLoss`): a gap in the ledger must not pass in silence. It takes a
+    new generation to go on.
     """
     least = {"minOffsetsPerTrigger": str(min_offsets), "maxTriggerDelay": LONGEST_WAIT} if min_offsets else {}
     return (
         spark.readStream.format("kafka")
         .options(**(kafka.options() | least))
         .option("subscribe", ",".join(topics))
-        .option("startingOffsets", "earliest")
+        .option("startingOffsets", starting)
         .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", max_offsets)
         .option("includeHeaders", headers)
@@ -83,8 +86,9 @@ def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: st
     )
 
 
-def topic_now(spark: SparkSession, kafka: Kafka, topic: str) -> DataFrame:
-    """What a compacted topic says now: `key, value`, the latest of each key that has not ended."""
+def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> DataFrame:
+    """What a compacted topic says now: `key, value` and `record`, as `form` parses it: the latest good one of each key
+    that has not ended."""
     records = (
         spark.read.format("kafka")
         .options(**kafka.options())
@@ -93,9 +97,10 @@ def topic_now(spark: SparkSession, kafka: Kafka, topic: str) -> DataFrame:
         .option("endingOffsets", "latest")
         .load()
     )
-    # Structs: max_by would pass over an end, whose value is null.
-    latest = F.max_by(F.struct("value"), F.col("offset"))["value"]
-    return records.groupBy("key").agg(latest.alias("value")).where(F.col("value").isNotNull())
+    # An end has no value, and is no record of the format; max_by passes over what is null, but not over structs.
+    known = records.transform(judged, form).where("key IS NOT NULL AND (quarantined IS NULL OR value IS NULL)")
+    latest = F.max_by(F.struct("value", "record"), F.col("offset")).alias("latest")
+    return known.groupBy("key").agg(latest).select("key", "latest.*").where("value IS NOT NULL")
 
 
 def table_uri(tables: str, table: Table) -> str:

@@ -22,6 +22,9 @@ from pyarrow.fs import FileInfo, FileSelector, PyFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from pipelines import positions
+from pipelines.checkpoints import Checkpoint
+from pipelines.positions import ReadTopic
 from schemas.tables import Table
 
 QUERY_ID = "sql.streaming.queryId"
@@ -54,17 +57,33 @@ class TableFiles:
 
     Contract: exactly once. The commit carries the query's id and the batch's number. Each try writes into a directory
     of its own, which nobody reads unless it is committed; those of tries that a crash ended go with VACUUM.
+
+    With the query's `topic` and `checkpoint` a commit also says how far the table has the topic
+    (:mod:`pipelines.positions`).
     """
 
-    def __init__(self, uri: str, table: Table) -> None:
+    def __init__(
+        self, uri: str, table: Table, topic: ReadTopic | None = None, checkpoint: Checkpoint | None = None
+    ) -> None:
         self._uri = uri
         self._table = table
+        self._topic = topic
+        self._checkpoint = checkpoint
 
     def has(self, query: str, batch_id: int) -> bool:
         """Whether the table has the batch."""
         self._delta.update_incremental()
         written = self._delta.transaction_version(query)
         return written is not None and written >= batch_id
+
+    def has_of_topic(self) -> dict[int, int]:
+        """By partition, how far the table has the query's topic; empty if it has nothing of it."""
+        return dict(self._has_of_topic)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the table has rows and does not tell its positions, as those of earlier versions."""
+        return positions.is_silent(self._delta)
 
     def write(self, rows: DataFrame, batch_id: int) -> str:
         """Writes files; gives their directory, for `commit`."""
@@ -85,8 +104,23 @@ class TableFiles:
                 self._delta.schema(),
                 partition_by,
                 replaced,
-                commit_properties=CommitProperties(app_transactions=[Transaction(query, batch_id)]),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(query, batch_id), *self._positions_after(batch_id)]
+                ),
             )
+
+    def _positions_after(self, batch_id: int) -> list[Transaction]:
+        """A query that replays its topic to rebuild its state may be behind its table."""
+        if self._topic is None or self._checkpoint is None:
+            return []
+        has, batch = self._has_of_topic, self._checkpoint.reached(batch_id).get(self._topic.name, {})
+        has |= {partition: max(offset, has.get(partition, 0)) for partition, offset in batch.items()}
+        return positions.transactions(self._topic, has)
+
+    @cached_property
+    def _has_of_topic(self) -> dict[int, int]:
+        """Read once, as asking for each partition takes milliseconds; a table has one writer."""
+        return {} if self._topic is None else positions.told_by(self._delta, self._topic)
 
     @cached_property
     def _delta(self) -> DeltaTable:

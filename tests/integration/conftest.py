@@ -83,7 +83,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     )
     batch = spark.read.schema(KAFKA).parquet(str(of_routes))
     buckets, _, as_of_us = routes.touched(batch).collect()[0]
-    RoutesTable(tables, LEAD_S, WINDOW_DAYS).write(batch, buckets, as_of_us, StreamId("routes"), 0)
+    RoutesTable(tables, LEAD_S, WINDOW_DAYS).write(batch, buckets, as_of_us, "a-query", 0)
 
     ingress = records(
         "ingress",

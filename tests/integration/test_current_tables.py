@@ -1,23 +1,37 @@
 """Tables of how things are now: one row a key, whatever the batches (R12, M9)."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import message_presence, presence
+from pipelines.appends import Quarantine
 from pipelines.current_table import CurrentTable
+from pipelines.records import Format
 from pipelines.sinks import ensure_tables
 from pipelines.sources import read_table
-from pipelines.table_files import QUERY_ID
+from pipelines.table_files import QUERY_ID, TableFiles
 from schemas.events import encode
 from schemas.states import GATEWAY_MARK, Claim, GatewayState
-from schemas.tables import MESSAGE_PRESENCE, PRESENCE
+from schemas.tables import MESSAGE_PRESENCE, PRESENCE, Table
 from tests.integration.streamed import kafka_rows
 from tests.integration.told_states import client_state, mesh_state
 
 AT_MS = 1_700_000_000_000
+
+
+def current_table(
+    tables: Path,
+    table: Table,
+    form: Format,
+    rows_of: Callable[[DataFrame], DataFrame],
+    quarantine: Quarantine = lambda batch: None,
+) -> CurrentTable:
+    files = TableFiles(str(tables / table.name), table)
+    return CurrentTable(str(tables), table, files, form, rows_of, quarantine)
 
 
 def told(offset: int, client: str, online: bool) -> tuple[Any, ...]:
@@ -29,7 +43,7 @@ def test_the_last_record_of_each_client_counts(spark: SparkSession, tmp_path: Pa
     """R12: over batches, a repeated batch included; an end of a key ends its row; gateways have none."""
     ensure_tables(str(tmp_path))
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
-    table = CurrentTable(str(tmp_path), PRESENCE, presence.rows)
+    table = current_table(tmp_path, PRESENCE, presence.state_format(), presence.rows)
     gateway = GatewayState(gateway="g", alive=True, boot=1, at_ms=AT_MS)
     names = [f"c{n}" for n in range(40)]
     batches = [
@@ -57,7 +71,8 @@ def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
     there = mesh_state("m", AT_MS, **delivered)
     pending = mesh_state("n", AT_MS, claim=Claim(agent="a", at_us=1, until_ms=AT_MS))
     batch = [(s.id.encode(), encode(s), "t", 0, n, AT_MS, None) for n, s in enumerate([there, pending])]
-    CurrentTable(str(tmp_path), MESSAGE_PRESENCE, message_presence.rows)(kafka_rows(spark, batch), 0)
+    table = current_table(tmp_path, MESSAGE_PRESENCE, message_presence.state_format(), message_presence.rows)
+    table(kafka_rows(spark, batch), 0)
     rows = {row.message_id: row for row in read_table(spark, str(tmp_path), MESSAGE_PRESENCE).collect()}
     assert (rows["m"].state, rows["m"].delivered_by, rows["m"].claim_agent) == ("delivered", "b", None)
     assert (rows["n"].delivered, rows["n"].claim_agent, rows["n"].holders) == (None, "a", ["a"])

@@ -142,7 +142,7 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
         lambda records: ledger.completions(records, 7),
     )
     assert not second
-    assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY, None)
+    assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY, Row(0, 0), None)
 
     lost = PresenceEvent(client="c", event="lost", gateway="g", epoch=3, seq=2, at_us=AT_MS * 1000, reason="keep alive")
     (row,) = ledger.presence_history(kafka_rows(spark, [event(lost, "presence")])).collect()

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pipelines import routes
 from pipelines.sinks import RoutesTable, ensure_tables
 from pipelines.sources import read_table
-from pipelines.streams import StreamId
 from schemas.events import RouteEvent, encode
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
@@ -162,14 +161,14 @@ def records(spark: SparkSession, *events: RouteEvent | bytes, first: int) -> Dat
 
 def test_a_batch_is_one_commit_and_repeating_it_is_none(spark: SparkSession, tmp_path: Path) -> None:
     """R6: killed between the commit and the checkpoint, the batch comes again: no second commit, the same table."""
-    tables, stream = str(tmp_path), StreamId("routes")
+    tables = str(tmp_path)
     ensure_tables(tables)
     ensure_tables(tables)
     routes_table = RoutesTable(tables, LEAD_S, 7)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         buckets, _, as_of_us = routes.touched(batch).collect()[0]
-        routes_table.write(batch, buckets, as_of_us, stream, batch_id)
+        routes_table.write(batch, buckets, as_of_us, "a-query", batch_id)
 
     def commits() -> int:
         return len(list((tmp_path / "routes" / "_delta_log").glob("*.json")))

@@ -1,16 +1,127 @@
-"""Positions in a checkpoint (R5)."""
+"""Where a query begins, by its checkpoint and its table, and what it refuses to pass over (Q1)."""
 
-from pipelines.checkpoints import committed_positions
+import json
+from pathlib import Path
 
-OFFSETS = b'v1\n{"batchWatermarkMs":0}\n{"ws.ingress":{"0":%d,"1":2}}\n'
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from pipelines import positions
+from pipelines.beginnings import PositionsUnknown, RecordsDeleted, begin
+from pipelines.checkpoints import Checkpoint, TopicReplaced, inherited_positions
+from pipelines.positions import EARLIEST, Lost, ReadTopic
+from pipelines.streams import StreamId
+from pipelines.table_files import TableFiles
+from schemas.tables import MESSAGES
+
+STREAM = StreamId("messages")
+TOPIC = ReadTopic("ws.ingress", "id-1", {0: 0, 1: 40})
+ROWS = pa.table({"id": ["m"]})
 
 
-def test_the_newest_committed_batch_counts() -> None:
-    """A batch that is in the offsets alone may not have been written."""
-    files = {"offsets": {8: OFFSETS % 80, 9: OFFSETS % 90, 10: OFFSETS % 100}, "commits": {8: b"v1\n{}", 9: b"v1\n{}"}}
-    assert committed_positions(files) == '{"ws.ingress":{"0":90,"1":2}}'
+def checkpoint(tables: Path) -> Checkpoint:
+    return Checkpoint(STREAM, str(tables), MESSAGES.name)
 
 
-def test_without_a_committed_batch_there_are_none() -> None:
-    assert committed_positions({}) is None
-    assert committed_positions({"offsets": {0: OFFSETS % 1}, "commits": {}}) is None
+def written(checkpoint: Checkpoint, log: str, batch: int, text: str = "") -> None:
+    path = Path(checkpoint.uri) / log / str(batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def planned(checkpoint: Checkpoint, batch: int, reached: dict[int, int]) -> None:
+    """As Spark writes it before a batch."""
+    ends = {TOPIC.name: {str(partition): offset for partition, offset in reached.items()}}
+    written(checkpoint, "offsets", batch, f"v1\n{json.dumps({'batchWatermarkMs': 0})}\n{json.dumps(ends)}")
+
+
+def table(tables: Path, reached: dict[int, int] | None) -> TableFiles:
+    """A table with a row, that says it has so much."""
+    uri = f"{tables}/messages"
+    told = [] if reached is None else positions.transactions(TOPIC, reached)
+    write_deltalake(uri, ROWS, mode="append", commit_properties=CommitProperties(app_transactions=told))
+    return TableFiles(uri, MESSAGES, TOPIC)
+
+
+def begun(
+    tables: Path, files: TableFiles | None, replays: bool = False, topic: ReadTopic = TOPIC
+) -> tuple[str, list[Lost]]:
+    lost: list[Lost] = []
+    return begin(topic, checkpoint(tables), files, replays, lost.append), lost
+
+
+def test_without_a_checkpoint_a_query_begins_where_its_table_ends(tmp_path: Path) -> None:
+    """One that has a state to rebuild replays; what the broker has deleted meanwhile is said."""
+    files = table(tmp_path, {0: 7, 1: 50})
+    assert begun(tmp_path, files) == ('{"ws.ingress": {"0": 7, "1": 50}}', [])
+    assert begun(tmp_path, files, replays=True) == (EARLIEST, [])
+    assert begun(tmp_path, None) == (EARLIEST, [])
+    files = table(tmp_path, {0: 8, 1: 30})
+    lost = [Lost("ws.ingress", 1, 30, 40)]
+    assert begun(tmp_path, files) == ('{"ws.ingress": {"0": 8, "1": 40}}', lost)
+    assert begun(tmp_path, files, replays=True) == (EARLIEST, lost)
+
+
+def test_an_empty_table_is_begun_at_the_beginning(tmp_path: Path) -> None:
+    uri = f"{tmp_path}/messages"
+    DeltaTable.create(uri, ROWS.schema)
+    assert begun(tmp_path, TableFiles(uri, MESSAGES, TOPIC)) == (EARLIEST, [])
+
+
+def test_a_table_that_does_not_say_what_it_has_is_not_begun_anew(tmp_path: Path) -> None:
+    """One of an earlier version, whose checkpoint is lost: its rows would come twice."""
+    files = table(tmp_path, None)
+    with pytest.raises(PositionsUnknown, match=r"messages-1 is not there.*restore the checkpoint, or move the table"):
+        begun(tmp_path, files)
+    planned(checkpoint(tmp_path), 0, {0: 1, 1: 1})
+    assert begun(tmp_path, files) == (EARLIEST, []), "with a checkpoint it goes on"
+
+
+def test_a_topic_made_again_is_another_topic(tmp_path: Path) -> None:
+    """Its offsets are not those of the checkpoint, whether they are more or less; without one it is read whole."""
+    files = table(tmp_path, {0: 7, 1: 50})
+    begun(tmp_path, files)
+    planned(checkpoint(tmp_path), 0, {0: 9, 1: 60})
+    assert begun(tmp_path, files) == (EARLIEST, [])
+    again = TOPIC._replace(id="id-2", begins={0: 0, 1: 0})
+    with pytest.raises(TopicReplaced, match=r"topic ws.ingress was deleted and made again .* remove .*messages-1"):
+        begun(tmp_path, files, topic=again)
+    (Path(checkpoint(tmp_path).uri) / "offsets" / "0").unlink()
+    assert begun(tmp_path, TableFiles(f"{tmp_path}/messages", MESSAGES, again), topic=again) == (EARLIEST, [])
+
+
+def test_records_deleted_before_they_were_read_stop_a_query(tmp_path: Path) -> None:
+    """They are named; a batch that was planned only does not count as read."""
+    of = checkpoint(tmp_path)
+    for batch, reached in enumerate(({0: 0, 1: 9}, {0: 5, 1: 35}, {0: 9, 1: 60})):
+        planned(of, batch, reached)
+        if batch < 2:
+            written(of, "commits", batch)
+    with pytest.raises(RecordsDeleted, match=r"offsets 35 to 39 of partition 1; to go on without them, stop"):
+        begun(tmp_path, None)
+    written(of, "commits", 2)
+    assert begun(tmp_path, None) == (EARLIEST, [])
+    assert of.reached(2) == {"ws.ingress": {0: 9, 1: 60}}
+    assert not of.is_without_state
+
+
+def write_router_checkpoint(tables: Path, stream: StreamId, batches: int, committed: int) -> None:
+    """Batch n of it ends at offset 10 n."""
+    for batch in range(batches):
+        planned(Checkpoint(stream, str(tables)), batch, {0: 10 * batch})
+    for batch in range(committed):
+        written(Checkpoint(stream, str(tables)), "commits", batch)
+
+
+def test_a_new_generation_begins_where_the_one_before_it_has_committed(tmp_path: Path) -> None:
+    """R5: what the old one has written since may come twice, and nothing is left out."""
+    tables, stream = str(tmp_path), StreamId("router-active", 4)
+    elders = [stream._replace(generation=number) for number in (3, 2, 1)]
+    assert inherited_positions(stream, elders, tables) is None
+    write_router_checkpoint(tmp_path, StreamId("router-active", 1), batches=2, committed=2)
+    write_router_checkpoint(tmp_path, StreamId("router-active", 2), batches=12, committed=11)
+    write_router_checkpoint(tmp_path, StreamId("router-active", 3), batches=1, committed=0)
+    assert inherited_positions(stream, elders, tables) == '{"ws.ingress": {"0": 100}}'
+    write_router_checkpoint(tmp_path, stream, batches=1, committed=1)
+    assert inherited_positions(stream, elders, tables) is None, "it has positions of its own"

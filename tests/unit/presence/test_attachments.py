@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.attachments import GATEWAY_LOST, Heard, Known, after, is_news, revised, state_of
+from pipelines.attachments import GATEWAY_LOST, Heard, Known, after, is_news, known_from, revised, state_of
 
 MOST = 100
 
@@ -94,3 +94,17 @@ def test_no_more_attachments_than_allowed_and_live_ones_last_to_go(events: list[
 def test_the_state_of_the_fold_survives_json() -> None:
     known = after([], [heard(1, 0, "connected"), heard(2, 0, "lost", gateway="h")], MOST)
     assert msgspec.json.decode(msgspec.json.encode(known), type=list[Known]) == known
+
+
+@given(events=st.lists(EVENTS, min_size=1, max_size=12), data=st.data())
+def test_a_fold_that_begins_with_what_was_told_tells_nothing_again(events: list[Heard], data: st.DataObject) -> None:
+    """R12: its own state lost, any of the events replayed; what is new then counts as it would have."""
+    told = state_of("c", after([], events, MOST), {})
+    begun = known_from(told)
+    replayed = after(begun, data.draw(st.lists(st.sampled_from(events))), MOST)
+    assert state_of("c", replayed, {}) == told
+    assert not is_news(begun, replayed)
+    news = heard(5, 0, "connected")
+    now, as_ever = (state_of("c", after(known, [news], MOST), {}) for known in (replayed, after([], events, MOST)))
+    assert now == as_ever
+    assert is_news(replayed, after(replayed, [news], MOST))

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.custody import Custody, Limits, Told, after, is_news, state_of
+from pipelines.custody import Custody, Limits, Told, after, is_news, known_from, state_of
 from schemas.states import Claim
 
 LIMITS = Limits(claim_s=60, kept_s=3600, most=100)
@@ -112,3 +112,17 @@ def test_agents_are_bounded_and_the_state_survives_json(events: list[Told]) -> N
     custody = after(Custody(), events, LIMITS._replace(most=2))
     assert len(custody.agents) <= 2
     assert msgspec.json.decode(msgspec.json.encode(custody), type=Custody) == custody
+
+
+@given(
+    events=st.lists(
+        EVENTS | st.builds(told, event=st.just("claimed"), agent=st.sampled_from(AGENTS), at_us=st.integers(0, 5)),
+        max_size=12,
+    )
+)
+def test_a_fold_that_begins_with_what_was_told_comes_to_the_same(events: list[Told]) -> None:
+    """M9, M11: its own state lost, all events replayed: claims are not judged again."""
+    in_order = [e._replace(offset=n, appended_ms=1000 * n) for n, e in enumerate(events)]
+    known = state_of("m", after(Custody(), in_order, LIMITS))
+    assert state_of("m", known_from(known)) == known
+    assert state_of("m", after(known_from(known), in_order, LIMITS)) == known

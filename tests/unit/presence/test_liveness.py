@@ -51,3 +51,14 @@ def test_a_ledger_that_was_away_judges_as_one_that_was_there() -> None:
     assert judged(liveness, tick_ms=3_600_000) == []
     assert judged(liveness, tick_ms=3_615_000) == []
     assert judged(liveness, tick_ms=3_615_001) == [(1, False)]
+
+
+def test_what_is_replayed_changes_no_verdict() -> None:
+    """R12: heartbeats and ticks from before a gateway was found gone, or back."""
+    gone = Liveness(15_000, [GatewayState(gateway="g", alive=False, boot=1, at_ms=30_000)])
+    assert judged(gone, Sign("g", 1, 5_000, False), tick_ms=6_000) == []
+    assert judged(gone, Sign("g", 1, 31_000, False)) == [(1, True)]
+    back = Liveness(15_000, [GatewayState(gateway="g", alive=True, boot=1, at_ms=90_000)])
+    assert judged(back, Sign("g", 1, 5_000, False), tick_ms=60_000) == []
+    assert judged(back, tick_ms=91_000) == []
+    assert judged(back, tick_ms=106_001) == [(1, False)]
