@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -13,10 +14,11 @@ from pipelines.checkpoints import Checkpoint
 from pipelines.custody import Limits
 from pipelines.kafka_topics import KafkaTopics
 from pipelines.kafka_writer import KafkaWriter
+from pipelines.message_presence_sink import MessagePresenceSink
 from pipelines.positions import Lost, ReadTopic
 from pipelines.presence_sink import PresenceSink
 from pipelines.records import Format
-from pipelines.sources import Kafka, topic_now, topic_stream
+from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
 from schemas import tables
 from schemas.settings import Settings
@@ -62,6 +64,7 @@ def queries(
         return records.coalesce(of.tasks_per_batch)
 
     quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
+    states = Path(settings.data) / "states"
     broker = KafkaTopics(kafka)
 
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
@@ -96,25 +99,18 @@ def queries(
         every_s = trigger_s(stream.query, settings)
         return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, every_s, "update")
 
-    def told(stream: StreamId, topic: str, form: Format) -> DataFrame | None:
-        """What a query that has no state begins with; read once, or each batch would be planned with another look."""
-        is_needed = Checkpoint(stream, settings.tables).is_without_state
-        return topic_now(spark, kafka, topic, form).localCheckpoint() if is_needed else None
-
     def merge_presence() -> StreamingQuery:
         stream = StreamId("presence_state")
-        records = read_anew(topics.presence, stream)
-        first = told(stream, topics.presence_state, presence.state_format())
-        changes = presence.changes(records, presence_of.attachments, presence_of.kept_s, first)
-        sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock)
-        return sinks.tell_presence(changes, stream, settings.tables, sink, presence_of.trigger_s)
+        events = presence.heard(read_anew(topics.presence, stream))
+        sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock, states)
+        return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
     def merge_message_presence() -> StreamingQuery:
         limits = Limits(presence_of.claim_s, presence_of.kept_s, presence_of.agents)
         stream, topic = StreamId("message_presence_state"), topics.message_presence_state
-        records = read_anew(topics.message_presence, stream)
-        states = message_presence.states(records, limits, told(stream, topic, message_presence.state_format()))
-        return sinks.produce_to_topic(states, stream, settings.tables, kafka, topic, presence_of.trigger_s, "update")
+        events = message_presence.told(read_anew(topics.message_presence, stream))
+        sink = MessagePresenceSink(kafka, KafkaWriter(kafka), topic, partitions, limits, states)
+        return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
     def keep(name: str, table: tables.Table, form: Format, rows_of: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)

@@ -35,11 +35,6 @@ class Checkpoint:
         """Whether no batch was ever begun."""
         return not self._batches("offsets")
 
-    @property
-    def is_without_state(self) -> bool:
-        """Whether no batch was ever finished: then there is no state yet."""
-        return not self._batches("commits")
-
     def taken(self) -> Offsets:
         """How far the batches that are finished have taken their topics."""
         finished = self._batches("commits")

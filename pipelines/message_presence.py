@@ -3,17 +3,12 @@
 The merging itself is :mod:`pipelines.custody`.
 """
 
-from collections.abc import Iterable
-from functools import partial
-from typing import Any
-
 import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines import custody
 from pipelines.custody import Custody, Limits, Told
-from pipelines.keyed_state import FirstStates, folded
 from pipelines.ledger import appended
 from pipelines.records import (
     SKEW,
@@ -27,10 +22,9 @@ from pipelines.records import (
     parsed,
     text,
 )
-from schemas.events import MessagePresenceEvent, decode_good, encode
+from schemas.events import MessagePresenceEvent, decode_good
 from schemas.states import MessagePresenceState
 
-STATES = "key binary, value binary"
 _CUSTODY = msgspec.json.Decoder(Custody)
 _TEXTS = ("origin", "peer", "reason")
 
@@ -51,14 +45,10 @@ def message_presence_format() -> Format:
     return event_format(MessagePresenceEvent, more)
 
 
-def states(records: DataFrame, limits: Limits, known: DataFrame | None = None) -> DataFrame:
-    """Kafka records for `message-presence-state`: what is known of each message of which there was news.
-
-    A query without state begins with that in `known`, what `message-presence-state` says now: of events that
-    `message-presence` has no more nothing else tells.
-    """
+def told(records: DataFrame) -> DataFrame:
+    """Events as :func:`fold` takes them: `id` and the fields of `Told`."""
     event = F.col("record")
-    told = parsed(records, message_presence_format()).select(
+    return parsed(records, message_presence_format()).select(
         event["id"].alias("id"),
         "offset",
         F.unix_millis("timestamp").alias("appended_ms"),
@@ -66,8 +56,23 @@ def states(records: DataFrame, limits: Limits, known: DataFrame | None = None) -
         *(F.coalesce(event[name], F.lit("")).alias(name) for name in _TEXTS),
         F.coalesce(event["until_us"], F.lit(0)).alias("until_us"),
     )
-    first = None if known is None else FirstStates(known.select(F.col("record.id").alias("id"), "value"), _begun)
-    return folded(told, ("id",), partial(_fold, limits), STATES, int(limits.kept_s), first)
+
+
+def begun(told: bytes) -> bytes | None:
+    """The state of a message of which `message-presence-state` says so much; None if that cannot be read. Of events
+    that `message-presence` has no more nothing else tells."""
+    state = decode_good(MessagePresenceState, told)
+    return None if state is None else msgspec.json.encode(custody.known_from(state))
+
+
+def fold(
+    limits: Limits, state: bytes | None, message_id: str, rows: list[Row]
+) -> tuple[bytes, list[MessagePresenceState]]:
+    """Rows of :func:`told` of one message: its new state, and what there is to tell of it if there is. For
+    :class:`pipelines.keyed_states.KeyedStates`."""
+    old = Custody() if state is None else _CUSTODY.decode(state)
+    new = custody.after(old, (Told(*(row[field] for field in Told._fields)) for row in rows), limits)
+    return msgspec.json.encode(new), [custody.state_of(message_id, new)] if custody.is_news(old, new) else []
 
 
 def history(records: DataFrame) -> DataFrame:
@@ -112,18 +117,3 @@ def rows(latest: DataFrame) -> DataFrame:
         moment_ms(state["kept_until_ms"]).alias("kept_until"),
         F.col("timestamp").alias("updated"),
     )
-
-
-def _begun(told: bytes) -> str | None:
-    state = decode_good(MessagePresenceState, told)
-    return None if state is None else msgspec.json.encode(custody.known_from(state)).decode()
-
-
-def _fold(limits: Limits, state: str | None, key: tuple[Any, ...], rows: Iterable[Row]) -> tuple[str, list[Row]]:
-    (message_id,) = key
-    old = Custody() if state is None else _CUSTODY.decode(state)
-    new = custody.after(old, (Told(*(row[field] for field in Told._fields)) for row in rows), limits)
-    text = msgspec.json.encode(new).decode()
-    if not custody.is_news(old, new):
-        return text, []
-    return text, [Row(key=message_id.encode(), value=encode(custody.state_of(message_id, new)))]

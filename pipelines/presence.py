@@ -1,12 +1,11 @@
-"""Client presence: records of `presence` in, what has changed about each client, gateway and partition out (R12).
+"""Client presence: records of `presence` as events, and how those of a client change what is known of it (R12).
 
 The merging itself is :mod:`pipelines.attachments`; gateways are judged by :mod:`pipelines.liveness`, and what becomes
 of it all is :mod:`pipelines.presence_sink`.
 """
 
 from collections.abc import Iterable
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from pyspark.sql import Column, DataFrame, Row
@@ -14,17 +13,20 @@ from pyspark.sql import functions as F
 
 from pipelines import attachments
 from pipelines.attachments import Heard, Known
-from pipelines.keyed_state import FirstStates, folded
+from pipelines.liveness import Sign
 from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed, text
 from schemas.events import PresenceEvent, decode_good
 from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 
 CLIENT, GATEWAY, TICK = "client", "gateway", "tick"
-KEY = ("kind", "name")
-"""A gateway and a client may have the same name."""
-
-CHANGED = "kind string, name string, partition int, appended_ms long, known string, boot long, ended boolean"
 _KNOWN = msgspec.json.Decoder(list[Known])
+
+
+class Changed(NamedTuple):
+    """There is news of a client: its attachments."""
+
+    client: str
+    known: list[Known]
 
 
 def presence_format() -> Format:
@@ -43,7 +45,11 @@ def presence_format() -> Format:
 
 
 def heard(records: DataFrame) -> DataFrame:
-    """Events as the fold takes them: `kind, name, partition, offset, appended_ms` and the fields of `Heard`."""
+    """Events as :func:`fold` takes them: `kind, name, partition, offset, appended_ms` and the fields of `Heard`.
+
+    `kind` client: `name` is the client id; gateway: what a gateway says of itself, `name` is its own; tick: `name` is
+    the partition. A gateway and a client may have the same name.
+    """
     event = F.col("record")
     is_tick, of_client = event["event"] == "tick", event["client"] != ""
     texts = {name: F.coalesce(event[name], F.lit("")) for name in ("peer", "protocol", "reason", "user", "attachment")}
@@ -60,36 +66,32 @@ def heard(records: DataFrame) -> DataFrame:
     )
 
 
-def changes(records: DataFrame, most: int, kept_s: int, told: DataFrame | None = None) -> DataFrame:
-    """Records of `presence` as what has changed, at most one row a client, gateway and partition in each batch.
-
-    A query without state begins with that of clients in `told`, what `presence-state` says now: it may know of more
-    than `presence` still has, and nobody is told again what it says.
-
-    * `kind` client: `name`, `known` its attachments (see `known_of`), `appended_ms` of its first event in the batch
-    * `kind` gateway: `name`, `boot`, `appended_ms` of its last sign of life, whether it has `ended`
-    * `kind` tick: `partition`, `appended_ms` of its last tick
-    """
-    return folded(heard(records), KEY, partial(_fold, most), CHANGED, kept_s, _first_states(told))
-
-
-def _first_states(told: DataFrame | None) -> FirstStates | None:
-    if told is None:
-        return None
-    clients = told.where("record.client IS NOT NULL")
-    return FirstStates(
-        clients.select(F.lit(CLIENT).alias("kind"), F.col("record.client.client").alias("name"), "value"), _begun
-    )
-
-
-def _begun(told: bytes) -> str | None:
+def begun(told: bytes) -> bytes | None:
+    """The state of a client of which `presence-state` says so much; None if that cannot be read. It may know of more
+    than `presence` still has, and nobody is told again what it says."""
     state = decode_good(PresenceState, told)
-    return None if state is None else msgspec.json.encode(attachments.known_from(state)).decode()
+    return None if state is None else msgspec.json.encode(attachments.known_from(state))
 
 
-def known_of(text: str) -> list[Known]:
-    """The attachments in a row of :func:`changes`."""
-    return _KNOWN.decode(text)
+def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[bytes, list[Changed]]:
+    """Rows of :func:`heard` of one client: its new state, and that it has changed if it has. For
+    :class:`pipelines.keyed_states.KeyedStates`."""
+    old = [] if state is None else _KNOWN.decode(state)
+    new = attachments.after(old, [Heard(*(row[field] for field in Heard._fields)) for row in rows], most)
+    return msgspec.json.encode(new), [Changed(client, new)] if attachments.is_news(old, new) else []
+
+
+def signs(rows: Iterable[Row]) -> list[Sign]:
+    """What rows of :func:`heard` say of gateways: the last of each."""
+    said = sorted((row for row in rows if row.kind == GATEWAY), key=lambda row: (row.boot, row.offset))
+    last = {row.name: row for row in said}
+    return [Sign(row.name, row.boot, row.appended_ms, row.event == "disconnected") for row in last.values()]
+
+
+def ticks(rows: Iterable[Row]) -> dict[int, int]:
+    """By partition, when the last tick among rows of :func:`heard` was appended, ms since the epoch."""
+    found = sorted((row for row in rows if row.kind == TICK), key=lambda row: row.offset)
+    return {row.partition: row.appended_ms for row in found}
 
 
 def state_format() -> Format:
@@ -146,32 +148,3 @@ def rows(latest: DataFrame) -> DataFrame:
 
 def _word(struct: Column, name: str) -> Column:
     return F.nullif(struct[name], F.lit("")).alias(name)
-
-
-def _fold(most: int, state: str | None, key: tuple[Any, ...], rows: Iterable[Row]) -> tuple[str | None, list[Row]]:
-    kind, name = key
-    if kind == CLIENT:
-        return _fold_client(most, state, name, rows)
-    last = max(rows, key=lambda row: (row.boot, row.offset))
-    ended = last.event == "disconnected"
-    return None, [_changed(kind, name, last.partition, last.appended_ms, boot=last.boot, ended=ended)]
-
-
-def _fold_client(most: int, state: str | None, name: str, rows: Iterable[Row]) -> tuple[str, list[Row]]:
-    old = [] if state is None else known_of(state)
-    first, events = None, []
-    for row in rows:
-        events.append(Heard(*(row[field] for field in Heard._fields)))
-        first = row if first is None or row.appended_ms < first.appended_ms else first
-    new = attachments.after(old, events, most)
-    text = msgspec.json.encode(new).decode()
-    if first is None or not attachments.is_news(old, new):
-        return text, []
-    return text, [_changed(CLIENT, name, first.partition, first.appended_ms, known=text)]
-
-
-def _changed(
-    kind: str, name: str, partition: int, appended_ms: int, known: str = "", boot: int = 0, ended: bool = False
-) -> Row:
-    fields = {"kind": kind, "name": name, "partition": partition, "appended_ms": appended_ms}
-    return Row(**fields, known=known, boot=boot, ended=ended)

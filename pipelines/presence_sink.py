@@ -1,6 +1,8 @@
 """What becomes of presence: states on `presence-state`, and messages to `$presence/<client>` (R12)."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,8 +11,9 @@ from pyspark.sql import functions as F
 
 from pipelines.attachments import revised, state_of
 from pipelines.kafka_writer import KafkaWriter, Out
-from pipelines.liveness import Liveness, Sign
-from pipelines.presence import CLIENT, GATEWAY, TICK, known_of, state_format
+from pipelines.keyed_states import KeyedStates
+from pipelines.liveness import Liveness
+from pipelines.presence import CLIENT, Changed, begun, fold, signs, state_format, ticks
 from pipelines.sources import Kafka, topic_now
 from pipelines.table_files import query_id
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
@@ -25,7 +28,8 @@ QOS = 1
 
 
 class PresenceSink:
-    """Takes the batches of :func:`pipelines.presence.changes`: a callback for `foreachBatch`.
+    """Takes the batches of :func:`pipelines.presence.heard`: a callback for `foreachBatch`. What is known of each
+    client is in `directory`.
 
     What it gives out is a handful a batch, as a rule: one record for each client that has come or gone. When a gateway
     is found gone, or back, it is one for each of the gateway's clients, which are looked up on `presence-state`; no
@@ -47,6 +51,7 @@ class PresenceSink:
         partitions: int,
         settings: PresenceSettings,
         clock: Callable[[], float],
+        directory: Path,
     ) -> None:
         self._kafka = kafka
         self._topics = topics
@@ -55,39 +60,48 @@ class PresenceSink:
         self._clock = clock
         self._writer = writer
         self._liveness: Liveness | None = None
+        self._fold = partial(fold, settings.attachments)
+        self._known = KeyedStates(directory / "presence_state.sqlite", settings.kept_s, self._begun)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        spark, rows = batch.sparkSession, batch.collect()
+        spark = batch.sparkSession
+        query = query_id(spark)
+        if not self._known.begin(spark, query, batch_id):
+            return
+        rows = batch.collect()
+        known, changed = self._known.folded((row for row in rows if row.kind == CLIENT), "name", self._fold)
+        self._tell(spark, rows, changed, f"{query}/{batch_id}")
+        self._known.finish(query, batch_id, known, max((row.appended_ms for row in rows), default=0))
+
+    def _tell(self, spark: SparkSession, rows: list[Row], changed: list[Changed], batch: str) -> None:
         if not rows:
             return
-        query = query_id(spark)
         liveness, is_first = self._liveness, self._liveness is None
         if liveness is None:
             liveness = Liveness(int(self._settings.timeout_s * 1000), self._gateways_told(spark))
-        gateways = liveness.judge(_signs(rows), _ticks(rows), self._partitions)
-        states = self._states(spark, rows, liveness, gateways)
-        if self._settings.publish:
-            since_ms = min(row.appended_ms for row in rows)
-            there = self._published(since_ms) if is_first else set()
+        gateways = liveness.judge(signs(rows), ticks(rows), self._partitions)
+        states = self._states(spark, changed, liveness, gateways)
+        if self._settings.publish and states:
+            there = self._published(min(row.appended_ms for row in rows)) if is_first else set()
             now = max(self._clock(), max(row.appended_ms for row in rows) / 1000)
-            self._writer.write(self._messages(states, f"{query}/{batch_id}", there, now))
+            self._writer.write(self._messages(states, batch, there, now))
         self._writer.write(self._client_record(state) for state in states)
         self._writer.write(self._gateway_record(state) for state in gateways)
         self._liveness = liveness
 
     def _states(
-        self, spark: SparkSession, rows: Iterable[Row], liveness: Liveness, gateways: Iterable[GatewayState]
+        self, spark: SparkSession, changed: Iterable[Changed], liveness: Liveness, gateways: Iterable[GatewayState]
     ) -> list[PresenceState]:
         """Of the clients that have changed, and of those whose gateway has."""
         void = liveness.void_before
-        clients = {row.name: known_of(row.known) for row in rows if row.kind == CLIENT}
-        states = [state_of(name, known, void) for name, known in clients.items()]
+        clients = {one.client: state_of(one.client, one.known, void) for one in changed}
         names = [gateway.gateway for gateway in gateways]
+        others = []
         for told in self._clients_told(spark, names) if names else ():
             state = revised(told, void)
             if told.client not in clients and state != told:
-                states.append(state)
-        return states
+                others.append(state)
+        return [*clients.values(), *others]
 
     def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes], now: float) -> Iterator[Out]:
         """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once."""
@@ -120,6 +134,13 @@ class PresenceSink:
         partition = partition_of(state.gateway, self._partitions)
         return Out(self._topics.presence_state, partition, f"{GATEWAY_MARK}{state.gateway}".encode(), encode(state))
 
+    def _begun(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:
+        told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
+        for row in told.where("record.client IS NOT NULL").toLocalIterator():
+            state = begun(bytes(row.value))
+            if state is not None:
+                yield row.record.client.client, state, row.appended_ms
+
     def _gateways_told(self, spark: SparkSession) -> list[GatewayState]:
         told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
         found = (
@@ -135,11 +156,3 @@ class PresenceSink:
             state = decode_good(PresenceState, bytes(row.value))
             if state is not None:
                 yield state
-
-
-def _signs(rows: Iterable[Row]) -> list[Sign]:
-    return [Sign(row.name, row.boot, row.appended_ms, row.ended) for row in rows if row.kind == GATEWAY]
-
-
-def _ticks(rows: Iterable[Row]) -> dict[int, int]:
-    return {row.partition: row.appended_ms for row in rows if row.kind == TICK}

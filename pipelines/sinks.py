@@ -12,6 +12,7 @@ from pipelines import routes
 from pipelines.appends import Appends, Quarantine
 from pipelines.checkpoints import Checkpoint
 from pipelines.current_table import CurrentTable
+from pipelines.message_presence_sink import MessagePresenceSink
 from pipelines.positions import ReadTopic
 from pipelines.presence_sink import PresenceSink
 from pipelines.records import Format, judged, quarantine_records
@@ -119,14 +120,13 @@ def keep_current(
     )
 
 
-def tell_presence(
-    changes: DataFrame, stream: StreamId, tables: str, sink: PresenceSink, trigger_s: float
+def tell_states(
+    events: DataFrame, stream: StreamId, tables: str, sink: PresenceSink | MessagePresenceSink, trigger_s: float
 ) -> StreamingQuery:
-    """Start telling of presence: contract as :class:`pipelines.presence_sink.PresenceSink`."""
+    """Start telling what is known by events: contract as that of the sink."""
     return (
-        changes.writeStream.foreachBatch(sink)
+        events.writeStream.foreachBatch(sink)
         .queryName(stream.name)
-        .outputMode("update")
         .option("checkpointLocation", stream.checkpoint(tables))
         .trigger(processingTime=_interval(trigger_s))
         .start()

@@ -87,8 +87,8 @@ def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: st
 
 
 def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> DataFrame:
-    """What a compacted topic says now: `key, value` and `record`, as `form` parses it: the latest good one of each key
-    that has not ended."""
+    """What a compacted topic says now: `key, value, appended_ms` and `record`, as `form` parses it: the latest good one
+    of each key that has not ended."""
     records = (
         spark.read.format("kafka")
         .options(**kafka.options())
@@ -99,7 +99,8 @@ def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> Da
     )
     # An end has no value, and is no record of the format; max_by passes over what is null, but not over structs.
     known = records.transform(judged, form).where("key IS NOT NULL AND (quarantined IS NULL OR value IS NULL)")
-    latest = F.max_by(F.struct("value", "record"), F.col("offset")).alias("latest")
+    fields = F.struct("value", "record", F.unix_millis("timestamp").alias("appended_ms"))
+    latest = F.max_by(fields, F.col("offset")).alias("latest")
     return known.groupBy("key").agg(latest).select("key", "latest.*").where("value IS NOT NULL")
 
 

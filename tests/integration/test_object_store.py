@@ -143,7 +143,6 @@ def test_a_checkpoint_in_the_store_is_that_of_its_topic(settings: Settings) -> N
     topic = ReadTopic("ws.ingress", "id-1", {0: 0})
     checkpoint = Checkpoint(StreamId("messages"), settings.tables, "messages")
     assert checkpoint.is_new
-    assert checkpoint.is_without_state
     checkpoint.belongs_to(topic)
     client = boto3.client("s3", endpoint_url=settings.storage.endpoint, region_name="us-east-1")
     logs = {"offsets/0": 'v1\n{}\n{"ws.ingress":{"0":7}}', "commits/0": "v1\n{}"}

@@ -1,5 +1,6 @@
 """Message presence through Spark: who has which message, told whenever that changes (M9, M11, M12)."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ from pyspark.sql import SparkSession
 
 from pipelines import message_presence
 from pipelines.custody import Limits
-from schemas.events import MessagePresenceEvent, decode, encode
+from pipelines.keyed_states import KeyedStates
+from schemas.events import MessagePresenceEvent, encode
 from schemas.states import Claim, MessagePresenceState
-from tests.integration.streamed import kafka_rows, streamed
+from tests.integration.streamed import kafka_rows
 
 AT_MS = 1_700_000_000_000
 LIMITS = Limits(claim_s=60, kept_s=3600, most=8)
@@ -29,9 +31,16 @@ def test_a_message_from_hand_to_hand(spark: SparkSession, tmp_path: Path) -> Non
         [said(5, "delivered", "b", peer="z"), said(6, "refused", "a", reason="delivered")],
         [said(7, "delivered", "a", peer="z"), (b"m", b"{}", "message-presence", 0, 8, AT_MS + 8, None)],
     ]
-    given = streamed(spark, tmp_path, batches, lambda records: message_presence.states(records, LIMITS), mode="update")
-    assert [len(rows) for rows in given] == [1, 1, 1, 1], "every event but a copy: of claims too, and of a longer time"
-    first, last = (decode(MessagePresenceState, bytes(given[n][0].value)) for n in (0, 2))
+    known = KeyedStates(tmp_path / "known.sqlite", 3600, lambda _: [])
+    given: list[list[MessagePresenceState]] = []
+    for number, batch in enumerate(batches):
+        assert known.begin(spark, "query", number)
+        rows = message_presence.told(kafka_rows(spark, batch)).collect()
+        states, told = known.folded(rows, "id", partial(message_presence.fold, LIMITS))
+        known.finish("query", number, states, AT_MS)
+        given.append(told)
+    assert [len(told) for told in given] == [1, 1, 1, 1], "every event but a copy: of claims too, and of a longer time"
+    first, last = given[0][0], given[2][0]
     claim = Claim(agent="b", at_us=(AT_MS + 2) * 1000, until_ms=AT_MS + 2 + 60_000)
     assert (first.state, first.holders, first.attempting, first.claim) == ("pending", ["a", "b"], ["a"], claim)
     assert (last.state, last.delivered_by, last.delivered_to) == ("delivered", "b", "z")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import presence, sinks
 from pipelines.kafka_writer import KafkaWriter, NotWritten
-from pipelines.presence import known_of
+from pipelines.keyed_states import KeyedStates
 from pipelines.presence_sink import PresenceSink
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
@@ -24,7 +25,7 @@ from schemas.settings import process_settings
 from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
-from tests.integration.streamed import streamed
+from tests.integration.streamed import kafka_rows
 from tests.waiting import wait_for
 
 PARTITIONS = 2
@@ -42,7 +43,7 @@ def record(offset: int, what: PresenceEvent, partition: int = 0) -> tuple[Any, .
 
 
 def test_changes_of_clients_gateways_and_ticks(spark: SparkSession, tmp_path: Path) -> None:
-    """R12: copies, late and out-of-order events over several batches; a row only where something has changed."""
+    """R12: copies, late and out-of-order events over several batches; a client only where something has changed."""
     came, lost = event("c", "connected", 1, 0, peer="p"), event("c", "lost", 1, 1, reason="why")
     tick = PresenceEvent(client="", event="tick", gateway="", epoch=0, seq=0, at_us=0)
     batches = [
@@ -52,17 +53,26 @@ def test_changes_of_clients_gateways_and_ticks(spark: SparkSession, tmp_path: Pa
         [record(9, event("c", "heartbeat", 2, 1, gateway="h")), record(10, event("", "disconnected", 1, 1))],
         [(b"k", b"not json", "presence", 0, 11, AT_MS + 11, None), record(12, event("", "lost", 1, 1))],
     ]
-    given = streamed(spark, tmp_path, batches, lambda records: presence.changes(records, 8, 3600), mode="update")
-    found = [sorted((row.kind, row.name, row.appended_ms - AT_MS, row.ended) for row in rows) for rows in given]
-    assert found == [
-        [("client", "c", 0, False), ("gateway", "g", 3, False)],
-        [],
-        [("client", "c", 6, False), ("tick", "0", 8, False)],
-        [("gateway", "g", 10, True)],
-        [],
+    known = KeyedStates(tmp_path / "known.sqlite", 3600, lambda _: [])
+    found = []
+    for number, batch in enumerate(batches):
+        assert known.begin(spark, "query", number)
+        rows = presence.heard(kafka_rows(spark, batch)).collect()
+        clients = [row for row in rows if row.kind == "client"]
+        states, changed = known.folded(clients, "name", partial(presence.fold, 8))
+        known.finish("query", number, states, AT_MS)
+        signs = [(sign.gateway, sign.heard_ms - AT_MS, sign.ended) for sign in presence.signs(rows)]
+        ticks = {partition: at_ms - AT_MS for partition, at_ms in presence.ticks(rows).items()}
+        found.append((changed, signs, ticks))
+    assert [([one.client for one in changed], signs, ticks) for changed, signs, ticks in found] == [
+        (["c"], [("g", 3, False)], {}),
+        ([], [], {}),
+        (["c"], [], {0: 8}),
+        ([], [("g", 10, True)], {}),
+        ([], [], {}),
     ]
-    (row,) = [row for row in given[2] if row.kind == "client"]
-    assert [(one.first.event, one.last.event, one.last.seq) for one in known_of(row.known)] == [
+    ((client,), _, _) = found[2]
+    assert [(one.first.event, one.last.event, one.last.seq) for one in client.known] == [
         ("connected", "lost", 2),
         ("connected", "connected", 0),
     ]
@@ -95,9 +105,8 @@ class Town:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Runs the query until all that was said is merged, and `until` holds."""
         records = topic_stream(self._spark, self._kafka, [self.topics.presence], 1000)
-        sink = PresenceSink(self._kafka, self._writer, self.topics, PARTITIONS, SETTINGS, time.time)
-        changes = presence.changes(records, 8, 3600)
-        query = sinks.tell_presence(changes, StreamId("presence_state"), self._tables, sink, 0.1)
+        sink = PresenceSink(self._kafka, self._writer, self.topics, PARTITIONS, SETTINGS, time.time, Path(self._tables))
+        query = sinks.tell_states(presence.heard(records), StreamId("presence_state"), self._tables, sink, 0.1)
         try:
             query.processAllAvailable()
             if until is not None:

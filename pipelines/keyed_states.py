@@ -1,0 +1,129 @@
+"""The state of each key of a fold, one text a key, in a SQLite file beside the driver of its query.
+
+What a query folds key by key, in Python, is a handful of records a batch: so the driver does it, with one read and one
+write for all keys of a batch. (`transformWithState` takes a millisecond for each key: docs/performance.md.)
+
+The file says which batch of which query it has. It is written after all that a batch gives out, so a batch that the
+file has is done, and one that it has not is folded again from the same states. If it is not the batch before (another
+query, another machine, a damaged file), the states are made anew from what the query has told: those on its topic.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pyspark.sql import Row, SparkSession
+
+LAYOUT = 1
+KEYS_A_QUERY = 10_000
+"""SQLite takes 32,766 parameters."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS states (key BLOB PRIMARY KEY, state BLOB NOT NULL, heard_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS heard ON states (heard_ms);
+CREATE TABLE IF NOT EXISTS batches (layout INTEGER NOT NULL, query TEXT NOT NULL, batch INTEGER NOT NULL);
+"""
+
+Told = Callable[[SparkSession], Iterable[tuple[str, bytes, int]]]
+"""Key, state, and when it was told, ms since the epoch."""
+
+Given = TypeVar("Given")
+Fold = Callable[[bytes | None, str, list[Row]], tuple[bytes | None, Iterable[Given]]]
+"""`(state, key, rows of a batch in any order) -> (new state, what is to be given out)`; None leaves the old one."""
+
+
+class KeyedStates:
+    """One thread at a time. A key of which nothing was heard for `kept_s` is forgotten; that is found by an index, not
+    by looking at all keys. Raises sqlite3.Error if the file cannot be written."""
+
+    def __init__(self, file: Path, kept_s: int, told: Told) -> None:
+        self._file = file
+        self._kept_ms = kept_s * 1000
+        self._told = told
+        self._opened: sqlite3.Connection | None = None
+
+    def begin(self, spark: SparkSession, query: str, batch_id: int) -> bool:
+        """Have the states ready for a batch; False if they have it already."""
+        known = self._database.execute("SELECT layout, query, batch FROM batches").fetchone()
+        if known == (LAYOUT, query, batch_id):
+            return False
+        if known != (LAYOUT, query, batch_id - 1):
+            self._begin_anew(spark)
+        return True
+
+    def folded(self, rows: Iterable[Row], key: str, fold: Fold[Given]) -> tuple[dict[str, bytes], list[Given]]:
+        """The new states by key, and what `fold` gives out, for rows of which the column `key` is the key."""
+        by_key: dict[str, list[Row]] = {}
+        for row in rows:
+            by_key.setdefault(row[key], []).append(row)
+        known, states, given = self._of(by_key), dict[str, bytes](), list[Given]()
+        for name, of_key in by_key.items():
+            state, out = fold(known.get(name), name, of_key)
+            if state is not None:
+                states[name] = state
+            given += out
+        return states, given
+
+    def finish(self, query: str, batch_id: int, states: Mapping[str, bytes], heard_ms: int) -> None:
+        """All that the batch gives out is out: take over its states. `heard_ms`: the append time of its last record, 0
+        if it has none."""
+        with self._database as database:
+            self._write(database, ((key, state, heard_ms) for key, state in states.items()))
+            database.execute("DELETE FROM states WHERE heard_ms < ?", (heard_ms - self._kept_ms,))
+            database.execute("DELETE FROM batches")
+            database.execute("INSERT INTO batches VALUES (?, ?, ?)", (LAYOUT, query, batch_id))
+
+    def __del__(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _of(self, keys: Iterable[str]) -> dict[str, bytes]:
+        return dict(self._rows([key.encode() for key in keys]))
+
+    def _rows(self, keys: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+        for first in range(0, len(keys), KEYS_A_QUERY):
+            some = keys[first : first + KEYS_A_QUERY]
+            places = ", ".join("?" * len(some))
+            for key, state in self._database.execute(f"SELECT key, state FROM states WHERE key IN ({places})", some):
+                yield key.decode(), state
+
+    @staticmethod
+    def _write(database: sqlite3.Connection, rows: Iterable[tuple[str, bytes, int]]) -> None:
+        encoded = ((key.encode(), state, heard_ms) for key, state, heard_ms in rows)
+        database.executemany("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", encoded)
+
+    def _begin_anew(self, spark: SparkSession) -> None:
+        with self._database as database:
+            database.execute("DELETE FROM batches")
+            database.execute("DELETE FROM states")
+            self._write(database, self._told(spark))
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        if self._opened is None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._opened = self._open()
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:  # it is damaged, or no database: all of it is told elsewhere too
+                for file in self._file.parent.glob(f"{self._file.name}*"):
+                    file.unlink()
+                self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> sqlite3.Connection:
+        # Spark calls from a thread of its own for each run of a query.
+        database = sqlite3.connect(self._file, check_same_thread=False)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
+            database.executescript(_TABLES)
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database

@@ -1,0 +1,53 @@
+"""What becomes of message presence: states on `message-presence-state` (M9)."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.custody import Limits
+from pipelines.kafka_writer import KafkaWriter, Out
+from pipelines.keyed_states import KeyedStates
+from pipelines.message_presence import begun, fold, state_format
+from pipelines.sources import Kafka, topic_now
+from pipelines.table_files import query_id
+from schemas.events import encode
+from schemas.identity import partition_of
+
+
+class MessagePresenceSink:
+    """Takes the batches of :func:`pipelines.message_presence.told`: a callback for `foreachBatch`. What is known of
+    each message is in `directory`.
+
+    Contract: at least once on `topic`, where only the latest of a key counts; a repeated batch tells the same.
+    """
+
+    def __init__(
+        self, kafka: Kafka, writer: KafkaWriter, topic: str, partitions: int, limits: Limits, directory: Path
+    ) -> None:
+        self._kafka = kafka
+        self._writer = writer
+        self._topic = topic
+        self._partitions = partitions
+        self._fold = partial(fold, limits)
+        self._known = KeyedStates(directory / "message_presence_state.sqlite", int(limits.kept_s), self._begun)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        spark = batch.sparkSession
+        query = query_id(spark)
+        if not self._known.begin(spark, query, batch_id):
+            return
+        rows = batch.collect()
+        known, states = self._known.folded(rows, "id", self._fold)
+        self._writer.write(
+            Out(self._topic, partition_of(state.id, self._partitions), state.id.encode(), encode(state))
+            for state in states
+        )
+        self._known.finish(query, batch_id, known, max((row.appended_ms for row in rows), default=0))
+
+    def _begun(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:
+        for row in topic_now(spark, self._kafka, self._topic, state_format()).toLocalIterator():
+            state = begun(bytes(row.value))
+            if state is not None:
+                yield row.record.id, state, row.appended_ms

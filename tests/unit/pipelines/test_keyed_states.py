@@ -1,0 +1,140 @@
+"""The states of a fold survive every crash between two of its steps, and the loss of their file (R12, M9)."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from pipelines.keyed_states import KEYS_A_QUERY, KeyedStates
+
+NOBODY: Any = None
+KEPT_S = 100
+
+
+class World:
+    """A fold that counts rows, and tells each new count."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "states" / "counts.sqlite"
+        self.told: dict[str, bytes] = {}
+        self.rebuilt = 0
+        self.states = self.begun()
+
+    def begun(self) -> KeyedStates:
+        return KeyedStates(self.file, KEPT_S, self._all_told)
+
+    def _all_told(self, _spark: object) -> Iterable[tuple[str, bytes, int]]:
+        self.rebuilt += 1
+        return [(key, state, 0) for key, state in self.told.items()]
+
+    def batch(self, number: int, *names: str, query: str = "q", until: str = "finished", at_ms: int = 0) -> bool:
+        """Whether there was something to do; `until`: the step after which the process is killed."""
+        if not self.states.begin(NOBODY, query, number):
+            return False
+        states, given = self.states.folded((Row(name=name) for name in names), "name", count)
+        if until == "folded":
+            return True
+        self.told |= dict(given)
+        if until == "told":
+            return True
+        self.states.finish(query, number, states, at_ms)
+        return True
+
+    def known(self, *names: str) -> dict[str, bytes]:
+        states, _ = self.states.folded((Row(name=name) for name in names), "name", lambda old, _, __: (old, ()))
+        return states
+
+
+def count(state: bytes | None, key: str, rows: list[Row]) -> tuple[bytes, list[tuple[str, bytes]]]:
+    new = b"%d" % (int(state or 0) + len(rows))
+    return new, [(key, new)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_batches_build_on_each_other(world: World) -> None:
+    world.batch(0, "a", "b", "a")
+    world.batch(1, "a")
+    world.states = world.begun()
+    world.batch(2, "b")
+    assert world.told == {"a": b"3", "b": b"2"}
+    assert world.rebuilt == 1, "only when there was nothing"
+
+
+@pytest.mark.parametrize("step", ["folded", "told"])
+def test_killed_before_it_is_finished_a_batch_is_folded_again_to_the_same(world: World, step: str) -> None:
+    world.batch(0, "a")
+    world.batch(1, "a", "b", until=step)
+    world.states = world.begun()
+    assert world.batch(1, "a", "b")
+    assert world.told == {"a": b"2", "b": b"1"}
+
+
+def test_a_batch_that_is_finished_is_not_folded_again(world: World) -> None:
+    world.batch(0, "a")
+    world.states = world.begun()
+    assert not world.batch(0, "a")
+    assert world.told == {"a": b"1"}
+
+
+@pytest.mark.parametrize("lost", ["nothing", "cut", "noise", "gone"])
+def test_without_its_file_it_begins_with_what_was_told(world: World, lost: str) -> None:
+    """Another machine has none; a disk may give back anything."""
+    world.batch(0, *(f"k{n}" for n in range(2000)))
+    del world.states
+    content = world.file.read_bytes()
+    if lost == "gone":
+        shutil.rmtree(world.file.parent)
+    elif lost == "cut":
+        world.file.write_bytes(content[: len(content) // 2])
+    elif lost == "noise":
+        world.file.write_bytes(b"no database" * 1000)
+    world.states = world.begun()
+    world.batch(1, "k1")
+    assert world.rebuilt == (1 if lost == "nothing" else 2)
+    assert world.known("k1", "k7") == {"k1": b"2", "k7": b"1"}
+
+
+@pytest.mark.parametrize(("query", "number"), [("another", 1), ("q", 2), ("q", 0)])
+def test_states_of_another_batch_are_not_built_upon(world: World, query: str, number: int) -> None:
+    """A new checkpoint, a file that a power cut left behind, a checkpoint that was put back."""
+    world.batch(0, "a")
+    if number == 0:
+        world.batch(1, "a")
+    world.told["a"] = b"10"
+    world.batch(number, "a", query=query)
+    assert world.told == {"a": b"11"}
+
+
+def test_keys_of_which_nothing_is_heard_are_forgotten(world: World) -> None:
+    world.batch(0, "a", at_ms=1000)
+    world.batch(1, "b", at_ms=1000 + KEPT_S * 1000)
+    assert world.known("a", "b") == {"a": b"1", "b": b"1"}
+    world.batch(2, "b", at_ms=1001 + KEPT_S * 1000)
+    assert world.known("a", "b") == {"b": b"2"}
+
+
+def test_keys_are_told_apart_byte_by_byte(world: World) -> None:
+    names = [
+        "",
+        "a",
+        "A",
+        "a\0b",
+        "a\0",
+        "é",
+        "e\u0301",
+        "1",
+        "01",
+        "\U0001f600",
+        *map(str, range(50, 2 * KEYS_A_QUERY)),
+    ]
+    world.batch(0, *names)
+    world.batch(1, *names[:10])
+    assert set(map(world.told.get, names[:10])) == {b"2"}
+    assert world.told["77"] == b"1"
