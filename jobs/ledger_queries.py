@@ -65,7 +65,7 @@ def queries(
     broker = KafkaTopics(kafka)
 
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
-        """Records for a query that tells nothing of what it has: from the beginning, if it has no checkpoint."""
+        """Records for a query that does not tell what it has: from the beginning, if it has no checkpoint."""
         topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
         return read(topic, begin(topic, checkpoint, None, True, _say_lost))
 
@@ -97,16 +97,14 @@ def queries(
         return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, every_s, "update")
 
     def told(stream: StreamId, topic: str, form: Format) -> DataFrame | None:
-        """What a query that has no state begins with."""
-        checkpoint = Checkpoint(stream, settings.tables)
-        return topic_now(spark, kafka, topic, form) if checkpoint.is_without_state else None
+        """What a query that has no state begins with; read once, or each batch would be planned with another look."""
+        is_needed = Checkpoint(stream, settings.tables).is_without_state
+        return topic_now(spark, kafka, topic, form).localCheckpoint() if is_needed else None
 
     def merge_presence() -> StreamingQuery:
         stream = StreamId("presence_state")
-        records, first = (
-            read_anew(topics.presence, stream),
-            told(stream, topics.presence_state, presence.state_format()),
-        )
+        records = read_anew(topics.presence, stream)
+        first = told(stream, topics.presence_state, presence.state_format())
         changes = presence.changes(records, presence_of.attachments, presence_of.kept_s, first)
         sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock)
         return sinks.tell_presence(changes, stream, settings.tables, sink, presence_of.trigger_s)

@@ -18,6 +18,7 @@
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -45,6 +46,8 @@ from schemas.readiness import read_json, write_json
 
 ERROR_CHARACTERS = 500
 TRACEBACK = "Traceback (most recent call last):"
+CAUSE = "↳"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def status_file(data: str | Path, query: str) -> Path:
@@ -211,9 +214,12 @@ def _epoch_ms(moment: str) -> int:
 
 def first_line(error: str) -> str:
     """The part of an exception that a person reads: of Java the first line; of Python in it, where that begins a
-    traceback, what the traceback ends with."""
+    traceback, what the traceback ends with, and of deltalake its causes, which it draws below as a tree."""
     line, _, rest = error.strip().partition("\n")
     if line.endswith(TRACEBACK):
-        cause = next((below for below in rest.splitlines() if below.strip() and not below[0].isspace()), "")
-        line = line.removesuffix(TRACEBACK) + (cause or TRACEBACK)
+        below = rest.splitlines()
+        at = next((n for n, text in enumerate(below) if text.strip() and not text[0].isspace()), len(below))
+        causes = [text.partition(CAUSE)[2] for text in below[at + 1 :] if CAUSE in text]
+        ends = [COLOUR.sub("", part).strip() for part in (*below[at : at + 1], *causes)]
+        line = line.removesuffix(TRACEBACK) + (": ".join(ends) or TRACEBACK)
     return line.strip()[:ERROR_CHARACTERS]

@@ -15,7 +15,8 @@ Quarantine = Callable[[DataFrame], None]
 class Appends:
     """Appends the batches of one streaming query to a table: a callback for `foreachBatch`.
 
-    Contract: exactly once (:class:`pipelines.table_files.TableFiles`); a batch that the table has is passed over.
+    Contract: exactly once (:class:`pipelines.table_files.TableFiles`); of a batch that the table has only the state is
+    computed once more, if the query keeps one: Spark ends a query whose batch leaves it out.
 
     With `quarantine` batches have the column `quarantined`: rows where it is not null are not appended. A batch that
     has such rows is given to `quarantine` before it is committed, so at least once.
@@ -32,6 +33,7 @@ class Appends:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         query = query_id(batch.sparkSession)
         if self._files.has(query, batch_id):
+            batch.write.format("noop").mode("overwrite").save()
             return
         if "place" in batch.columns:
             if self._had is None:

@@ -1,6 +1,7 @@
 """What is looked at, and kept, in the checkpoint of a query, beside what Spark does with it."""
 
 import json
+from functools import cached_property
 
 from deltalake._internal import DeltaFileSystemHandler
 from deltalake.fs import DeltaStorageHandler
@@ -26,7 +27,6 @@ class Checkpoint:
         self.uri = stream.checkpoint(tables, table)
         self._stream = stream
         self._tables = tables
-        self._files = PyFileSystem(DeltaStorageHandler(tables))
         self._directory = self.uri.removeprefix(f"{tables}/")
 
     @property
@@ -63,6 +63,10 @@ class Checkpoint:
             file = DeltaFileSystemHandler(self._tables).open_output_stream(f"{self._directory}/{TOPICS}", None)
             file.write(json.dumps({topic.name: topic.id}).encode())
             file.close()  # type: ignore[attr-defined]
+
+    @cached_property
+    def _files(self) -> PyFileSystem:
+        return PyFileSystem(DeltaStorageHandler(self._tables))
 
     def _batches(self, log: str) -> list[int]:
         """Those that are in one of Spark's logs."""

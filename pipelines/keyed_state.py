@@ -18,10 +18,10 @@ STATE = "state string"
 
 class FirstStates(NamedTuple):
     """What a query that has no state begins with: `rows` of the key's columns and `value`, of which `begun` makes the
-    state of the key."""
+    state of the key, or None if that cannot be read."""
 
     rows: DataFrame
-    begun: Callable[[bytes], str]
+    begun: Callable[[bytes], str | None]
 
 
 def folded(
@@ -39,7 +39,7 @@ def folded(
 
 
 class _Processor(StatefulProcessor):
-    def __init__(self, fold: Fold, kept_s: int, begun: Callable[[bytes], str] | None) -> None:
+    def __init__(self, fold: Fold, kept_s: int, begun: Callable[[bytes], str | None] | None) -> None:
         self._fold = fold
         self._kept_s = kept_s
         self._begun = begun
@@ -53,8 +53,9 @@ class _Processor(StatefulProcessor):
         initialState: Any,  # noqa: N803 - Spark's name
         timerValues: TimerValues,  # noqa: N803 - Spark's name
     ) -> None:
-        if self._begun is not None:
-            self._state.update((self._begun(bytes(initialState["value"])),))
+        state = self._begun(bytes(initialState["value"])) if self._begun else None
+        if state is not None:
+            self._state.update((state,))
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,

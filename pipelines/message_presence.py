@@ -27,7 +27,7 @@ from pipelines.records import (
     parsed,
     text,
 )
-from schemas.events import MessagePresenceEvent, decode, encode
+from schemas.events import MessagePresenceEvent, decode_good, encode
 from schemas.states import MessagePresenceState
 
 STATES = "key binary, value binary"
@@ -114,8 +114,9 @@ def rows(latest: DataFrame) -> DataFrame:
     )
 
 
-def _begun(told: bytes) -> str:
-    return msgspec.json.encode(custody.known_from(decode(MessagePresenceState, told))).decode()
+def _begun(told: bytes) -> str | None:
+    state = decode_good(MessagePresenceState, told)
+    return None if state is None else msgspec.json.encode(custody.known_from(state)).decode()
 
 
 def _fold(limits: Limits, state: str | None, key: tuple[Any, ...], rows: Iterable[Row]) -> tuple[str, list[Row]]:

@@ -16,7 +16,7 @@ from pipelines import attachments
 from pipelines.attachments import Heard, Known
 from pipelines.keyed_state import FirstStates, folded
 from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed, text
-from schemas.events import PresenceEvent, decode
+from schemas.events import PresenceEvent, decode_good
 from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 
 CLIENT, GATEWAY, TICK = "client", "gateway", "tick"
@@ -82,9 +82,9 @@ def _first_states(told: DataFrame | None) -> FirstStates | None:
     )
 
 
-def _begun(told: bytes) -> str:
-    known = attachments.known_from(decode(PresenceState, told))
-    return msgspec.json.encode(known).decode()
+def _begun(told: bytes) -> str | None:
+    state = decode_good(PresenceState, told)
+    return None if state is None else msgspec.json.encode(attachments.known_from(state)).decode()
 
 
 def known_of(text: str) -> list[Known]:

@@ -14,7 +14,7 @@ from pipelines.presence import CLIENT, GATEWAY, TICK, known_of, state_format
 from pipelines.sources import Kafka, topic_now
 from pipelines.table_files import query_id
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
-from schemas.events import decode, encode
+from schemas.events import decode_good, encode
 from schemas.identity import derived_message_id, partition_of
 from schemas.presence_settings import PresenceSettings
 from schemas.presence_topics import PRESENCE_ROOT, presence_payload, presence_topic
@@ -122,14 +122,19 @@ class PresenceSink:
 
     def _gateways_told(self, spark: SparkSession) -> list[GatewayState]:
         told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
-        return [decode(GatewayState, bytes(row.value)) for row in told.where("record.gateway IS NOT NULL").collect()]
+        found = (
+            decode_good(GatewayState, bytes(row.value)) for row in told.where("record.gateway IS NOT NULL").collect()
+        )
+        return [state for state in found if state is not None]
 
     def _clients_told(self, spark: SparkSession, gateways: list[str]) -> Iterator[PresenceState]:
         """The clients that have attachments at any of the gateways."""
         told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
         at_gateways = F.arrays_overlap("record.client.attachments.gateway", F.array(*map(F.lit, gateways)))
         for row in told.where(at_gateways).toLocalIterator():
-            yield decode(PresenceState, bytes(row.value))
+            state = decode_good(PresenceState, bytes(row.value))
+            if state is not None:
+                yield state
 
 
 def _signs(rows: Iterable[Row]) -> list[Sign]:

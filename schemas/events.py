@@ -167,4 +167,12 @@ def decode(kind: type[E], raw: bytes) -> E:
     return event
 
 
+def decode_good(kind: type[E], raw: bytes) -> E | None:
+    """As :func:`decode`, but None for what is no such event."""
+    try:
+        return decode(kind, raw)
+    except RecordError:
+        return None
+
+
 _encoder = msgspec.json.Encoder()

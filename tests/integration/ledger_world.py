@@ -6,8 +6,8 @@ the tables must hold follows from the rounds alone (:meth:`World.expected`); :me
 
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,10 +47,13 @@ QUERIES = (
 )  # fmt: skip
 """In an order in which each comes after those that write what it reads."""
 
+AT_ONCE = 4
+"""Queries that run at a time: those that rest would look for records all the while."""
+
 TICKS = 12
 FAR_FUTURE_US = int(FAR_FUTURE.timestamp()) * 1_000_000
 SENT_MS = 1_700_000_000_000
-"""When the messages were sent by the senders' clocks: years before they were appended."""
+"""When all was done, by the clocks of those who did it: years before it was appended."""
 
 MESSAGE = re.compile(rb"[mu]\d+")
 """Keys of messages, as rounds name them."""
@@ -76,6 +79,7 @@ class World:
         self.rounds = 0
         self.clock_s = 0.0
         self.bad: list[Place] = []
+        self._began_ms = int(time.time() * 1000)
         self._spark = spark
         self._bootstrap = broker.bootstrap
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
@@ -98,16 +102,20 @@ class World:
     def starts(self) -> Mapping[str, Callable[[], StreamingQuery]]:
         return queries(self._spark, self.settings, lambda: time.time() + self.clock_s)
 
-    def run(self, names: Iterable[str] = QUERIES) -> dict[str, str]:
+    def run(self, names: Sequence[str] = QUERIES) -> dict[str, str]:
         """Starts queries, lets them take all there is, and stops them; why those failed that did."""
-        starts, failed = self.starts(), {}
-        running = {name: starts[name]() for name in names}
+        starts, failed = self.starts(), dict[str, str]()
+        waiting, running = deque(names), dict[str, StreamingQuery]()
         try:
-            for name, query in running.items():
+            for name in names:
+                while waiting and len(running) < AT_ONCE:
+                    running[waiting[0]] = starts[waiting[0]]()
+                    waiting.popleft()
                 try:
-                    query.processAllAvailable()
+                    running[name].processAllAvailable()
                 except StreamingQueryException as error:
                     failed[name] = str(error)
+                running.pop(name).stop()
         finally:
             for query in running.values():
                 query.stop()
@@ -163,14 +171,15 @@ class World:
         return [(key, b"2" + value[1:] if version and key == "meta" else value) for key, value in headers]
 
     def _instruction(self, n: int, router: str) -> Headers:
-        instr = Instruction(0, n, 0, 1, SENT_MS + n).encode()
+        instr = Instruction(0, n, 0, 1, self._began_ms + n).encode()
         return [*self._headers(f"{n}.0"), ("instr", instr), ("router", router.encode())]
 
     def _progress(self, n: int) -> None:
         """The first of two instructions of message n, and the second of message n - 1; each twice. And a message that
         nobody wants."""
+        now_ms = self._began_ms
         for number, message in ((0, n), (1, n - 1)):
-            fields = {"id": f"m{message}", "partition": 0, "offset": message, "appended_ms": SENT_MS + message}
+            fields = {"id": f"m{message}", "partition": 0, "offset": message, "appended_ms": self._began_ms + message}
             delivery = Delivery(client=f"c{number}", outcome="delivered", qos=1, at_us=SENT_MS * 1000)
             limit = 2 if number else None
             done = ProgressEvent(
@@ -178,9 +187,9 @@ class World:
             )  # type: ignore[arg-type]
             for _ in range(2 if message >= 0 else 0):
                 self.say(self.topics.progress, done.id, done, partition=message % 2)
-        unwanted = ProgressEvent(kind="untouched", id=f"u{n}", partition=0, offset=n, appended_ms=SENT_MS, limit=0)
+        unwanted = ProgressEvent(kind="untouched", id=f"u{n}", partition=0, offset=n, appended_ms=now_ms, limit=0)
         self.say(self.topics.progress, unwanted.id, unwanted, partition=0)
-        direct = CompletionEvent(id=f"direct{n}", touches=1, appended_ms=SENT_MS, completed_ms=SENT_MS)
+        direct = CompletionEvent(id=f"direct{n}", touches=1, appended_ms=now_ms, completed_ms=now_ms)
         self.say(self.topics.completion, direct.id, direct, partition=0)
 
     def _presence(self, n: int) -> None:

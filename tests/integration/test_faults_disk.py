@@ -11,14 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.ledger import Supervised
+from jobs.progress import first_line
 from pipelines.sinks import RoutesTable
 from pipelines.table_files import TableFiles
 from tests.conftest import LocalBroker
 from tests.integration.ledger_world import World
 from tests.waiting import wait_for
 
-NAMES = ("routes", "messages", "completion", "presence_state")
-"""One that folds, one that appends, one with a state of Spark's own, one with a state of ours."""
+TABLES = ("routes", "messages")
+"""One that folds and one that appends: deltalake commits for both."""
+NAMES = (*TABLES, "completion", "presence_state")
+"""And one with a state of Spark's own, and one with a state of ours."""
 
 
 @contextmanager
@@ -41,30 +44,28 @@ def test_after_room_is_made_everything_is_there_once(
     assert world.run(NAMES) == {}
     world.say_round()
     failed: dict[str, str] = {}
-    now = 0.0
     starts = world.starts()
     queries = [Supervised(spark, name, starts[name], 2.0, failed.__setitem__) for name in NAMES]
 
-    def all_failed(names: set[str]) -> bool:
+    def all_failed() -> bool:
         for query in queries:
             if query.name not in failed:
-                query.watch(now)
-        return failed.keys() >= names
+                query.watch(0.0)
+        return failed.keys() == set(NAMES)
 
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    with no_room(jvm):
+        wait_for(all_failed, "all fail")
+    assert [query.pause_s for query in queries] == [2.0] * len(NAMES)
+    with monkeypatch.context() as patch:
+        for kind, name in ((TableFiles, "commit"), (RoutesTable, "write")):
+            patch.setattr(kind, name, refused(getattr(kind, name)))
+        refusals = world.run(TABLES)
+    assert refusals.keys() == set(TABLES)
+    assert all("File too large" in first_line(error) for error in refusals.values()), refusals
     try:
-        with no_room(jvm):
-            wait_for(lambda: all_failed(set(NAMES)), "all fail")
-        assert [query.pause_s for query in queries] == [2.0] * len(NAMES)
-        with monkeypatch.context() as patch:
-            for kind, name in ((TableFiles, "commit"), (RoutesTable, "write")):
-                patch.setattr(kind, name, refused(getattr(kind, name)))
-            failed.clear()
-            now = 2.0
-            wait_for(lambda: all_failed({"routes", "messages"}), "those fail that write tables")
-            assert all("too large" in failed[name] for name in ("routes", "messages")), failed
         for query in queries:
-            query.watch(10.0)
+            query.watch(2.0)
             assert query.query is not None
             query.query.processAllAvailable()
     finally:

@@ -21,6 +21,9 @@ from jobs.stack import jars as jar_sets
 from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all
 from jobs.storage import use_store
+from pipelines.checkpoints import Checkpoint, TopicReplaced
+from pipelines.positions import ReadTopic
+from pipelines.streams import StreamId
 from schemas.settings import Settings, load_settings
 from tests.conftest import HOST
 from tests.waiting import wait_for
@@ -98,3 +101,22 @@ def test_spark_appends_with_checkpoints_in_the_store(settings: Settings, java_ho
         assert done.stdout.split() == [str(10 * (batch + 1))]
     reader = LedgerReader(settings.tables)
     assert reader.query('SELECT count(*), count(DISTINCT "offset") FROM quarantine').rows == [(20, 20)]
+
+
+def test_a_checkpoint_in_the_store_is_that_of_its_topic(settings: Settings) -> None:
+    """Nothing is there yet, then what a query left."""
+    topic = ReadTopic("ws.ingress", "id-1", {0: 0})
+    checkpoint = Checkpoint(StreamId("messages"), settings.tables, "messages")
+    assert checkpoint.is_new
+    assert checkpoint.is_without_state
+    checkpoint.belongs_to(topic)
+    client = boto3.client("s3", endpoint_url=settings.storage.endpoint, region_name="us-east-1")
+    logs = {"offsets/0": 'v1\n{}\n{"ws.ingress":{"0":7}}', "commits/0": "v1\n{}"}
+    for name, text in logs.items():
+        key = f"{checkpoint.uri.removeprefix(f's3a://{BUCKET}/')}/{name}"
+        client.put_object(Bucket=BUCKET, Key=key, Body=text.encode())
+    assert not checkpoint.is_new
+    assert checkpoint.taken() == {"ws.ingress": {0: 7}}
+    checkpoint.belongs_to(topic)
+    with pytest.raises(TopicReplaced):
+        checkpoint.belongs_to(topic._replace(id="id-2"))

@@ -114,6 +114,9 @@ def test_of_an_error_stays_what_a_person_reads() -> None:
     assert first_line("  disk full\n\tat java…") == "disk full"
     python = "it ended: Traceback (most recent call last):\n  File 'x'\n    y()\nOSError: disk full\n\n at z"
     assert first_line(python) == "it ended: OSError: disk full"
+    tree = "OSError: store error\n   \x1b[31m↳\x1b[0m cannot copy\n      \x1b[31m↳\x1b[0m disk full\n\n SQLSTATE: 1"
+    whole = first_line(f"Traceback (most recent call last):\n  x\n{tree}")
+    assert whole == "OSError: store error: cannot copy: disk full"
     assert first_line("Traceback (most recent call last):") == "Traceback (most recent call last):"
     assert len(first_line("x" * 10_000)) == 500
 
