@@ -146,11 +146,12 @@ class LedgerBench:
         while (now := time.time()) < until or (len(fresh_ms) < sent and now - quiet_since < QUIET_S):
             while now < until and sent < (now - began) * PRESENCE_RATE:
                 number = first + sent
-                client, round_ = f"client-{number % CLIENTS}", number // CLIENTS
+                round_, of_client = divmod(number, CLIENTS)
+                client = f"client-{of_client}"
                 event = PresenceEvent(
                     client=client,
                     event="lost" if round_ % 2 else "connected",
-                    gateway=f"gateway-{number % 3}",
+                    gateway=f"gateway-{of_client % 3}",
                     epoch=1 + round_ // 2,
                     seq=round_ % 2,
                     at_us=int(time.time() * 1e6),

@@ -69,7 +69,7 @@ def test_a_batch_is_appended_once_whoever_repeats_it(spark: SparkSession, uri: s
 
 
 def test_bad_rows_go_to_quarantine_before_the_good_are_in_the_table(spark: SparkSession, uri: str) -> None:
-    """At least once: what fails on the way is repeated with its batch; of one the table has nothing is reported."""
+    """At least once: what fails on the way is repeated with its batch; of one that is there nothing is reported."""
     given: list[list[int]] = []
 
     def judged(*marks: tuple[int, str | None]) -> DataFrame:
