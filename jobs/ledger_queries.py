@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import completion, ledger, message_presence, presence, routes, sinks
@@ -112,12 +112,14 @@ def queries(
         sink = MessagePresenceSink(kafka, KafkaWriter(kafka), topic, partitions, limits, states)
         return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
-    def keep(name: str, table: tables.Table, form: Format, rows_of: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
+    def keep(name: str, table: tables.Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
         records = read(topic, begin(topic, checkpoint, files, False, _say_lost))
         every_s = presence_of.table_trigger_s
-        return sinks.keep_current(records, stream, settings.tables, table, form, rows_of, quarantine, every_s, topic)
+        return sinks.keep_current(
+            records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic
+        )
 
     return {
         "routes": fold_routes,
@@ -145,12 +147,12 @@ def queries(
         "message_presence_history": lambda: append(
             topics.message_presence, tables.MESSAGE_PRESENCE_HISTORY, message_presence.history
         ),
-        "presence": lambda: keep(topics.presence_state, tables.PRESENCE, presence.state_format(), presence.rows),
+        "presence": lambda: keep(topics.presence_state, tables.PRESENCE, presence.state_format(), presence.columns),
         "message_presence": lambda: keep(
             topics.message_presence_state,
             tables.MESSAGE_PRESENCE,
             message_presence.state_format(),
-            message_presence.rows,
+            message_presence.columns,
         ),
         "quarantine": lambda: append(
             topics.quarantine, tables.QUARANTINE, partial(ledger.quarantine, window_days=window), True

@@ -1,89 +1,84 @@
 """Tables that say how things are now, one row a key, from the records of a compacted topic.
 
 Such a table is partitioned by `bucket`, a hash of the key, and a batch rewrites the partitions that it concerns: the
-cost goes with the number of keys, not with what has happened to them.
+cost goes with the number of keys, not with what has happened to them. Spark judges the records and makes rows of them;
+what is left is small, and merged and written without it: a plan made for one batch takes seconds to be made.
 """
 
-from collections.abc import Callable
-
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.appends import Quarantine
 from pipelines.records import Format, judged
-from pipelines.sources import read_table
 from pipelines.table_files import TableFiles, query_id, until_committed
+from schemas.identity import hash_of
 from schemas.tables import CURRENT_BUCKETS, Table
 
 
+def current_rows(records: DataFrame, form: Format, columns: list[Column]) -> DataFrame:
+    """Records of a Kafka source, which have the format `form`, as :class:`CurrentTable` takes them: `name`, the key as
+    text; `offset`; `good`; `quarantined` (:func:`pipelines.records.judged`); and the `columns` of the table, but for
+    `bucket`, of the record (`record` as `form` parses it, `timestamp`), its key null if it is none of the table's."""
+    # No value is right: it ends the key.
+    ends = F.col("value").isNull() & F.col("key").isNotNull()
+    judgement = F.when(~ends, F.col("quarantined"))
+    rows = records.transform(judged, form).withColumn("quarantined", judgement)
+    good = F.col("quarantined").isNull().alias("good")
+    return rows.select(F.col("key").cast("string").alias("name"), "offset", good, "quarantined", *columns)
+
+
 class CurrentTable:
-    """Brings a table up to date with batches of records of a Kafka source: a callback for `foreachBatch`. They have the
-    format `form`; `rows_of` makes rows of the table of the last good one of each key (`name`, the key as text, `record`
-    as `form` parses it, `timestamp`).
+    """Brings a table up to date with batches of :func:`current_rows`: a callback for `foreachBatch`.
 
     Contract: exactly once (:class:`pipelines.table_files.TableFiles`). Of the good records of a key the last counts; if
-    it has no value, or `rows_of` makes no row of it, the key has none from then on. Bad records change nothing; a batch
-    that has any is given to `quarantine` before it is committed, so at least once. When maintenance has
-    taken rows away meanwhile, the batch begins anew.
+    it has no value, or is none of the table's, the key has no row from then on. Bad records change nothing; a batch
+    that has any is given to `quarantine` before it is committed, so at least once. When maintenance has taken rows away
+    meanwhile, they are merged anew.
     """
 
-    def __init__(
-        self,
-        tables: str,
-        table: Table,
-        files: TableFiles,
-        form: Format,
-        rows_of: Callable[[DataFrame], DataFrame],
-        quarantine: Quarantine,
-    ) -> None:
-        self._tables = tables
-        self._table = table
+    def __init__(self, table: Table, files: TableFiles, quarantine: Quarantine) -> None:
+        (self._key,) = table.key
+        self._columns = [column.name for column in table.columns]
         self._files = files
-        self._form = form
-        self._rows_of = rows_of
         self._quarantine = quarantine
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        for attempt in until_committed():
-            with attempt:
-                self._write(batch, batch_id)
-
-    def _write(self, batch: DataFrame, batch_id: int) -> None:
-        spark = batch.sparkSession
-        query = query_id(spark)
+        query = query_id(batch.sparkSession)
         if self._files.has(query, batch_id):
             return
-        (key,) = self._table.key
-        records = batch.transform(judged, self._form).withColumn("quarantined", _complaint())
-        last = F.max_by(F.struct("record", "timestamp"), _offset_if_good()).alias("last")
-        by_key = records.groupBy("key").agg(last, F.count("quarantined").alias("bad"))
-        news = by_key.select("last.*", "bad", F.col("key").cast("string").alias("name")).cache()
-        try:
-            good = news.where("timestamp IS NOT NULL")
-            counts = news.groupBy(bucket_of(F.col("name"))).agg(F.count("timestamp"), F.sum("bad")).collect()
-            if any(bad for _, _, bad in counts):
-                self._quarantine(records)
-            buckets = sorted(str(bucket) for bucket, keys, _ in counts if keys)
-            if buckets:
-                current = read_table(spark, self._tables, self._table).where(f"bucket IN ({', '.join(buckets)})")
-                others = current.join(good.select(F.col("name").alias(key)), on=key, how="left_anti")
-                rows = self._rows_of(good).withColumn("bucket", bucket_of(F.col(key)))
-                ordered = others.unionByName(rows).repartition("bucket").sortWithinPartitions("bucket", key)
-                self._files.commit(self._files.write(ordered, batch_id), query, batch_id, replacing=buckets)
-        finally:
-            news.unpersist()
+        news = batch.drop("quarantined").toArrow()
+        if not pc.all(news["good"]).as_py():
+            self._quarantine(batch)
+        last = _last_of_each(news.filter(news["good"]))
+        if last.num_rows:
+            self._merge(last, query, batch_id)
+
+    def _merge(self, news: pa.Table, query: str, batch_id: int) -> None:
+        """Until nobody else has written to the same partitions meanwhile."""
+        names = news["name"].to_pylist()
+        buckets = sorted({bucket_of(name) for name in names})
+        rows = news.filter(pc.is_valid(news[self._key]))
+        places = pa.array(map(bucket_of, rows[self._key].to_pylist()), pa.int32())
+        rows = rows.append_column("bucket", places).select(self._columns)
+        for attempt in until_committed():
+            with attempt:
+                if attempt.retry_state.attempt_number > 1 and self._files.has(query, batch_id):
+                    return
+                there = self._files.rows_in(buckets).select(self._columns)
+                others = there.filter(pc.invert(pc.is_in(there[self._key], pa.array(names))))
+                merged = pa.concat_tables([others, rows.cast(others.schema)])
+                ordered = merged.sort_by([("bucket", "ascending"), (self._key, "ascending")])
+                self._files.replace(ordered, buckets, query, batch_id)
 
 
-def _complaint() -> Column:
-    """What is wrong with a record: no value is right, it ends the key."""
-    ends = F.col("value").isNull() & F.col("key").isNotNull()
-    return F.when(~ends, F.col("quarantined"))
+def _last_of_each(rows: pa.Table) -> pa.Table:
+    """By `name` the row of the greatest `offset`."""
+    ordered = rows.sort_by("offset")
+    return ordered.take(pa.array(sorted({name: n for n, name in enumerate(ordered["name"].to_pylist())}.values())))
 
 
-def _offset_if_good() -> Column:
-    return F.when(F.col("quarantined").isNull(), F.col("offset"))
-
-
-def bucket_of(key: Column) -> Column:
+def bucket_of(key: str) -> int:
     """The partition in which a key's row stands."""
-    return (F.crc32(key) % CURRENT_BUCKETS).cast("int")
+    return hash_of(key) % CURRENT_BUCKETS

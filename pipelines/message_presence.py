@@ -102,10 +102,10 @@ def state_format() -> Format:
     return event_format(MessagePresenceState, more)
 
 
-def rows(latest: DataFrame) -> DataFrame:
-    """Rows of `message_presence`, but for `bucket`, of the latest records of `message-presence-state`."""
+def columns() -> list[Column]:
+    """The columns of `message_presence`, but for `bucket`, of a record of `message-presence-state`."""
     state = F.col("record")
-    return latest.where(state.isNotNull()).select(
+    return [
         state["id"].alias("message_id"),
         state["state"].alias("state"),
         *(F.nullif(state[name], F.lit("")).alias(name) for name in ("origin", "delivered_by", "delivered_to")),
@@ -116,4 +116,4 @@ def rows(latest: DataFrame) -> DataFrame:
         state["retired"].alias("retired"),
         moment_ms(state["kept_until_ms"]).alias("kept_until"),
         F.col("timestamp").alias("updated"),
-    )
+    ]

@@ -124,8 +124,8 @@ def state_format() -> Format:
     return Format(parse, complaints)
 
 
-def rows(latest: DataFrame) -> DataFrame:
-    """Rows of `presence`, but for `bucket`, of the latest records of `presence-state`: those of clients."""
+def columns() -> list[Column]:
+    """The columns of `presence`, but for `bucket`, of a record of `presence-state`; null if that is a gateway's."""
 
     def attachment(told: Column) -> Column:
         return F.struct(
@@ -136,14 +136,14 @@ def rows(latest: DataFrame) -> DataFrame:
         )
 
     state = F.col("record.client")
-    return latest.where(state.isNotNull()).select(
+    return [
         state["client"].alias("client"),
         state["online"].alias("online"),
         moment_us(state["at_us"]).alias("at"),
         _word(state, "reason"),
         F.transform(state["attachments"], attachment).alias("attachments"),
         F.col("timestamp").alias("updated"),
-    )
+    ]
 
 
 def _word(struct: Column, name: str) -> Column:

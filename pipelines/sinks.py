@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import routes
 from pipelines.appends import Appends, Quarantine
 from pipelines.checkpoints import Checkpoint
-from pipelines.current_table import CurrentTable
+from pipelines.current_table import CurrentTable, current_rows
 from pipelines.message_presence_sink import MessagePresenceSink
 from pipelines.positions import ReadTopic
 from pipelines.presence_sink import PresenceSink
@@ -100,7 +100,7 @@ def keep_current(
     tables: str,
     table: Table,
     form: Format,
-    rows_of: Callable[[DataFrame], DataFrame],
+    columns: list[Column],
     quarantine: Quarantine,
     trigger_s: float,
     topic: ReadTopic | None = None,
@@ -112,7 +112,8 @@ def keep_current(
     """
     files, checkpoint = files_of(stream, tables, table, topic)
     return (
-        records.writeStream.foreachBatch(CurrentTable(tables, table, files, form, rows_of, quarantine))
+        current_rows(records, form, columns)
+        .writeStream.foreachBatch(CurrentTable(table, files, quarantine))
         .queryName(stream.name)
         .option("checkpointLocation", checkpoint.uri)
         .trigger(processingTime=_interval(trigger_s))

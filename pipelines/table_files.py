@@ -6,15 +6,17 @@ the table in memory and reads what came since.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
@@ -91,23 +93,33 @@ class TableFiles:
         rows.write.partitionBy(*self._table.partition_by).parquet(f"{self._uri}/{directory}")
         return directory
 
-    def commit(self, directory: str, query: str, batch_id: int, replacing: list[str] | None = None) -> None:
-        """Makes the files part of the table; with `replacing`, they take the place of all there is in the partitions of
-        these values. Nothing is committed for no rows, unless they replace some."""
+    def commit(self, directory: str, query: str, batch_id: int) -> None:
+        """Makes the files part of the table. Nothing is committed for no rows."""
         files: list[AddAction | RemoveAction] = list(self._added(directory))
-        partition_by = list(self._table.partition_by)
-        replaced = None if replacing is None else [(partition_by[0], "in", replacing)]
-        if files or replaced:
+        if files:
+            properties, partition_by = self._properties(query, batch_id), list(self._table.partition_by)
             self._delta.create_write_transaction(
-                files,
-                "append" if replaced is None else "overwrite",
-                self._delta.schema(),
-                partition_by,
-                replaced,
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(query, batch_id), *self._positions_after(batch_id)]
-                ),
+                files, "append", self._delta.schema(), partition_by, None, commit_properties=properties
             )
+
+    def rows_in(self, partitions: Sequence[int]) -> pa.Table:
+        """What the table has in the partitions of these values, as :meth:`has` has seen it."""
+        (partition,) = self._table.partition_by
+        return self._delta.to_pyarrow_dataset().to_table(filter=ds.field(partition).isin(partitions))
+
+    def replace(self, rows: pa.Table, partitions: Sequence[int], query: str, batch_id: int) -> None:
+        """Puts rows in the place of all there is in the partitions of these values, in one commit."""
+        (partition,) = self._table.partition_by
+        write_deltalake(
+            self._delta,
+            rows,
+            mode="overwrite",
+            predicate=f"{partition} IN ({', '.join(map(str, partitions))})",
+            commit_properties=self._properties(query, batch_id),
+        )
+
+    def _properties(self, query: str, batch_id: int) -> CommitProperties:
+        return CommitProperties(app_transactions=[Transaction(query, batch_id), *self._positions_after(batch_id)])
 
     def _positions_after(self, batch_id: int) -> list[Transaction]:
         """A query that replays its topic to rebuild its state may be behind its table."""

@@ -174,17 +174,21 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         rows = transform(spark.readStream.schema(KAFKA).parquet(str(source)))
         bad_to = (lambda batch: None) if "quarantined" in rows.columns else None
         running.append(append_to_table(rows, StreamId(table.name), tables, table, 0.1, bad_to))
-    states: list[tuple[Path, declared.Table, Callable[[DataFrame], DataFrame]]] = [
-        (events("presence-state", (client_state("eve", True, us(5)), 6)), declared.PRESENCE, presence.rows),
+    states = [
+        (events("presence-state", (client_state("eve", True, us(5)), 6)), declared.PRESENCE, presence),
         (
             events("message-presence-state", (mesh_state(ids[0], ms(600)), 0.2)),
             declared.MESSAGE_PRESENCE,
-            message_presence.rows,
+            message_presence,
         ),
     ]
-    for source, table, rows_of in states:
+    for source, table, of in states:
         latest = spark.readStream.schema(KAFKA).parquet(str(source))
-        running.append(keep_current(latest, StreamId(table.name), tables, table, rows_of, 0.1))
+        running.append(
+            keep_current(
+                latest, StreamId(table.name), tables, table, of.state_format(), of.columns(), lambda batch: None, 0.1
+            )
+        )
     try:
         for query in running:
             query.processAllAvailable()

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from pipelines import message_presence, presence
 from pipelines.appends import Quarantine
-from pipelines.current_table import CurrentTable
+from pipelines.current_table import CurrentTable, current_rows
 from pipelines.records import Format
 from pipelines.sinks import ensure_tables
 from pipelines.sources import read_table
@@ -27,11 +27,12 @@ def current_table(
     tables: Path,
     table: Table,
     form: Format,
-    rows_of: Callable[[DataFrame], DataFrame],
+    columns: list[Column],
     quarantine: Quarantine = lambda batch: None,
-) -> CurrentTable:
-    files = TableFiles(str(tables / table.name), table)
-    return CurrentTable(str(tables), table, files, form, rows_of, quarantine)
+) -> Callable[[DataFrame, int], None]:
+    """Takes batches of Kafka records."""
+    write = CurrentTable(table, TableFiles(str(tables / table.name), table), quarantine)
+    return lambda records, number: write(current_rows(records, form, columns), number)
 
 
 def told(offset: int, client: str, online: bool) -> tuple[Any, ...]:
@@ -43,7 +44,7 @@ def test_the_last_record_of_each_client_counts(spark: SparkSession, tmp_path: Pa
     """R12: over batches, a repeated batch included; an end of a key ends its row; gateways have none."""
     ensure_tables(str(tmp_path))
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
-    table = current_table(tmp_path, PRESENCE, presence.state_format(), presence.rows)
+    table = current_table(tmp_path, PRESENCE, presence.state_format(), presence.columns())
     gateway = GatewayState(gateway="g", alive=True, boot=1, at_ms=AT_MS)
     names = [f"c{n}" for n in range(40)]
     batches = [
@@ -71,7 +72,7 @@ def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
     there = mesh_state("m", AT_MS, **delivered)
     pending = mesh_state("n", AT_MS, claim=Claim(agent="a", at_us=1, until_ms=AT_MS))
     batch = [(s.id.encode(), encode(s), "t", 0, n, AT_MS, None) for n, s in enumerate([there, pending])]
-    table = current_table(tmp_path, MESSAGE_PRESENCE, message_presence.state_format(), message_presence.rows)
+    table = current_table(tmp_path, MESSAGE_PRESENCE, message_presence.state_format(), message_presence.columns())
     table(kafka_rows(spark, batch), 0)
     rows = {row.message_id: row for row in read_table(spark, str(tmp_path), MESSAGE_PRESENCE).collect()}
     assert (rows["m"].state, rows["m"].delivered_by, rows["m"].claim_agent) == ("delivered", "b", None)
