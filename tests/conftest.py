@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,10 @@ for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__ME
     os.environ.setdefault(f"WAYSTATION_{_port}", "0")
 
 STOP_TIMEOUT_S = 20.0
+
+# A process of xdist has no main file. pyspark.sql.connect, which great_expectations looks for, takes such a process for
+# a run of doctests and ends it unless grpcio is installed; with a main file it is merely not there.
+vars(sys.modules["__main__"]).setdefault("__file__", __file__)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
