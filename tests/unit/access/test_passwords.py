@@ -162,6 +162,7 @@ def test_too_many_at_a_time_are_told_to_come_later(tmp_path: Path, monkeypatch: 
         ("alice:$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHRzYWx0$aGFzaGhhc2hoYXNo", "line 2"),
         ("bob:" + hashed("x"), "'bob' is there twice"),
     ],
+    ids=["no hash", "no known hash", "no name", "another argon2", "twice"],
 )
 def test_a_line_that_is_not_right_is_named_without_showing_it(line: str, named: str) -> None:
     """R11: secrets are never in errors."""
