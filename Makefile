@@ -12,9 +12,6 @@ INSTALLED := $(VENV)/.installed
 JARS := $(VENV)/.jars
 ARGS ?=
 
-# The acceptance tests in one, the others in the other: what runs Spark waits for its disk and its threads at times.
-TEST_PROCESSES ?= 2
-
 # The first of these that is Python 3.11 or newer makes the environment; `make env PYTHON=…` names another.
 PYTHON ?= python3 python3.13 python3.12 python3.11
 
@@ -53,7 +50,7 @@ check: lint  ## format, lint, types, layers and unit tests: seconds
 	@$(BIN)/pytest -q tests/unit
 
 test: lint $(JARS)  ## everything check does, and all tests against the real parts
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder tests/acceptance tests/integration tests/unit
+	@$(BIN)/pytest tests/unit tests/integration tests/acceptance
 
 demo: env  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
 	@$(BIN)/waystation demo $(ARGS)

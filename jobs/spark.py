@@ -20,6 +20,9 @@ SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
+    # Else pyspark looks for the caller's line whenever a column is mentioned: five round trips to the JVM and a search
+    # for IPython, which is half of the time that making a plan takes.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The default, 100, is less than the ledger's queries have: each batch would compile some of them anew.
     "spark.sql.codegen.cache.maxEntries": "1000",
     # A batch is seldom of more than one date or two: their files are written at once, without sorting the batch first.

@@ -60,6 +60,7 @@ class PresenceSink:
         self._clock = clock
         self._writer = writer
         self._liveness: Liveness | None = None
+        self._topic_now: DataFrame | None = None
         self._fold = partial(fold, settings.attachments)
         self._known = KeyedStates(directory / "presence_state.sqlite", settings.kept_s, self._begun)
 
@@ -135,24 +136,28 @@ class PresenceSink:
         return Out(self._topics.presence_state, partition, f"{GATEWAY_MARK}{state.gateway}".encode(), encode(state))
 
     def _begun(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:
-        told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
-        for row in told.where("record.client IS NOT NULL").toLocalIterator():
+        for row in self._told(spark).where("record.client IS NOT NULL").toLocalIterator():
             state = begun(bytes(row.value))
             if state is not None:
                 yield row.record.client.client, state, row.appended_ms
 
     def _gateways_told(self, spark: SparkSession) -> list[GatewayState]:
-        told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
         found = (
-            decode_good(GatewayState, bytes(row.value)) for row in told.where("record.gateway IS NOT NULL").collect()
+            decode_good(GatewayState, bytes(row.value))
+            for row in self._told(spark).where("record.gateway IS NOT NULL").collect()
         )
         return [state for state in found if state is not None]
 
     def _clients_told(self, spark: SparkSession, gateways: list[str]) -> Iterator[PresenceState]:
         """The clients that have attachments at any of the gateways."""
-        told = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
         at_gateways = F.arrays_overlap("record.client.attachments.gateway", F.array(*map(F.lit, gateways)))
-        for row in told.where(at_gateways).toLocalIterator():
+        for row in self._told(spark).where(at_gateways).toLocalIterator():
             state = decode_good(PresenceState, bytes(row.value))
             if state is not None:
                 yield state
+
+    def _told(self, spark: SparkSession) -> DataFrame:
+        """What `presence-state` says at the time it is asked. To make the plan takes longer than to carry it out."""
+        if self._topic_now is None:
+            self._topic_now = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
+        return self._topic_now

@@ -63,9 +63,11 @@ class Format(NamedTuple):
         return F.coalesce(*(complaint.text() for complaint in self.complaints(record)))
 
 
-def parsed(records: DataFrame, form: Format) -> DataFrame:
-    """The good records: columns of the Kafka source and the struct `record`."""
-    return _fenced(records, form).where(~form.is_bad(F.col("record")))
+def parsed(records: DataFrame, form: Format, with_ends: bool = False) -> DataFrame:
+    """The good records: columns of the Kafka source and the struct `record`. With `with_ends` those without value, too,
+    which on a compacted topic end what their key has had."""
+    is_good = ~form.is_bad(F.col("record"))
+    return _fenced(records, form).where(is_good | F.col("value").isNull() if with_ends else is_good)
 
 
 def judged(records: DataFrame, form: Format) -> DataFrame:

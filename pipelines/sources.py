@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.records import Format, judged
+from pipelines.records import Format, parsed
 from schemas.errors import SettingsError
 from schemas.tables import Table
 
@@ -98,7 +98,7 @@ def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> Da
         .load()
     )
     # An end has no value, and is no record of the format; max_by passes over what is null, but not over structs.
-    known = records.transform(judged, form).where("key IS NOT NULL AND (quarantined IS NULL OR value IS NULL)")
+    known = parsed(records, form, with_ends=True).where("key IS NOT NULL")
     fields = F.struct("value", "record", F.unix_millis("timestamp").alias("appended_ms"))
     latest = F.max_by(fields, F.col("offset")).alias("latest")
     return known.groupBy("key").agg(latest).select("key", "latest.*").where("value IS NOT NULL")

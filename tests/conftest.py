@@ -2,11 +2,10 @@
 
 import gc
 import os
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,12 +19,10 @@ from schemas.topics import DAY_MS, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from xdist.scheduler import LoadScopeScheduling
 
 pytest.register_assert_rewrite("tests.acceptance.crash_town", "tests.faithful_client")
 
 HOST = "127.0.0.1"
-ACCEPTANCE = "tests/acceptance"
 START_TIMEOUT_S = 60.0
 
 # Applications that tests start by themselves take any free port for their metrics: many run on one machine.
@@ -33,10 +30,6 @@ for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__ME
     os.environ.setdefault(f"WAYSTATION_{_port}", "0")
 
 STOP_TIMEOUT_S = 20.0
-
-# A process of xdist has no main file. pyspark.sql.connect, which great_expectations looks for, takes such a process for
-# a run of doctests and ends it unless grpcio is installed; with a main file it is merely not there.
-vars(sys.modules["__main__"]).setdefault("__file__", __file__)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,19 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _uses_spark(item):
             item.add_marker(left_open)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling":
-    """With several processes: one runs all tests of a file, and one all that need a stack, of which one at a time is
-    enough for a small machine."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFile(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return ACCEPTANCE if nodeid.startswith(ACCEPTANCE) else nodeid.partition("::")[0]
-
-    return ByFile(config, log)
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
