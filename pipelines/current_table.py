@@ -76,7 +76,8 @@ class CurrentTable:
 def _last_of_each(rows: pa.Table) -> pa.Table:
     """By `name` the row of the greatest `offset`."""
     ordered = rows.sort_by("offset")
-    return ordered.take(pa.array(sorted({name: n for n, name in enumerate(ordered["name"].to_pylist())}.values())))
+    last = {name: place for place, name in enumerate(ordered["name"].to_pylist())}
+    return ordered.take(pa.array(sorted(last.values()), pa.int64()))
 
 
 def bucket_of(key: str) -> int:

@@ -64,6 +64,25 @@ def test_the_last_record_of_each_client_counts(spark: SparkSession, tmp_path: Pa
     assert len(delta.file_uris()) <= 16
 
 
+def test_bad_records_change_nothing_and_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """R12: beside good ones, and alone."""
+    ensure_tables(str(tmp_path))
+    spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
+    reported: list[int] = []
+    table = current_table(
+        tmp_path,
+        PRESENCE,
+        presence.state_format(),
+        presence.columns(),
+        lambda batch: reported.extend(row.offset for row in batch.where("quarantined IS NOT NULL").collect()),
+    )
+    bad = (b"c", b"not json", "presence-state", 0, 1, AT_MS, None)
+    table(kafka_rows(spark, [told(0, "c", True), bad]), 0)
+    table(kafka_rows(spark, [(*bad[:4], 2, *bad[5:])]), 1)
+    assert [(row.client, row.online) for row in read_table(spark, str(tmp_path), PRESENCE).collect()] == [("c", True)]
+    assert reported == [1, 2]
+
+
 def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
     """M9: what is known of each, with its claim if there is one."""
     ensure_tables(str(tmp_path))

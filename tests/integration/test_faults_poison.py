@@ -68,12 +68,13 @@ def say_poison(world: World) -> None:
 
 def say_times(world: World) -> None:
     """Of the beginning, of the end and of no age at all; each of an event that is otherwise right."""
-    topics = world.topics
+    topics, of = world.topics, {"client": "timeless", "gateway": "g", "boot": 1}
     for at_us, is_time in ((0, True), (YEAR_9999_US, True), (-1, False), (YEAR_9999_US + 1, False), (2**63 - 1, False)):
         say = world.say if is_time else world.say_bad
-        came = PresenceEvent(client="timeless", event="connected", gateway="g", epoch=2**62, seq=at_us, at_us=at_us)
+        came = PresenceEvent(event="connected", epoch=2**62, seq=at_us, at_us=at_us, **of)  # type: ignore[arg-type]
         say(topics.presence, "timeless", encode(came), partition=0)
-    lost = PresenceEvent(client="timeless", event="lost", gateway="g", epoch=2**53 + 1, seq=2**63 - 1, at_us=2**53 + 1)
+    at_us = 2**53 + 1
+    lost = PresenceEvent(event="lost", epoch=at_us, seq=2**63 - 1, at_us=at_us, **of)  # type: ignore[arg-type]
     world.say(topics.presence, "timeless", lost, partition=0)
     envelope = ingress_headers(message_id("timeless"), "timeless", Meta(1, "", None, 0, None), b"\0")
     for meta, is_good in ((b"1;1;;0;0;", True), (f"1;1;;{YEAR_9999_US};0;".encode(), False)):
