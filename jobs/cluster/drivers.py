@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Event
 
 import psutil
@@ -62,13 +63,21 @@ def ask_to_stop(process: "subprocess.Popen[bytes]") -> None:
     """SIGTERM to the application, or to `spark-submit` while that has started none."""
     if process.poll() is not None:
         return
-    try:
-        submit = psutil.Process(process.pid)
-        applications = [child for child in submit.children(recursive=True) if "launch.py" in " ".join(child.cmdline())]
-        for asked in applications or [submit]:
+    for asked in _applications(process.pid) or [process]:
+        with suppress(psutil.NoSuchProcess):
             asked.send_signal(signal.SIGTERM)
-    except psutil.NoSuchProcess:
-        return
+
+
+def _applications(submit: int) -> list[psutil.Process]:
+    """The drivers that `spark-submit` has started. Beside them are, for moments, the helpers of Hadoop's file system:
+    one that ends while it is looked at is passed over."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(submit).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if "launch.py" in " ".join(child.cmdline()):
+                    found.append(child)
+    return found
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
