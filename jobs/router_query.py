@@ -60,7 +60,7 @@ class Router:
     def __post_init__(self) -> None:
         self.name = self.role + (RELIEF if self.relief else "")
         self.stream = StreamId(f"router-{self.name}", self.generation)
-        self.phase = Phase(self.settings.router.batch_s)
+        self.phase = Phase(self.settings.router.batch_s, patient=self.anchor is not None)
         self.told.metrics.expect(self.name)
 
     def watch(self, now: float) -> None:
@@ -115,10 +115,13 @@ class Router:
             if pause_s is not None:
                 self.told.metrics.paused(self.name, pause_s)
         target = self._target()
-        if target is None or not self.phase.is_off(*target):
+        if target is None:
+            return
+        self.phase.learn(*target)
+        if not self.phase.is_off(*target):
             return
         anchor, period_s = target
-        at = next_start(now, period_s, anchor)
+        at = next_start(now + self.phase.lead_s, period_s, anchor) - self.phase.lead_s
         if at - now > 2 * WATCH_S:
             return
         time.sleep(max(0.0, at - now))

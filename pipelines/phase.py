@@ -9,6 +9,10 @@ machine a fifth of one long, and the next batch may bring as much again."""
 SETTLED_BATCHES = 1
 """A router is not realigned again before it has run so many batches: realigning is a pause too."""
 
+PATIENT_BATCHES, MOST_PATIENT_BATCHES = 2, 32
+"""The same for one that keeps to the clock: of fewer it could not tell what a pause takes. Twice as many each time that
+it did not help, so that a machine on which starts take now this, now that long is not kept busy with them."""
+
 _SMOOTHING = 0.3
 
 
@@ -22,10 +26,13 @@ class Phase:
     """When a query's batches begin, and how long one takes with the pause behind it (`period_s`); all in seconds.
 
     `batch_s` is how long a batch should last; `began` when the present batch began, as if its pause were the usual one
-    if it is a query's first; None before records flow.
+    if it is a query's first; None before records flow. A `patient` one keeps to the clock rather than to a twin, and
+    learns how long it takes to begin: `lead_s`, so much before its moment it is to be started.
     """
 
     batch_s: float
+    patient: bool = False
+    lead_s: float = 0.0
     period_s: float = 0.0
     pause_s: float = 0.0
     began: float | None = None
@@ -33,6 +40,7 @@ class Phase:
     _batch_id: int | None = None
     _batches: int = 0
     _settled: int = 0
+    _learns: bool = False
 
     def __post_init__(self) -> None:
         self.period_s = self.batch_s
@@ -40,8 +48,14 @@ class Phase:
     def begin(self, period_s: float, realigned: bool = False) -> float:
         """The query is started (anew): how long its batches should last, so that batch and pause fill `period_s`."""
         self._trigger_s = period_s - min(self.pause_s, self.batch_s / 10)
+        if not self.patient:
+            self._settled = SETTLED_BATCHES if realigned else 0
+        elif not realigned or self._batches > 2 * self._settled:
+            self._settled = PATIENT_BATCHES
+        else:
+            self._settled = min(2 * self._settled, MOST_PATIENT_BATCHES)
+        self._learns = self.patient and realigned
         self._batch_id, self._batches, self.began = None, 0, None
-        self._settled = SETTLED_BATCHES if realigned else 0
         return self._trigger_s
 
     def flows(self, now: float) -> None:
@@ -69,6 +83,12 @@ class Phase:
         if self.began is None:
             return 0.0
         return (self.began - anchor + period_s / 2) % period_s - period_s / 2
+
+    def learn(self, anchor: float, period_s: float) -> None:
+        """Of a realigned query's first batch, how late the second begins: the next start is to be so much earlier."""
+        if self._learns and self._batches == 1:
+            self._learns = False
+            self.lead_s = min(max(0.0, self.lead_s + self.off_s(anchor, period_s)), period_s / 2)
 
     def is_off(self, anchor: float, period_s: float) -> bool:
         """Whether it is time to realign."""

@@ -82,6 +82,37 @@ def test_the_first_batch_of_all_teaches_no_pause() -> None:
     assert phase.pause_s == 0.5
 
 
+@given(st.floats(0.0, 4.0), st.floats(0.1, 0.9))
+def test_what_a_start_takes_is_learned(start_s: float, pause_s: float) -> None:
+    """R5: on a slow machine too a router that keeps to the clock comes into phase after a few realignments."""
+    phase, now, realigned = Phase(10.0, patient=True), 3.0, 0
+    trigger_s = phase.begin(10.0)
+    for batch_id in range(200):
+        phase.ended(batch_id, now, trigger_s + pause_s)
+        now += trigger_s + pause_s
+        phase.learn(0.0, 10.0)
+        if phase.is_off(0.0, 10.0):
+            realigned += 1
+            assert batch_id < 100, "it is not realigned for ever"
+            trigger_s = phase.begin(10.0, realigned=True)
+            now = next_start(now + phase.lead_s, 10.0, 0.0) - phase.lead_s + start_s
+    assert realigned <= 5
+
+
+def test_where_realigning_does_not_help_it_is_done_ever_less() -> None:
+    """Each time is a pause, and a batch done again."""
+    phase, batches, counts = Phase(10.0, patient=True), 0, []
+    phase.begin(10.0)
+    for batch_id in range(400):
+        batches += 1
+        phase.ended(batch_id, 5.0 + 10.0 * batch_id, 10.0)
+        if phase.is_off(0.0, 10.0):
+            counts.append(batches)
+            batches = 0
+            phase.begin(10.0, realigned=True)
+    assert counts[:6] == [2, 4, 8, 16, 32, 32]
+
+
 class Simulated:
     """A query whose batches last `trigger_s` and the next of its pauses."""
 
