@@ -174,15 +174,13 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         rows = transform(spark.readStream.schema(KAFKA).parquet(str(source)))
         bad_to = (lambda batch: None) if "quarantined" in rows.columns else None
         running.append(append_to_table(rows, StreamId(table.name), tables, table, 0.1, bad_to))
+    eve, carried = client_state("eve", True, us(5)), mesh_state(ids[0], ms(600))
     states = [
-        (events("presence-state", (client_state("eve", True, us(5)), 6)), declared.PRESENCE, presence),
-        (
-            events("message-presence-state", (mesh_state(ids[0], ms(600)), 0.2)),
-            declared.MESSAGE_PRESENCE,
-            message_presence,
-        ),
+        ("presence-state", eve.client, eve, declared.PRESENCE, presence),
+        ("message-presence-state", carried.id, carried, declared.MESSAGE_PRESENCE, message_presence),
     ]
-    for source, table, of in states:
+    for topic, key, state, table, of in states:
+        source = records(topic, [(key.encode(), encode(state), 6, None)])
         latest = spark.readStream.schema(KAFKA).parquet(str(source))
         running.append(
             keep_current(
