@@ -1,13 +1,12 @@
 """`maintain`: keep the ledger's tables bounded. Starts the application for this data directory."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jobs.cli.context import shared
+from jobs.cli.job import run_job
 from jobs.errors import MaintainError
 from schemas.errors import WaystationError
 
@@ -53,12 +52,4 @@ def maintain(
     arguments += ["--with-today"] if with_today else []
     arguments += [f"--json={json_file.absolute()}"] if json_file else []
     log = options.data() / "logs" / LOG
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as said:
-        argv = [sys.executable, "-m", "jobs.maintain", *arguments]
-        status = subprocess.run(argv, env=options.application_environment(), stderr=said).returncode
-    if status > 1:
-        lines = log.read_text(errors="replace").strip().splitlines()
-        raise MaintainError(lines[-1] if lines else f"maintenance ended with status {status}: see {log}")
-    if status:
-        raise typer.Exit(status)
+    run_job("jobs.maintain", arguments, options.application_environment(), log, MaintainError)

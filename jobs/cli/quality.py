@@ -1,7 +1,5 @@
 """`quality`: does the ledger hold what it promises? Starts the Spark application for this data directory."""
 
-import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +7,7 @@ from typing import Annotated
 import typer
 
 from jobs.cli.context import shared
+from jobs.cli.job import run_job
 from jobs.errors import QualityError
 from jobs.quality.contents import read_contents
 from schemas.errors import WaystationError
@@ -65,22 +64,4 @@ def quality(
         raise
     except WaystationError as error:
         raise QualityError(str(error)) from error
-    status = _run(arguments, environment, options.data() / "logs" / LOG)
-    if status:
-        raise typer.Exit(status)
-
-
-def _run(arguments: list[str], environment: dict[str, str], log: Path) -> int:
-    """Run the application; what it and its JVM say on the way goes to `log`. Its exit status.
-
-    Raises QualityError with its last line if it could not judge.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as said:
-        done = subprocess.run([sys.executable, "-m", "jobs.quality", *arguments], env=environment, stderr=said)
-    lines = log.read_text(errors="replace").strip().splitlines()
-    if done.returncode == QualityError.exit_status and lines:
-        raise QualityError(lines[-1])
-    if done.returncode not in (0, 1):
-        raise QualityError(f"the quality job ended with status {done.returncode}: see {log}")
-    return done.returncode
+    run_job("jobs.quality", arguments, environment, options.data() / "logs" / LOG, QualityError)

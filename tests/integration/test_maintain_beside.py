@@ -25,9 +25,9 @@ from pipelines.streams import StreamId
 from pipelines.table_files import QUERY_ID, TableFiles
 from schemas.events import RouteEvent, encode
 from schemas.settings import Settings, load_settings
-from schemas.states import Attachment, PresenceState
 from schemas.tables import PRESENCE, QUARANTINE, ROUTES, ROUTES_HISTORY
 from tests.integration.streamed import kafka_rows
+from tests.integration.told_states import client_state
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -157,22 +157,7 @@ def test_a_stream_from_the_table_sees_every_row_once(spark: SparkSession, settin
 
 def told(offset: int, client: str, online: bool, at: datetime) -> tuple[Any, ...]:
     ms = int(at.timestamp() * 1000)
-    attachment = Attachment(
-        gateway="g",
-        attachment="",
-        boot=1,
-        epoch=2,
-        seq=0,
-        event="connected",
-        live=online,
-        since_us=ms * 1000,
-        at_us=ms * 1000,
-        peer="p",
-        protocol="mqtt5",
-        reason="",
-        user="",
-    )
-    state = PresenceState(client=client, online=online, at_us=ms * 1000, reason="", attachments=[attachment])
+    state = client_state(client, online, ms * 1000)
     return (client.encode(), encode(state), "presence-state", 0, offset, ms, None)
 
 

@@ -1,0 +1,30 @@
+"""A job in a process of its own, as commands run it: what it prints is theirs, what it says beside that is in a log."""
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from jobs.errors import JobError
+
+
+def run_job(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path, error: type[JobError]
+) -> None:
+    """Run a module. Its exit status: 0 all is well; 1 is the command's too (`typer.Exit`); the one of `error` says that
+    the job could not do its work, for the reason in the last line of its `log`.
+
+    Raises `error` with that line, or with the status if it is another.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as said:
+        status = subprocess.run([sys.executable, "-m", module, *arguments], env=environment, stderr=said).returncode
+    lines = log.read_text(errors="replace").strip().splitlines()
+    if status == error.exit_status and lines:
+        raise error(lines[-1])
+    if status not in (0, 1):
+        raise error(f"{module} ended with status {status}: see {log}")
+    if status:
+        raise typer.Exit(status)
