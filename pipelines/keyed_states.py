@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from pipelines.table_files import query_id
 
 LAYOUT = 1
 KEYS_A_QUERY = 10_000
@@ -42,6 +44,26 @@ class KeyedStates:
         self._kept_ms = kept_s * 1000
         self._told = told
         self._opened: sqlite3.Connection | None = None
+
+    def take(
+        self,
+        batch: DataFrame,
+        batch_id: int,
+        key: str,
+        fold: Fold[Given],
+        tell: Callable[[list[Row], list[Given], str], None],
+        is_folded: Callable[[Row], bool] = lambda _row: True,
+    ) -> None:
+        """Take a batch of a streaming query, of few rows with `appended_ms`: have those that are to be folded folded by
+        the column `key`, and `tell(rows, given, batch)` give out what comes of it; `batch` names it among all batches.
+        A batch that is done is passed over."""
+        query = query_id(batch.sparkSession)
+        if not self.begin(batch.sparkSession, query, batch_id):
+            return
+        rows = batch.collect()
+        states, given = self.folded(filter(is_folded, rows), key, fold)
+        tell(rows, given, f"{query}/{batch_id}")
+        self.finish(query, batch_id, states, max((row.appended_ms for row in rows), default=0))
 
     def begin(self, spark: SparkSession, query: str, batch_id: int) -> bool:
         """Have the states ready for a batch; False if they have it already."""

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipelines.custody import Limits
 from pipelines.kafka_writer import KafkaWriter, Out
 from pipelines.keyed_states import KeyedStates
 from pipelines.message_presence import begun, fold, state_format
 from pipelines.sources import Kafka, topic_now
-from pipelines.table_files import query_id
 from schemas.events import encode
 from schemas.identity import partition_of
+from schemas.states import MessagePresenceState
 
 
 class MessagePresenceSink:
@@ -34,17 +34,13 @@ class MessagePresenceSink:
         self._known = KeyedStates(directory / "message_presence_state.sqlite", int(limits.kept_s), self._begun)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        spark = batch.sparkSession
-        query = query_id(spark)
-        if not self._known.begin(spark, query, batch_id):
-            return
-        rows = batch.collect()
-        known, states = self._known.folded(rows, "id", self._fold)
+        self._known.take(batch, batch_id, "id", self._fold, self._tell)
+
+    def _tell(self, _rows: list[Row], states: list[MessagePresenceState], _batch: str) -> None:
         self._writer.write(
             Out(self._topic, partition_of(state.id, self._partitions), state.id.encode(), encode(state))
             for state in states
         )
-        self._known.finish(query, batch_id, known, max((row.appended_ms for row in rows), default=0))
 
     def _begun(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:
         for row in topic_now(spark, self._kafka, self._topic, state_format()).toLocalIterator():

@@ -15,7 +15,6 @@ from pipelines.keyed_states import KeyedStates
 from pipelines.liveness import Liveness
 from pipelines.presence import CLIENT, Changed, begun, fold, signs, state_format, ticks
 from pipelines.sources import Kafka, topic_now
-from pipelines.table_files import query_id
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
 from schemas.events import decode_good, encode
 from schemas.identity import derived_message_id, partition_of
@@ -65,14 +64,8 @@ class PresenceSink:
         self._known = KeyedStates(directory / "presence_state.sqlite", settings.kept_s, self._begun)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        spark = batch.sparkSession
-        query = query_id(spark)
-        if not self._known.begin(spark, query, batch_id):
-            return
-        rows = batch.collect()
-        known, changed = self._known.folded((row for row in rows if row.kind == CLIENT), "name", self._fold)
-        self._tell(spark, rows, changed, f"{query}/{batch_id}")
-        self._known.finish(query, batch_id, known, max((row.appended_ms for row in rows), default=0))
+        tell = partial(self._tell, batch.sparkSession)
+        self._known.take(batch, batch_id, "name", self._fold, tell, lambda row: row.kind == CLIENT)
 
     def _tell(self, spark: SparkSession, rows: list[Row], changed: list[Changed], batch: str) -> None:
         if not rows:

@@ -26,7 +26,8 @@ class WrittenLedger(NamedTuple):
 @pytest.fixture(scope="session")
 def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> WrittenLedger:
     """Shard 1 wants `town/alerts`; shard 3 wants `#` for the first ten minutes. Over midnight, so of two dates. A
-    client that stays and one that went; a message of the mesh; one record of quarantine; one result of quality."""
+    client that stays, and one of which nobody said how its connection ended; a message of the mesh; one record of
+    quarantine; one result of quality."""
     from jobs.quality.judging import Measured
     from jobs.quality.results import Result, ResultsTable, Run
     from pipelines import ledger, message_presence, presence, routes
@@ -174,7 +175,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         rows = transform(spark.readStream.schema(KAFKA).parquet(str(source)))
         bad_to = (lambda batch: None) if "quarantined" in rows.columns else None
         running.append(append_to_table(rows, StreamId(table.name), tables, table, 0.1, bad_to))
-    eve, carried = client_state("eve", True, us(5)), mesh_state(ids[0], ms(600))
+    eve, carried = client_state("eve", False, us(65)), mesh_state(ids[0], ms(600))
     states = [
         ("presence-state", eve.client, eve, declared.PRESENCE, presence),
         ("message-presence-state", carried.id, carried, declared.MESSAGE_PRESENCE, message_presence),
