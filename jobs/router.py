@@ -28,6 +28,8 @@ from jobs.router_routes import await_routes, keep_routes
 from jobs.spark import build_session
 from jobs.stack.topics import admin_client, topic_ends
 from jobs.storage import storage_settings
+from pipelines.routes_in_memory import RoutesInMemory
+from pipelines.streams import StreamId
 from schemas.readiness import announce_ready
 from schemas.readiness import beside as beside_name
 from schemas.settings import Settings
@@ -66,21 +68,26 @@ def threads(settings: Settings, roles: Sequence[str]) -> int:
 
 
 def start_order(
-    spark: SparkSession, settings: Settings, roles: Sequence[str], told: Told, generation: int = 1
+    spark: SparkSession,
+    settings: Settings,
+    routes: RoutesInMemory,
+    roles: Sequence[str],
+    told: Told,
+    generation: int = 1,
 ) -> list[Router]:
     """The routers of this process. A second one waits for the first to flow, but not for ever.
 
     Alone in its process a role begins at a quarter of a batch that the other does not have.
     """
+    router = partial(Router, spark, settings, routes, told=told, generation=generation)
     later, half = time.time() + LONGEST_PAUSE_S, settings.router.batch_s / 2
     if len(roles) == len(ROLES):
-        active = Router(spark, settings, ROLES[0], told, generation)
-        return [active, Router(spark, settings, ROLES[1], told, generation, twin=active, due=later)]
+        active = router(role=ROLES[0])
+        return [active, router(role=ROLES[1], twin=active, due=later)]
     anchor = ROLES.index(roles[0]) * (half / 2 if settings.router.relief else half)
-    routers = [Router(spark, settings, roles[0], told, generation, anchor=anchor)]
+    routers = [router(role=roles[0], anchor=anchor)]
     if settings.router.relief:
-        at = anchor + half
-        routers.append(Router(spark, settings, roles[0], told, generation, relief=True, anchor=at, due=later))
+        routers.append(router(role=roles[0], relief=True, anchor=anchor + half, due=later))
     return routers
 
 
@@ -98,17 +105,18 @@ def run(
 
     With `beside`, ready when each has routed all that was on `ingress` when records began to flow.
     """
-    names = [f"router-{role}-{generation}" for role in roles]
+    streams = [StreamId(f"router-{role}", generation) for role in roles]
     otherwise = "run the other role, or another --generation"
-    held = [hold_checkpoints(settings, name, otherwise, stopped) for name in names]
+    held = [hold_checkpoints(settings, stream.name, otherwise, stopped) for stream in streams]
     name = part or (f"router-{roles[0]}" if len(roles) == 1 else "router")
     observer = Observer(name, router_place(settings.router, roles), settings.log, time.time, beside)
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     listener = StatusListener(settings.data, part or "router", time.time, observer.watchers)
     spark.streams.addListener(listener)
-    await_routes(spark, settings, stopped)
+    routes = RoutesInMemory(spark, settings.tables, streams[0])
+    await_routes(routes, stopped)
     told = Told(RouterMetrics(observer.registry), observer.readiness, listener.failed)
-    routers = start_order(spark, settings, roles, told, generation)
+    routers = start_order(spark, settings, routes, roles, told, generation)
     observer.watch(spark, {router.stream.query: settings.router.batch_s for router in routers})
     reader: Thread | None = None
     announced = False
@@ -119,7 +127,8 @@ def run(
         for router in routers:
             router.watch(now)
         if reader is None and any(router.is_flowing() for router in routers):
-            reader = keep_routes(spark, settings, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
+            every_s = settings.router.routes_refresh_s
+            reader = keep_routes(routes, every_s, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
             ends = ingress_ends(settings) if beside else {}
             # The second one needs about as long to start as the first, and is to flow half a batch after it.
             wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))

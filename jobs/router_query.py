@@ -16,12 +16,12 @@ from jobs.progress import first_line
 from pipelines.checkpoints import inherited_positions
 from pipelines.phase import Phase, next_start
 from pipelines.positions import offsets
+from pipelines.routes_in_memory import RoutesInMemory
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
-from pipelines.sources import Kafka, read_table, realtime_stream
+from pipelines.sources import Kafka, realtime_stream
 from pipelines.streams import StreamId
 from schemas.settings import Settings
-from schemas.tables import ROUTES
 from schemas.topics import Topics
 
 RELIEF = "-relief"
@@ -45,6 +45,7 @@ class Router:
 
     spark: SparkSession
     settings: Settings
+    routes: RoutesInMemory
     role: str
     told: Told
     generation: int = 1
@@ -149,10 +150,9 @@ class Router:
             route_lead_s=settings.router.route_lead_s,
             router=self.role,
         )
-        routes = read_table(self.spark, settings.tables, ROUTES)
         # It is read once: a realignment is a pause, and by then there is a checkpoint.
         positions = None if realigned else self._inherited()
-        records = route(realtime_stream(self.spark, kafka, topics.ingress, positions), routes, plan)
+        records = route(realtime_stream(self.spark, kafka, topics.ingress, positions), self.routes.read(), plan)
         checkpoint = self.stream.checkpoint(settings.tables)
         target = self._target()
         trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)

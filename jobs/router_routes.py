@@ -7,47 +7,41 @@ import structlog
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pipelines.routes_in_memory import RoutesInMemory
-from pipelines.sources import read_table
-from schemas.settings import Settings
-from schemas.tables import ROUTES
 
 LOOK_S = 0.5
 
 log = structlog.get_logger(__name__)
 
 
-def await_routes(spark: SparkSession, settings: Settings, stopped: Event) -> None:
-    """Waits for the routes table with its catch-all row; the ledger application makes it."""
+def await_routes(routes: RoutesInMemory, stopped: Event) -> None:
+    """Waits for the routes table, which the ledger application makes, and takes it into memory."""
     while not stopped.is_set():
         try:
-            if read_table(spark, settings.tables, ROUTES).head(1):
-                return
-        except PySparkException:
+            routes.refresh()
+            return
+        except DeltaError:
             log.debug("no routes table yet")
         stopped.wait(LOOK_S)
 
 
-def keep_routes(spark: SparkSession, settings: Settings, stopped: Event, is_quiet: Callable[[], bool]) -> Thread:
-    """Starts the thread that looks for a newer table every `router.routes_refresh_s`, at a moment that `is_quiet`.
+def keep_routes(routes: RoutesInMemory, every_s: float, stopped: Event, is_quiet: Callable[[], bool]) -> Thread:
+    """Starts the thread that looks for a newer table `every_s`, at a moment that `is_quiet`.
 
     A look that fails is logged and tried again; what is in memory gets old meanwhile, and routers that cannot tell
     what is wanted send to every shard.
     """
 
     def keep() -> None:
-        routes: RoutesInMemory | None = None
-        wait_s = 0.0
+        wait_s = every_s
         while not stopped.wait(wait_s):
             wait_s = LOOK_S
             if not is_quiet():
                 continue
             try:
-                routes = routes or RoutesInMemory(spark, settings.tables)
                 routes.refresh()
-                wait_s = settings.router.routes_refresh_s
+                wait_s = every_s
             except (PySparkException, Py4JError, DeltaError, OSError) as error:
                 if not stopped.is_set():
                     log.warning("the routes cannot be read", error=str(error).partition("\n")[0])

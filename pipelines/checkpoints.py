@@ -55,10 +55,14 @@ class Checkpoint:
                 f"ledger, remove {self.uri} and start it"
             )
         if topic.name not in known:
-            # Not by way of `_files`: its streams hand this handler a buffer, and it takes nothing but bytes.
-            file = DeltaFileSystemHandler(self._tables).open_output_stream(f"{self._directory}/{TOPICS}", None)
-            file.write(json.dumps({topic.name: topic.id}).encode())
-            file.close()  # type: ignore[attr-defined]
+            self.write(TOPICS, json.dumps({topic.name: topic.id}).encode())
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file of ours in the checkpoint, in the place of one of that name: who reads it gets one or the other."""
+        # Not by way of `_files`: its streams hand this handler a buffer, and it takes nothing but bytes.
+        file = DeltaFileSystemHandler(self._tables).open_output_stream(f"{self._directory}/{name}", None)
+        file.write(content)
+        file.close()  # type: ignore[attr-defined]
 
     @cached_property
     def _files(self) -> PyFileSystem:

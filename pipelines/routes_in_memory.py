@@ -1,38 +1,68 @@
 """The routes table held in memory by a process that routes, so that a batch begins without reading it.
 
 Spark plans a batch and reads its static sides while nothing flows. Here the table is read beside the queries that go
-on: Spark takes what is cached wherever a plan reads the table. What is held may be older than the table by the time
-between two looks; `as_of` is as old as the rest, so that a process that cannot read any more sends to every shard.
+on, and not by Spark, which takes a second of CPU time to find out what belongs to a Delta table. deltalake copies it to
+one file; a plan reads that file, and Spark takes what is cached of it instead. What is held may be older than the table
+by the time between two looks; `as_of` is as old as the rest, so that a process that cannot read any more sends to every
+shard.
 """
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.sources import read_table, table_uri
+from pipelines.checkpoints import Checkpoint
+from pipelines.sources import table_uri
+from pipelines.streams import StreamId
+from schemas.spark import table_schema
 from schemas.tables import ROUTES
+
+COPY = "routes.parquet"
 
 
 class RoutesInMemory:
-    """The routes table under `tables` in the cache of `spark`. One thread calls :meth:`refresh`."""
+    """The routes table under `tables`, in the cache of `spark`; the copy stands in the checkpoint of `stream`, of which
+    there is one process at a time. One thread calls :meth:`refresh`, and has called it before any :meth:`read`."""
 
-    def __init__(self, spark: SparkSession, tables: str) -> None:
+    def __init__(self, spark: SparkSession, tables: str, stream: StreamId) -> None:
         self._spark = spark
-        self._tables = tables
-        self._table = DeltaTable(table_uri(tables, ROUTES))
-        self._frame = read_table(spark, tables, ROUTES)
+        self._checkpoint = Checkpoint(stream, tables)
+        self._schema = table_schema(ROUTES)
+        self._uri = table_uri(tables, ROUTES)
+        self._table: DeltaTable | None = None
+        self._cached: DataFrame | None = None
         self._version: int | None = None
+
+    def read(self) -> DataFrame:
+        """The routes for a query's plan: each of its batches has them as they were taken over last."""
+        return self._spark.read.schema(self._schema).parquet(f"{self._checkpoint.uri}/{COPY}")
 
     def refresh(self) -> bool:
         """Take over the table as it is now; False if nothing has changed. Raises what Spark and deltalake raise.
 
-        A batch that begins meanwhile reads the table itself, as it would without us.
+        A query that is started in the very moment between the copy and the cache may find a file of another length,
+        fail, and is started again.
         """
-        self._table.update_incremental()
+        if self._table is None:
+            self._table = DeltaTable(self._uri)
+        else:
+            self._table.update_incremental()
         version = self._table.version()
         if version == self._version:
             return False
-        self._frame.unpersist()
-        self._frame = read_table(self._spark, self._tables, ROUTES).cache()
-        self._frame.count()
+        self._checkpoint.write(COPY, _as_parquet(self._table.to_pyarrow_table(columns=self._schema.names)))
+        now = self.read()
+        if self._cached is not None:
+            self._cached.unpersist()
+        self._cached = now.cache()
+        self._cached.write.format("noop").mode("overwrite").save()
         self._version = version
         return True
+
+
+def _as_parquet(rows: pa.Table) -> bytes:
+    """Not packed: it is read once, a moment later."""
+    file = pa.BufferOutputStream()
+    pq.write_table(rows, file, compression="none", use_dictionary=False, write_statistics=False)
+    return bytes(file.getvalue())

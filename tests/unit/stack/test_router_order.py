@@ -25,7 +25,7 @@ def settings(**router: str) -> Settings:
 def moments(of: Settings) -> dict[str, float | None]:
     """Query by name, and when in a period its batches begin, seconds; each role alone in its process."""
     nothing: Any = None
-    routers = [router for role in ROLES for router in start_order(nothing, of, [role], nobody(), 3)]
+    routers = [router for role in ROLES for router in start_order(nothing, of, nothing, [role], nobody(), 3)]
     return {router.stream.name: router.anchor for router in routers}
 
 
@@ -45,7 +45,7 @@ def test_without_reliefs_the_processes_cover_each_other() -> None:
 
 def test_in_one_process_the_backup_follows_the_active() -> None:
     nothing: Any = None
-    active, backup = start_order(nothing, settings(), ROLES, nobody())
+    active, backup = start_order(nothing, settings(), nothing, ROLES, nobody())
     assert (active.anchor, active.twin, backup.twin) == (None, None, active)
 
 
