@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -16,7 +17,7 @@ from pipelines.message_presence_sink import MessagePresenceSink
 from pipelines.positions import ReadTopic
 from pipelines.presence_sink import PresenceSink
 from pipelines.records import Format, judged, quarantine_records
-from pipelines.sources import Kafka, read_table, table_uri
+from pipelines.sources import Kafka, table_uri
 from pipelines.streams import StreamId
 from pipelines.table_files import TableFiles, query_id, until_committed
 from schemas.identity import CATCH_ALL
@@ -205,8 +206,8 @@ class RoutesTable:
 
     A batch is one commit that carries Spark's id of the query and its number; a number that the table has is skipped,
     so that a batch may be repeated, and those of a new checkpoint are not; it is begun anew when maintenance has taken
-    ended targets away meanwhile. No MERGE: it would be slower, and leave more behind. Spark folds, deltalake commits:
-    tens of milliseconds, where a write by Spark takes a second, and many in a process that has just begun.
+    ended targets away meanwhile. No MERGE: it would be slower, and leave more behind. Spark folds, deltalake reads and
+    commits: tens of milliseconds, where Spark takes a second for each, and many in a process that has just begun.
 
     `on_folded` is told how far the table is after a batch: `as_of`, µs since the epoch.
     """
@@ -245,7 +246,8 @@ class RoutesTable:
         self, table: DeltaTable, batch: DataFrame, buckets: list[int], as_of_us: int, commit: CommitProperties
     ) -> None:
         concerned = routes.in_buckets(buckets)
-        current = read_table(batch.sparkSession, self.tables, ROUTES).where(concerned)
+        known = table.to_pyarrow_dataset().to_table(filter=pc.field("bucket").isin([routes.CATCH_ALL_BUCKET, *buckets]))
+        current = batch.sparkSession.createDataFrame(known, table_schema(ROUTES))
         rows = routes.fold(current, routes.route_events(batch), as_of_us, self.lead_s, self.window_days)
         write_deltalake(table, rows.toArrow(), mode="overwrite", predicate=concerned, commit_properties=commit)
 
