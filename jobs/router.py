@@ -124,8 +124,10 @@ def run(
     while not stopped.wait(WATCH_S):
         now = time.time()
         observer.look(now)
+        # One that is not level yet covers nobody's pauses: to realign it would only make it level later.
+        keeps_phase = announced or not beside
         for router in routers:
-            router.watch(now)
+            router.watch(now, keeps_phase)
         if reader is None and any(router.is_flowing() for router in routers):
             every_s = settings.router.routes_refresh_s
             reader = keep_routes(routes, every_s, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))

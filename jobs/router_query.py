@@ -64,8 +64,8 @@ class Router:
         self.phase = Phase(self.settings.router.batch_s, patient=self.anchor is not None)
         self.told.metrics.expect(self.name)
 
-    def watch(self, now: float) -> None:
-        """Starts or restarts the query if it is time to."""
+    def watch(self, now: float, keeps_phase: bool = True) -> None:
+        """Starts or restarts the query if it is time to; one that `keeps_phase` realigns it too."""
         if self.query is not None and not self.query.isActive:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
@@ -79,7 +79,9 @@ class Router:
                 self.told.readiness.runs(self.stream.query)
             if self.anchor is None and self.phase.began is None and self.is_flowing():
                 self.phase.flows(now)
-            self._keep_phase(self.query, now)
+            self._note_batch(self.query)
+            if keeps_phase:
+                self._keep_phase(self.query, now)
 
     def is_flowing(self) -> bool:
         """Whether records flow now: a task for every partition is at work."""
@@ -108,13 +110,15 @@ class Router:
         if self.query is not None:
             self.query.stop()
 
-    def _keep_phase(self, query: StreamingQuery, now: float) -> None:
+    def _note_batch(self, query: StreamingQuery) -> None:
         progress = query.lastProgress
         if progress is not None:
             began = datetime.fromisoformat(progress.timestamp).timestamp()
             pause_s = self.phase.ended(progress.batchId, began, progress.batchDuration / 1000)
             if pause_s is not None:
                 self.told.metrics.paused(self.name, pause_s)
+
+    def _keep_phase(self, query: StreamingQuery, now: float) -> None:
         target = self._target()
         if target is None:
             return

@@ -20,6 +20,8 @@ from jobs.stack.state import StackState, running_state
 from tests.waiting import wait_for
 
 START_TIMEOUT_S = 240
+REPLACE_TIMEOUT_S = 400
+"""A JVM that starts beside a stack under load, and gives way to it, takes minutes on two slow cores."""
 
 
 class Stack:
@@ -29,10 +31,12 @@ class Stack:
         self.data = data
         self._environment = os.environ | overrides
 
-    def waystation(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def waystation(
+        self, *arguments: str, check: bool = True, timeout_s: float = START_TIMEOUT_S
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "jobs.cli.main", "--data", str(self.data), *arguments]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=self._environment, timeout=START_TIMEOUT_S, check=False
+            command, capture_output=True, text=True, env=self._environment, timeout=timeout_s, check=False
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done

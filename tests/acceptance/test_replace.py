@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from jobs.stack.topics import admin_client, topic_ends
 from schemas.envelope import EVERYONE, ROUTED, Instruction
-from tests.acceptance.stack import Client, Load, Stack
+from tests.acceptance.stack import REPLACE_TIMEOUT_S, Client, Load, Stack
 from tests.waiting import wait_for
 
 RATE = 60.0
@@ -32,7 +32,7 @@ def pids(stack: Stack, name: str) -> list[int]:
     return [process.pid for process in stack.state.processes if process.name == name]
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(REPLACE_TIMEOUT_S + 200)
 def test_replace_under_load(stack: Stack) -> None:
     """R5, R8: the new process is level before the old one goes, and is the supervised one from then on."""
     run = uuid.uuid4().hex[:8]
@@ -40,11 +40,14 @@ def test_replace_under_load(stack: Stack) -> None:
     subscriber.subscribe(f"replace/{run}/#", 2)
     (old,) = pids(stack, "router-active")
     with Load(lambda n: publisher.publish(f"replace/{run}/{n % 3}", 2), RATE):
-        said = stack.waystation("router", "replace", "--role", "active", "--timeout", "200").stdout
+        replaced = stack.waystation(
+            *("router", "replace", "--role", "active", "--timeout", str(REPLACE_TIMEOUT_S)),
+            timeout_s=REPLACE_TIMEOUT_S + 60,
+        )
         sent = len(publisher.sent)
         wait_for(lambda: len(publisher.sent) > sent + RATE, "load after the replacement")
     check_clients(publisher, subscriber)
-    assert "router-active: replaced" in said
+    assert "router-active: replaced" in replaced.stdout
     (new,) = pids(stack, "router-active")
     assert new != old
     stack.kill("router-active")
