@@ -54,19 +54,11 @@ class Format(NamedTuple):
     parse: Callable[[], Column]
     complaints: Callable[[Column], list[Complaint]]
 
-    def is_bad(self, record: Column) -> Column:
-        """Whether any complaint applies."""
-        return F.coalesce(reduce(or_, (complaint.bad for complaint in self.complaints(record))), F.lit(False))
-
-    def reason(self, record: Column) -> Column:
-        """The text of the first complaint that applies; null if none does."""
-        return F.coalesce(*(complaint.text() for complaint in self.complaints(record)))
-
 
 def parsed(records: DataFrame, form: Format, with_ends: bool = False) -> DataFrame:
     """The good records: columns of the Kafka source and the struct `record`. With `with_ends` those without value, too,
     which on a compacted topic end what their key has had."""
-    is_good = ~form.is_bad(F.col("record"))
+    is_good = ~_is_bad(form.complaints(F.col("record")))
     return _fenced(records, form).where(is_good | F.col("value").isNull() if with_ends else is_good)
 
 
@@ -78,8 +70,11 @@ def judged(records: DataFrame, form: Format) -> DataFrame:
     for every batch.
     """
     kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES)).alias("record")
-    what = F.struct("topic", "partition", "offset", form.reason(F.col("record")).alias("reason"), kept)
-    return _fenced(records, form).withColumn("quarantined", _fence(F.when(form.is_bad(F.col("record")), what)))
+    # Made once: to make them takes thousands of round trips to the JVM.
+    complaints = form.complaints(F.col("record"))
+    reason = F.coalesce(*(complaint.text() for complaint in complaints))
+    what = F.struct("topic", "partition", "offset", reason.alias("reason"), kept)
+    return _fenced(records, form).withColumn("quarantined", _fence(F.when(_is_bad(complaints), what)))
 
 
 def quarantine_records(rows: DataFrame) -> DataFrame:
@@ -90,6 +85,11 @@ def quarantine_records(rows: DataFrame) -> DataFrame:
     return rows.where("quarantined IS NOT NULL").select(
         F.col("quarantined.topic").cast("binary").alias("key"), F.to_json(event).cast("binary").alias("value")
     )
+
+
+def _is_bad(complaints: list[Complaint]) -> Column:
+    """Whether any applies."""
+    return F.coalesce(reduce(or_, (complaint.bad for complaint in complaints)), F.lit(False))
 
 
 def _fenced(records: DataFrame, form: Format) -> DataFrame:
