@@ -18,7 +18,7 @@ FROM mine
 """Of what clients have published: the platform's own messages tell who comes and goes."""
 FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
 JOURNEY = 'SELECT "at", step, who, detail FROM message_journey WHERE message_id = ? ORDER BY "at"'
-HISTORIES = ("routes_history", "presence_history")
+LATE_TABLES = ("routes_history", "presence_history", "presence")
 """Every client's subscriptions and comings leave rows there, too many to count with the clients."""
 
 
@@ -40,8 +40,8 @@ class Standing(NamedTuple):
 
     @property
     def unbegun(self) -> list[str]:
-        """Histories that have no row yet: their queries are the last to begin."""
-        return [name for name in HISTORIES if not self.rows.get(name)]
+        """Tables that have no row yet: their queries are the last to begin."""
+        return [name for name in LATE_TABLES if not self.rows.get(name)]
 
     def missing(self, published: int) -> int:
         """Messages that are not in the ledger or not complete."""
