@@ -17,7 +17,7 @@ from jobs.stack.process import wait_until
 from jobs.stack.state import ProcessState, running_state
 
 TWO_PROCESSES = {"WAYSTATION_STACK__ROUTER_PROCESSES": "2", "WAYSTATION_STACK__RESTART_BACKOFF_S": "1e-10"}
-BACK_S = 180.0
+BACK_S = 400.0
 LEVEL_S = 2 * BATCH_S
 DRAIN_S = 30.0
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Event
 from typing import IO, Protocol
 
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
+
 from jobs.errors import JobError
 from jobs.lease import Lease
 from jobs.signals import set_on_signals
@@ -26,6 +28,9 @@ class Held(Protocol):
 
     def close(self) -> None: ...
 
+
+JVM_GONE = (Py4JNetworkError, ConnectionRefusedError)
+"""What calls of a JVM that has gone raise; that under which it goes may raise a plain Py4JError."""
 
 Run = Callable[[Settings, str, Event], None]
 """An application: runs with these settings, as this part of a stack (empty for none), until the event is set."""
@@ -49,7 +54,8 @@ def run_application(run: Run) -> int:
 def run_once(run: Callable[[Settings], int]) -> int:
     """Run a job that ends by itself with the settings of the environment; `run` returns its exit status.
 
-    A WaystationError is one sentence on standard error, and its status: 1 mostly.
+    A WaystationError is one sentence on standard error, and its status: 1 mostly. So is a JVM that has gone: nothing
+    can be done without it, and whoever keeps the application running starts another process.
     """
     try:
         settings = process_settings(os.environ)
@@ -59,6 +65,11 @@ def run_once(run: Callable[[Settings], int]) -> int:
     except WaystationError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status
+    except Py4JJavaError:
+        raise
+    except (Py4JError, *JVM_GONE) as error:
+        sys.stderr.write(f"the JVM of this process does not answer any more: {error}\n")
+        return 1
 
 
 def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Event) -> Held:

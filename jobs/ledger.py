@@ -33,6 +33,7 @@ from jobs.progress import StatusListener, first_line
 from jobs.spark import build_session
 from jobs.storage import storage_settings
 from pipelines import sinks
+from pipelines.turns import Turns
 from schemas.errors import WaystationError
 from schemas.events import PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
@@ -52,6 +53,9 @@ STOP_SHARE = 0.5
 
 POOLS = {"routes": "routes", "presence_state": "presence", "message_presence_state": "presence"}
 """The queries that somebody waits for; all others are history."""
+
+WAITING = "Waiting for"
+"""What Spark says of a query between its triggers begins so, and not before the first of them."""
 
 WATCH_S = 1.0
 FIRST_WATCH_S = 0.1
@@ -109,9 +113,12 @@ class Supervised:
         progress = None if self.query is None else self.query.lastProgress
         return -1 if progress is None else progress.batchId
 
-    def rests(self) -> bool:
-        """Whether no batch is under way."""
-        return self.query is not None and not self.query.status["isTriggerActive"]
+    def has_begun(self) -> bool:
+        """Whether its first batch has ended, or it has looked for one and found nothing to do."""
+        if self.query is None:
+            return False
+        status = self.query.status
+        return self.last_batch >= 0 or (not status["isTriggerActive"] and status["message"].startswith(WAITING))
 
     def stop(self) -> None:
         """A batch under way is cut off: it is repeated at the next start."""
@@ -130,10 +137,9 @@ class Supervised:
 
 
 def may_begin_next(begun: Sequence[Supervised], folded: int) -> bool:
-    """Whether the last of those begun has done its first batch and the first, which folds routes, one behind `folded`;
-    and, as soon as there are others, whether it rests."""
-    routes = begun[0]
-    return begun[-1].last_batch >= 0 and routes.last_batch > folded and (len(begun) == 1 or routes.rests())
+    """Whether the last of those begun has done its first batch, or has none to do, and the first, which folds routes,
+    one behind `folded`."""
+    return begun[-1].has_begun() and begun[0].last_batch > folded
 
 
 def tick(
@@ -169,10 +175,10 @@ def start_ticks(settings: Settings, stopped: Event) -> None:
 def run(settings: Settings, part: str, stopped: Event) -> None:
     """All queries, until `stopped`. Ready once routes are folded, which routers need.
 
-    The others follow one by one, each when the one before it has done its first batch and routes are folded again:
-    all at once they would keep a small machine busy for a minute, routes would not be folded in time, and routers would
-    send everything to everyone. They lose nothing by beginning later. Raises JobError if another process has the
-    checkpoints: a data directory has one ledger.
+    The others follow one by one, each when the one before it has done its first batch, if there is one to do, and
+    routes are folded again: all at once they would keep a small machine busy for a minute, routes would not be folded
+    in time, and routers would send everything to everyone. They lose nothing by beginning later. Raises JobError if
+    another process has the checkpoints: a data directory has one ledger.
     """
     held = hold_checkpoints(settings, PART, "choose another data directory", stopped)
     of = settings.ledger
@@ -185,12 +191,13 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     listener = StatusListener(settings.data, PART, time.time, observer.watchers)
     spark.streams.addListener(listener)
     start_ticks(settings, stopped)
+    turns = Turns(of.batches_at_once)
     supervised = [
         Supervised(spark, name, start, of.restart_backoff_s, listener.failed)
-        for name, start in queries(spark, settings, time.time, routes_metrics.folded).items()
+        for name, start in queries(spark, settings, time.time, routes_metrics.folded, turns).items()
     ]
     observer.watch(spark, {query.name: trigger_s(query.name, settings) for query in supervised})
-    started, at, folded = 1, time.monotonic(), -1
+    started, at, folded, settled = 1, time.monotonic(), -1, False
     while not stopped.is_set():
         now = time.monotonic()
         observer.look(now)
@@ -205,8 +212,14 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
                 log.info("ready", then=[query.name for query in supervised[1:]])
             started, at, folded = started + 1, now, supervised[0].last_batch
             continue
+        if started == len(supervised) and not settled and (has_waited or all(map(Supervised.has_begun, supervised))):
+            settled = True
+            log.info("settled")
+            if part:
+                announce_ready(settings.data, part, {"listeners": observer.listeners, "settled": True})
         stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
     observer.readiness.ends()
+    turns.end(len(supervised))
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()

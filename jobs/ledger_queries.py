@@ -20,11 +20,30 @@ from pipelines.presence_sink import PresenceSink
 from pipelines.records import Format
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
+from pipelines.turns import Turns
 from schemas import tables
 from schemas.settings import Settings
 from schemas.topics import Topics
 
 TICKS_A_BATCH = 12
+
+HISTORY = (
+    "messages",
+    "instructions",
+    "outcomes",
+    "completions",
+    "presence_history",
+    "routes_history",
+    "message_presence_history",
+    "presence",
+    "message_presence",
+    "quarantine",
+)
+"""The queries that nobody waits for."""
+
+APART = 0.02
+"""By how much each of them has a longer interval than the one before, as a share of it: Spark begins the batches of
+equal intervals all at the same moment, and what somebody waits for would wait for all of them."""
 
 Start = Callable[[], StreamingQuery]
 
@@ -32,17 +51,19 @@ log = structlog.get_logger(__name__)
 
 
 def trigger_s(query: str, settings: Settings) -> float:
-    """How often a query is to begin a batch, in seconds."""
+    """How often a query is to begin a batch, in seconds; one of the history a little less often than is configured, so
+    that no two of them keep time."""
     of, presence_of = settings.ledger, settings.presence
     own = {
         "routes": of.routes_trigger_s,
         "completion": of.completion_trigger_s,
         "presence_state": presence_of.trigger_s,
         "message_presence_state": presence_of.trigger_s,
-        "presence": presence_of.table_trigger_s,
-        "message_presence": presence_of.table_trigger_s,
     }
-    return own.get(query, of.trigger_s)
+    if query in own:
+        return own[query]
+    every_s = presence_of.table_trigger_s if query in ("presence", "message_presence") else of.trigger_s
+    return every_s * (1 + APART * HISTORY.index(query))
 
 
 def queries(
@@ -50,9 +71,10 @@ def queries(
     settings: Settings,
     clock: Callable[[], float],
     on_folded: Callable[[int], None] = lambda _as_of_us: None,
+    turns: Turns | None = None,
 ) -> Mapping[str, Start]:
     """How each query of the application is started. Routes first: routers wait for them. `clock` gives seconds since
-    the epoch; `on_folded` is told how far routes are folded, µs since the epoch."""
+    the epoch; `on_folded` is told how far routes are folded, µs since the epoch; history is written in `turns`."""
     topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
     partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
@@ -86,7 +108,7 @@ def queries(
         rows = rows_of(read(topic, starting, headers, min_offsets))
         bad_to = quarantine if "quarantined" in rows.columns else None
         every_s = trigger_s(table.name, settings)
-        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic)
+        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic, turns)
 
     def fold_routes() -> StreamingQuery:
         table, stream = sinks.RoutesTable(settings.tables, lead_s, window, on_folded), StreamId("routes")
@@ -118,7 +140,7 @@ def queries(
         records = read(topic, begin(topic, checkpoint, files, False, _say_lost))
         every_s = presence_of.table_trigger_s
         return sinks.keep_current(
-            records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic
+            records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic, turns
         )
 
     return {

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from threading import Event, Thread
+from threading import Event
 
 import structlog
 from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
         # What a pause between batches consists of: planning, and reading the routes. There is nothing that adaptive
-        # planning could learn on the way, and the routes' small files are one task.
+        # planning could learn on the way, and the routes' file is one task.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.files.openCostInBytes": "0",
         "spark.sql.files.minPartitionNum": "1",
@@ -108,7 +108,7 @@ def run(
     streams = [StreamId(f"router-{role}", generation) for role in roles]
     otherwise = "run the other role, or another --generation"
     held = [hold_checkpoints(settings, stream.name, otherwise, stopped) for stream in streams]
-    name = part or (f"router-{roles[0]}" if len(roles) == 1 else "router")
+    name = part or (streams[0].query if len(roles) == 1 else "router")
     observer = Observer(name, router_place(settings.router, roles), settings.log, time.time, beside)
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     listener = StatusListener(settings.data, part or "router", time.time, observer.watchers)
@@ -118,8 +118,10 @@ def run(
     told = Told(RouterMetrics(observer.registry), observer.readiness, listener.failed)
     routers = start_order(spark, settings, routes, roles, told, generation)
     observer.watch(spark, {router.stream.query: settings.router.batch_s for router in routers})
-    reader: Thread | None = None
-    announced = False
+    # From now on, or the first batch would know the routes as they were before a start that may take a minute.
+    every_s = settings.router.routes_refresh_s
+    reader = keep_routes(routes, every_s, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
+    flows = announced = False
     ends: dict[int, int] = {}
     while not stopped.wait(WATCH_S):
         now = time.time()
@@ -128,15 +130,14 @@ def run(
         keeps_phase = announced or not beside
         for router in routers:
             router.watch(now, keeps_phase)
-        if reader is None and any(router.is_flowing() for router in routers):
-            every_s = settings.router.routes_refresh_s
-            reader = keep_routes(routes, every_s, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
+        if not flows and any(router.is_flowing() for router in routers):
+            flows = True
             ends = ingress_ends(settings) if beside else {}
             # The second one needs about as long to start as the first, and is to flow half a batch after it.
             wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))
             for router in routers[1:]:
                 router.due = min(router.due, now + wait_s)
-        if reader is not None and not announced and (not beside or all(router.is_level(ends) for router in routers)):
+        if flows and not announced and (not beside or all(router.is_level(ends) for router in routers)):
             announced = True
             if part:
                 facts = {"listeners": observer.listeners}
@@ -145,8 +146,7 @@ def run(
     observer.readiness.ends()
     for router in routers:
         router.stop()
-    if reader is not None:
-        reader.join()
+    reader.join()
     spark.stop()
     observer.stop()
     for checkpoints in held:

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from jobs.application import JVM_GONE
 from jobs.lags import lags
 from jobs.observe.routing import Told
 from jobs.progress import first_line
@@ -65,12 +66,17 @@ class Router:
         self.told.metrics.expect(self.name)
 
     def watch(self, now: float, keeps_phase: bool = True) -> None:
-        """Starts or restarts the query if it is time to; one that `keeps_phase` realigns it too."""
+        """Starts or restarts the query if it is time to; one that `keeps_phase` realigns it too.
+
+        Raises what `JVM_GONE` says if there is no JVM any more.
+        """
         if self.query is not None and not self.query.isActive:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
             try:
                 self.query, self.began = self._start(), now
+            except JVM_GONE:
+                raise
             except (PySparkException, Py4JError) as error:
                 self._failed(now, str(error))
         if self.query is not None:

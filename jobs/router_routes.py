@@ -8,21 +8,28 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from jobs.application import JVM_GONE
+from jobs.progress import first_line
 from pipelines.routes_in_memory import RoutesInMemory
 
 LOOK_S = 0.5
+UNREADABLE = (PySparkException, Py4JError, DeltaError, OSError)
+"""What a look raises where there is no table, or no way to it."""
 
 log = structlog.get_logger(__name__)
 
 
 def await_routes(routes: RoutesInMemory, stopped: Event) -> None:
-    """Waits for the routes table, which the ledger application makes, and takes it into memory."""
+    """Waits for the routes table, which the ledger application makes, and takes it into memory. Raises what
+    `JVM_GONE` says if there is no JVM any more."""
     while not stopped.is_set():
         try:
             routes.refresh()
             return
-        except DeltaError:
-            log.debug("no routes table yet")
+        except JVM_GONE:
+            raise
+        except UNREADABLE as error:
+            log.debug("no routes table yet", error=first_line(str(error)))
         stopped.wait(LOOK_S)
 
 
@@ -42,9 +49,9 @@ def keep_routes(routes: RoutesInMemory, every_s: float, stopped: Event, is_quiet
             try:
                 routes.refresh()
                 wait_s = every_s
-            except (PySparkException, Py4JError, DeltaError, OSError) as error:
+            except UNREADABLE as error:
                 if not stopped.is_set():
-                    log.warning("the routes cannot be read", error=str(error).partition("\n")[0])
+                    log.warning("the routes cannot be read", error=first_line(str(error)))
 
     thread = Thread(target=keep, name="routes", daemon=True)
     thread.start()

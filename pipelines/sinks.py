@@ -20,6 +20,7 @@ from pipelines.records import Format, judged, quarantine_records
 from pipelines.sources import Kafka, table_uri
 from pipelines.streams import StreamId
 from pipelines.table_files import TableFiles, query_id, until_committed
+from pipelines.turns import Turns
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
 from schemas.tables import ROUTES, TABLES, Table
@@ -78,15 +79,17 @@ def append_to_table(
     trigger_s: float,
     quarantine: Quarantine | None = None,
     topic: ReadTopic | None = None,
+    turns: Turns | None = None,
 ) -> StreamingQuery:
     """Start appending `rows` to a Delta table, and giving the bad ones among them to `quarantine` if they are marked.
 
     Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.appends.Appends`). With
-    the `topic` that the rows are from the table says how far it has it.
+    the `topic` that the rows are from the table says how far it has it. Batches are written in their `turns`.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
+    write = Appends(files, quarantine)
     return (
-        rows.writeStream.foreachBatch(Appends(files, quarantine))
+        rows.writeStream.foreachBatch(turns.taken_by(write) if turns else write)
         .queryName(stream.name)
         .outputMode("append")
         .option("checkpointLocation", checkpoint.uri)
@@ -105,16 +108,18 @@ def keep_current(
     quarantine: Quarantine,
     trigger_s: float,
     topic: ReadTopic | None = None,
+    turns: Turns | None = None,
 ) -> StreamingQuery:
     """Start keeping a table of how things are, from the `records` of a compacted topic, which have the format `form`.
 
     Contract: exactly once; bad records go to `quarantine` at least once
-    (:class:`pipelines.current_table.CurrentTable`).
+    (:class:`pipelines.current_table.CurrentTable`). Batches are written in their `turns`.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
+    write = CurrentTable(table, files, quarantine)
     return (
         current_rows(records, form, columns)
-        .writeStream.foreachBatch(CurrentTable(table, files, quarantine))
+        .writeStream.foreachBatch(turns.taken_by(write) if turns else write)
         .queryName(stream.name)
         .option("checkpointLocation", checkpoint.uri)
         .trigger(processingTime=_interval(trigger_s))

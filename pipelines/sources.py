@@ -23,6 +23,11 @@ _PEM_FILES = {
 
 LONGEST_WAIT = "1m"
 
+LONGEST_FETCH_MS = 5
+"""How long the broker may keep a request for records that are not there yet. A broker answers a connection's requests
+in order, and Spark's consumer, once it has records, asks for the next ones and then for the topic's ends: with Kafka's
+500 ms each batch would wait that long for each partition after which nothing follows."""
+
 
 class Kafka(NamedTuple):
     """A broker to talk to; `client` further settings as librdkafka spells them."""
@@ -31,10 +36,14 @@ class Kafka(NamedTuple):
     client: Mapping[str, str] = {}
 
     def options(self) -> dict[str, str]:
-        """Options of a Spark source or sink."""
+        """Options of a Spark sink."""
         return {"kafka.bootstrap.servers": self.bootstrap} | {
             f"kafka.{k}": v for k, v in _java_client(self.client).items()
         }
+
+    def source_options(self) -> dict[str, str]:
+        """Options of a Spark source."""
+        return {"kafka.fetch.max.wait.ms": str(LONGEST_FETCH_MS)} | self.options()
 
 
 def topic_stream(
@@ -59,7 +68,7 @@ def topic_stream(
     least = {"minOffsetsPerTrigger": str(min_offsets), "maxTriggerDelay": LONGEST_WAIT} if min_offsets else {}
     return (
         spark.readStream.format("kafka")
-        .options(**(kafka.options() | least))
+        .options(**(kafka.source_options() | least))
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", starting)
         .option("failOnDataLoss", "true")
@@ -91,7 +100,7 @@ def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> Da
     of each key that has not ended."""
     records = (
         spark.read.format("kafka")
-        .options(**kafka.options())
+        .options(**kafka.source_options())
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("endingOffsets", "latest")

@@ -26,7 +26,8 @@ def announce_ready(data: str | Path, part: str, content: Mapping[str, Any]) -> N
     """Say that `part` is ready.
 
     A gateway's content is `{"listeners": {"mqtt": "127.0.0.1:1883", …}, "recovered": {"egress": 12, …}}`, the latter
-    how many records it read to recover; a Spark application's `{"listeners": {"ledger-metrics": "127.0.0.1:9467"}}`.
+    how many records it read to recover; a Spark application's `{"listeners": {"ledger-metrics": "127.0.0.1:9467"}}`,
+    and the ledger's, once each of its queries has begun, also `"settled": true`.
     """
     write_json(ready_file(data, part), content)
 

@@ -64,6 +64,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     message_window_days: Positive
     max_offsets_per_trigger: Positive
     tasks_per_batch: Positive
+    batches_at_once: Positive
     restart_backoff_s: Seconds
     metrics_host: str
     metrics_port: Port
@@ -160,7 +161,7 @@ class StackSettings(Section, frozen=True, kw_only=True):
     ledger_java_options: str
     ledger_niceness: Annotated[int, Meta(ge=0, le=19)]
     router_processes: Annotated[int, Meta(ge=1, le=2)]
-    replace_niceness: Annotated[int, Meta(ge=0, le=19)]
+    router_start_niceness: Annotated[int, Meta(ge=0, le=19)]
     start_timeout_s: Seconds
     stop_timeout_s: Seconds
     restart_backoff_s: Seconds

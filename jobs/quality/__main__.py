@@ -34,8 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the job's session has beside :mod:`jobs.spark`. It is over before a second compiler would have paid off, as
-    the ledger's, whose options it takes."""
+    """What the job's session has beside :mod:`jobs.spark`; its JVM takes the ledger's options."""
     return {
         "spark.driver.memory": settings.quality.heap,
         "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,

@@ -100,7 +100,7 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
 
     def make(name: str, roles: list[str], request: Request, generation: int) -> Part:
         anew = {**env, **configured([Path(file) for file in request.configuration])}
-        return router_part(data, request.interpreter, anew, name, roles, generation)
+        return router_part(settings, data, request.interpreter, anew, name, roles, generation)
 
     for roles in routers(settings).values():
         generations.record(data, roles, generations.generation_of(data, roles))
@@ -116,5 +116,5 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
         me,
         bootstrap=addresses.bootstrap,
         configuration=[str(path) for path in plan.configuration],
-        attend=Replacing(data, replaceable[::-1], settings.stack.replace_niceness),
+        attend=Replacing(data, replaceable[::-1]),
     )

@@ -4,12 +4,17 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
+def always() -> bool:
+    return True
+
+
 class Part(NamedTuple):
     """A part of a stack.
 
     `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's.
     `ready` gives the part's listeners by name, or None while it is not ready; it may block for about a second.
-    `niceness` is how far it gives way to the others once all have been ready: until then all wait for it too.
+    `niceness` is how far it gives way to the others while it `may_give_way`, which is asked every second once all have
+    been ready: until then all wait for it too.
     """
 
     name: str
@@ -18,3 +23,4 @@ class Part(NamedTuple):
     ready: Callable[[], Mapping[str, str] | None]
     after: tuple[str, ...] = ()
     niceness: int = 0
+    may_give_way: Callable[[], bool] = always

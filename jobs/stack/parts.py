@@ -5,7 +5,8 @@ of single keys where the stack decides (addresses). See :func:`schemas.settings.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +17,10 @@ from jobs.stack.generations import generation_of
 from jobs.stack.java import Java
 from jobs.stack.part import Part
 from jobs.stack.ports import Ports
+from jobs.stack.process import can_take_priority_back
 from jobs.stack.state import DATA_VARIABLE
 from jobs.stack.topics import admin_client, create_topics, declared_topics
-from schemas.readiness import PART_VARIABLE, read_ready
+from schemas.readiness import PART_VARIABLE, read_json, read_ready
 from schemas.settings import Settings
 
 BROKER_HOST = "127.0.0.1"
@@ -131,7 +133,7 @@ def local_parts(
 ) -> list[Part]:
     """The local stack. `interpreter` runs the modules of the platform's own parts."""
     router_parts = (
-        router_part(data, interpreter, env, name, roles, generation_of(data, roles))
+        router_part(settings, data, interpreter, env, name, roles, generation_of(data, roles))
         for name, roles in routers(settings).items()
     )
     ledger = platform_part(data, interpreter, env, "ledger", "jobs.ledger")
@@ -139,7 +141,10 @@ def local_parts(
         Part("broker", tuple(broker_argv), {**env, PART_VARIABLE: "broker"}, broker_ready(spec)),
         Part("topics", (), {}, topics_ready(settings, spec), after=("broker",)),
         *router_parts,
-        ledger._replace(niceness=settings.stack.ledger_niceness),
+        ledger._replace(
+            niceness=settings.stack.ledger_niceness,
+            may_give_way=lambda: has_settled(data, ledger.name) and folds_in_time(data, settings.router.route_lead_s),
+        ),
         platform_part(data, interpreter, env, "gateway", "gateway"),
     ]
 
@@ -152,11 +157,25 @@ def routers(settings: Settings) -> dict[str, list[str]]:
 
 
 def router_part(
-    data: Path, interpreter: Sequence[str], env: Mapping[str, str], name: str, roles: Sequence[str], generation: int
+    settings: Settings,
+    data: Path,
+    interpreter: Sequence[str],
+    env: Mapping[str, str],
+    name: str,
+    roles: Sequence[str],
+    generation: int,
 ) -> Part:
     """A process that routes as `roles`, over the checkpoints of this generation."""
     role = roles[0] if len(roles) == 1 else "both"
-    return platform_part(data, interpreter, env, name, "jobs.router", "--role", role, "--generation", str(generation))
+    arguments = ("--role", role, "--generation", str(generation))
+    return giving_way_at_start(platform_part(data, interpreter, env, name, "jobs.router", *arguments), settings, data)
+
+
+def giving_way_at_start(router: Part, settings: Settings, data: Path) -> Part:
+    """A router's process that starts beside another gives way to it, where that can be taken back."""
+    others = [name for name in routers(settings) if name != router.name]
+    niceness = settings.stack.router_start_niceness if can_take_priority_back() else 0
+    return router._replace(niceness=niceness, may_give_way=partial(starts_beside, data, router.name, others))
 
 
 def platform_part(
@@ -175,6 +194,26 @@ def announced(data: Path, part: str) -> Mapping[str, str] | None:
     """The listeners a part has announced, None while it has announced nothing."""
     content = read_ready(data, part)
     return None if content is None else dict(content.get("listeners", {}))
+
+
+def starts_beside(data: Path, part: str, others: Iterable[str]) -> bool:
+    """Whether the part is not ready, and one of the others is."""
+    return announced(data, part) is None and any(announced(data, other) is not None for other in others)
+
+
+def has_settled(data: Path, part: str) -> bool:
+    """Whether the part has announced that its start is over: giving way before, it would take minutes on a machine that
+    has enough to do, in which routes are not folded in time and everything is sent to everyone."""
+    return bool((read_ready(data, part) or {}).get("settled"))
+
+
+def folds_in_time(data: Path, lead_s: float, clock: Callable[[], float] = time.time) -> bool:
+    """Whether the last fold of routes began less than half of `lead_s` ago, for which routers go on without news: where
+    it did not, each message is about to be sent to every shard, which leaves the ledger even less to fold with."""
+    status = read_json(data / "status" / "routes.json") or {}
+    if "batch_ms" not in status:
+        return False
+    return bool(clock() - (status["at_ms"] - status["batch_ms"]) / 1000 < lead_s / 2)
 
 
 def broker_ready(spec: BrokerSpec) -> Callable[[], Mapping[str, str] | None]:

@@ -82,10 +82,9 @@ def forget(data: Path) -> None:
 class Replacing:
     """What the supervisor does about requests; called at each of its ticks."""
 
-    def __init__(self, data: Path, parts: Sequence[RouterPart], niceness: int) -> None:
+    def __init__(self, data: Path, parts: Sequence[RouterPart]) -> None:
         self._data = data
         self._parts = parts
-        self._niceness = niceness
         self._request: Request | None = None
         self._lines: list[str] = []
         self._waiting: list[RouterPart] = []
@@ -120,7 +119,7 @@ class Replacing:
         is_level = partial(_has_announced, self._data, name)
         new = part.make(request, generation)
         try:
-            succession = supervisor.replace(new, BESIDE, is_level, request.timeout_s, self._niceness)
+            succession = supervisor.replace(new, BESIDE, is_level, request.timeout_s)
         except OSError as error:
             self._over(f"{part.name} is not replaced: {new.argv[0]} cannot be run: {error.strerror}")
             return

@@ -1,9 +1,10 @@
 """Starting parts in order of dependency and keeping them running.
 
 Guarantees: a part starts once all it comes after have been ready; one that dies, or is not ready in time, is started
-again after a pause that doubles; nothing of a dead part's process group is left when it is started again; `stack.json`
-names every process from the moment it runs. A part that never became ready ends the start, with its reason. A part can
-be replaced while it runs: the new process has its place once it is level, and not before.
+again after a pause that doubles, and may take twice as long the next time; nothing of a dead part's process group is
+left when it is started again; `stack.json` names every process from the moment it runs. A part that never became ready
+ends the start, with its reason. A part can be replaced while it runs: the new process has its place once it is level,
+and not before.
 """
 
 import os
@@ -24,8 +25,13 @@ from schemas.readiness import ready_file
 LONGEST_PAUSE_S = 30.0
 SETTLED_S = 60.0
 """A part that has been ready for this long has its pauses forgotten."""
+LOOK_S = 1.0
+"""How often it is asked who may give way."""
 TRIES = 3
 """How often a part may die before it was ready for the first time."""
+DOUBLINGS = 3
+"""How often a part that is started again, and is not ready in time, gets twice as long the next time: what is slow
+because the machine has too much to do would otherwise never be ready, and be part of that."""
 
 
 class Ready(NamedTuple):
@@ -89,8 +95,12 @@ class _Running:
     starts: int = 0
     deaths: int = 0
     """Since it last had settled."""
+    overdue: int = 0
+    """How often it was not ready in time since it last was."""
     ever_ready: bool = False
     pause_s: float = 0.0
+    given_way: int = 0
+    """By how much niceness its process gives way at present."""
     listeners: dict[str, str] = field(default_factory=dict)
 
 
@@ -145,6 +155,7 @@ class Supervisor:
         self._configuration = list(configuration)
         self._attend = attend
         self._announced = False
+        self._looked_at = 0.0
         self._succession: Succession | None = None
 
     @property
@@ -158,13 +169,13 @@ class Supervisor:
             self._advance(running, time.monotonic())
         if self._succession:
             self._succeed(self._succession, time.monotonic())
+        if self._announced and time.monotonic() - self._looked_at > LOOK_S:
+            self._share_out()
         self._attend(self)
 
-    def replace(
-        self, part: Part, beside: Sequence[str], is_level: Callable[[], bool], timeout_s: float, niceness: int
-    ) -> Succession:
+    def replace(self, part: Part, beside: Sequence[str], is_level: Callable[[], bool], timeout_s: float) -> Succession:
         """Begin to replace the part of this name by `part`, which runs with the further arguments `beside` until
-        `is_level`, and gives way by `niceness` so long. :meth:`tick` goes on with it.
+        `is_level`, and gives way by its niceness so long. :meth:`tick` goes on with it.
 
         Raises StackError if there is no such part, or another is being replaced.
         """
@@ -173,8 +184,8 @@ class Supervisor:
         if self.is_replacing:
             raise StackError("another part is being replaced: wait until that is done")
         newcomer = ManagedProcess((*part.argv, *beside), {**self._environ, **part.env}, self._log(part.name))
-        if niceness and can_take_priority_back():
-            newcomer.give_way(niceness)
+        if part.niceness:
+            newcomer.give_way(part.niceness)
         self._succession = Succession(
             part, newcomer, is_level, time.monotonic(), time.time(), timeout_s, self._limits.stop_timeout_s
         )
@@ -188,8 +199,7 @@ class Supervisor:
     def announce(self) -> None:
         """Say in `stack.json` that all parts have been ready."""
         self._announced = True
-        for running in self._running.values():
-            self._have_give_way(running)
+        self._share_out()
         write_state(self._data, self.state())
 
     def state(self) -> StackState:
@@ -252,10 +262,10 @@ class Supervisor:
 
     def _hand_over(self, succession: Succession, now: float) -> None:
         running, newcomer = self._running[succession.part.name], succession.newcomer
-        newcomer.give_way(max(os.getpriority(os.PRIO_PROCESS, 0), succession.part.niceness))
         succession.let_go(running.process, running.started_at, now)
         running.part, running.process, running.started_at = succession.part, newcomer, succession.started_at
-        running.deaths, running.starts, running.ever_ready = 0, 1, True
+        running.deaths, running.starts, running.ever_ready, running.given_way = 0, 1, True, succession.part.niceness
+        self._have_give_way(running)
         self._enter(running, Phase.READY, now)
 
     def _end_of(self, succession: Succession) -> Replaced | NotReplaced:
@@ -270,14 +280,27 @@ class Supervisor:
         if part.argv:
             environ = {**self._environ, **part.env}
             running.process = ManagedProcess(part.argv, environ, self._log(part.name))
-            self._have_give_way(running)
+            running.given_way = 0
+            if self._announced:
+                self._have_give_way(running)
         running.starts += 1
         running.started_at = time.time()
         self._enter(running, Phase.STARTING, now)
 
+    def _share_out(self) -> None:
+        self._looked_at = time.monotonic()
+        for running in self._running.values():
+            self._have_give_way(running)
+
     def _have_give_way(self, running: _Running) -> None:
-        if self._announced and running.process and running.part.niceness:
-            running.process.give_way(running.part.niceness)
+        """As far as it may; what the system does not let it take back it has given for good."""
+        part, process = running.part, running.process
+        if process is None or not part.niceness:
+            return
+        wanted = part.niceness if part.may_give_way() else 0
+        if wanted > running.given_way or (wanted < running.given_way and can_take_priority_back()):
+            process.give_way(max(os.getpriority(os.PRIO_PROCESS, 0), wanted))
+            running.given_way = wanted
 
     def _await_ready(self, running: _Running, now: float) -> None:
         if running.process and running.process.ended():
@@ -286,13 +309,14 @@ class Supervisor:
         listeners = running.part.ready()
         if listeners is not None:
             running.listeners = dict(listeners)
-            running.ever_ready = True
+            running.ever_ready, running.overdue = True, 0
             self._enter(running, Phase.READY, now)
             self._report(Ready(running.part.name, time.time() - running.started_at))
-        elif now - running.since > self._limits.start_timeout_s:
+        elif now - running.since > (allowed_s := self._limits.start_timeout_s * 2 ** min(running.overdue, DOUBLINGS)):
             if running.process:
                 stop_all([running.process], self._limits.stop_timeout_s)
-            self._died(running, now, f"was not ready within {self._limits.start_timeout_s:g} s", tries=1)
+            running.overdue += 1
+            self._died(running, now, f"was not ready within {allowed_s:g} s", tries=1)
 
     def _died(self, running: _Running, now: float, why: str, tries: int = TRIES) -> None:
         running.deaths += 1

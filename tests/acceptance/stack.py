@@ -20,8 +20,6 @@ from jobs.stack.state import StackState, running_state
 from tests.waiting import wait_for
 
 START_TIMEOUT_S = 240
-REPLACE_TIMEOUT_S = 400
-"""A JVM that starts beside a stack under load, and gives way to it, takes minutes on two slow cores."""
 
 
 class Stack:

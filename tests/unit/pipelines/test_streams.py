@@ -30,3 +30,10 @@ def test_client_settings_are_spelled_for_java() -> None:
     assert options["kafka.sasl.mechanism"] == "PLAIN"
     assert 'username="u" password="p"' in options["kafka.sasl.jaas.config"]
     assert not {"kafka.sasl.username", "kafka.sasl.password", "kafka.sasl.mechanisms"} & options.keys()
+
+
+def test_no_batch_waits_for_records_that_are_not_there() -> None:
+    """A source's consumer asks for the next records before it asks how far the topic goes, and the broker answers in
+    order: with Kafka's half second every batch of the ledger waited that long for each partition."""
+    kafka = Kafka("b:9092", {"security.protocol": "PLAINTEXT"})
+    assert kafka.source_options() == kafka.options() | {"kafka.fetch.max.wait.ms": "5"}

@@ -15,15 +15,17 @@ from jobs.errors import StackError
 from jobs.stack import replacing
 from jobs.stack.generations import generation_of, record
 from jobs.stack.part import Part
-from jobs.stack.parts import announced
-from jobs.stack.process import Identity, wait_until
+from jobs.stack.parts import announced, giving_way_at_start
+from jobs.stack.process import Identity, can_take_priority_back, wait_until
 from jobs.stack.replacing import Answer, Replacing, Request, RouterPart, answer_to, ask
 from jobs.stack.state import ProcessState, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, NotReplaced, Replaced, Supervisor
 from schemas.readiness import announce_ready, beside
+from schemas.settings import load_settings
 
 DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
+SETTINGS = load_settings([ROOT / "conf" / "base.toml"], {"WAYSTATION_STACK__ROUTER_PROCESSES": "2"})
 LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05)
 ROUTER = (
     "import os, sys, time\n"
@@ -31,6 +33,7 @@ ROUTER = (
     "environ, late = os.environ, '--beside' in sys.argv\n"
     "if 'broken' in sys.argv and late: sys.exit('this version cannot start')\n"
     "name = environ['WAYSTATION_PART']\n"
+    "while os.path.exists(environ['WAYSTATION_DATA'] + '/hold'): time.sleep(0.01)\n"
     "if not (late and 'slow' in sys.argv):\n"
     "    announce_ready(environ['WAYSTATION_DATA'], beside(name) if late else name, {})\n"
     "time.sleep(600)\n"
@@ -40,7 +43,10 @@ ROUTER = (
 def router_part(data: Path, name: str, generation: int, *kind: str) -> Part:
     env = {"WAYSTATION_DATA": str(data), "WAYSTATION_PART": name, "PYTHONPATH": str(ROOT)}
     argv = (sys.executable, "-c", ROUTER, *kind, str(generation))
-    return Part(name, argv, env, lambda: announced(data, name))
+    return giving_way_at_start(Part(name, argv, env, lambda: announced(data, name)), SETTINGS, data)
+
+
+ROUTERS = ("router-backup", "router-active")
 
 
 class World:
@@ -55,7 +61,7 @@ class World:
         def of(name: str) -> Callable[[Request, int], Part]:
             return lambda request, generation: router_part(data, name, generation, *request.interpreter)
 
-        attend = Replacing(data, [RouterPart(name, of_it, of(name)) for name, of_it in roles.items()], 5)
+        attend = Replacing(data, [RouterPart(name, of_it, of(name)) for name, of_it in roles.items()])
         parts = [router_part(data, name, 1) for name in roles]
         me = Identity.of(os.getpid())
         self.supervisor = Supervisor(data, parts, LIMITS, os.environ, self.events.append, me, attend=attend)
@@ -163,15 +169,37 @@ def test_the_old_one_is_started_again_while_the_new_one_comes(world: World) -> N
     assert world.processes("router-active")[1].pid == new.pid
 
 
+def niceness(process: ProcessState) -> int:
+    return os.getpriority(os.PRIO_PROCESS, process.pid)
+
+
+OURS = os.getpriority(os.PRIO_PROCESS, 0)
+BEHIND = SETTINGS.stack.router_start_niceness if can_take_priority_back() else OURS
+
+
 def test_the_new_one_gives_way_until_it_is_level(world: World) -> None:
-    ours = os.getpriority(os.PRIO_PROCESS, 0)
     world.ask("slow", roles=("active",))
     world.tick_until(lambda: len(world.processes("router-active")) == 2)
     new = world.processes("router-active")[1]
-    assert os.getpriority(os.PRIO_PROCESS, new.pid) in (5, ours)
+    assert niceness(new) == BEHIND
     announce_ready(world.data, beside("router-active"), {})
     world.tick_until(lambda: [p.pid for p in world.processes("router-active")] == [new.pid])
-    assert os.getpriority(os.PRIO_PROCESS, new.pid) == ours
+    assert niceness(new) == OURS
+
+
+def test_one_that_was_killed_gives_way_to_the_other_until_it_is_ready(world: World) -> None:
+    """With nobody to give way to, it does not."""
+    assert {niceness(one) for name in ROUTERS for one in world.processes(name)} == {OURS}, "at the start nobody does"
+    (world.data / "hold").touch()
+    for name, expected in zip(ROUTERS, (BEHIND, OURS), strict=True):
+        (old,) = world.processes(name)
+        os.kill(old.pid, signal.SIGKILL)
+        world.tick_until(lambda name=name, old=old: world.processes(name)[0].pid != old.pid)  # type: ignore[misc]
+        assert niceness(world.processes(name)[0]) == expected
+    world.tick_until(lambda: niceness(world.processes(ROUTERS[0])[0]) == OURS)
+    (world.data / "hold").unlink()
+    world.tick_until(lambda: {one.state for name in ROUTERS for one in world.processes(name)} == {"ready"})
+    assert {niceness(one) for name in ROUTERS for one in world.processes(name)} == {OURS}
 
 
 def test_stopping_in_the_middle_leaves_nothing(world: World) -> None:
@@ -204,7 +232,7 @@ def test_a_second_request_is_refused(world: World) -> None:
 
 def test_an_interpreter_that_is_not_there_ends_the_request_and_nothing_else(world: World, tmp_path: Path) -> None:
     part = router_part(tmp_path, "router-active", 2)._replace(argv=("/nowhere/python",))
-    attend = Replacing(tmp_path, [RouterPart("router-active", ["active"], lambda *_: part)], 0)
+    attend = Replacing(tmp_path, [RouterPart("router-active", ["active"], lambda *_: part)])
     request = world.ask(roles=("active",))
     attend(world.supervisor)
     answer = answer_to(tmp_path, request)
@@ -213,7 +241,7 @@ def test_an_interpreter_that_is_not_there_ends_the_request_and_nothing_else(worl
 
 
 def test_one_role_of_a_process_with_both_is_refused(world: World, tmp_path: Path) -> None:
-    attend = Replacing(tmp_path, [RouterPart("router", ["active", "backup"], lambda *_: pytest.fail("made"))], 0)
+    attend = Replacing(tmp_path, [RouterPart("router", ["active", "backup"], lambda *_: pytest.fail("made"))])
     request = world.ask(roles=("active",))
     attend(world.supervisor)
     answer = answer_to(tmp_path, request)

@@ -16,7 +16,7 @@ from jobs.stack import local
 from jobs.stack.local import Console
 from jobs.stack.part import Part
 from jobs.stack.parts import announced
-from jobs.stack.process import Identity, wait_until
+from jobs.stack.process import Identity, can_take_priority_back, wait_until
 from jobs.stack.state import StackState, forget_state, hold, read_state, running_state, stop_leftovers, write_state
 from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Supervisor, levels, pause_after
 
@@ -156,6 +156,23 @@ def test_a_part_gives_way_once_all_are_ready_and_from_then_on(make, tmp_path, ev
     assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path, "one")) == 7
 
 
+@pytest.mark.skipif(not can_take_priority_back(), reason="this system lets nobody take priority back (RLIMIT_NICE)")
+def test_a_part_gives_way_only_while_it_may(make, tmp_path):
+    busy = tmp_path / "busy"
+    busy.touch()
+    part = worker(tmp_path, "one")._replace(niceness=7, may_give_way=lambda: not busy.exists())
+    running = make(part)
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    tick_until(running, lambda: running.ready)
+    running.announce()
+    pid = pid_of(tmp_path, "one")
+    assert os.getpriority(os.PRIO_PROCESS, pid) == ours
+    busy.unlink()
+    tick_until(running, lambda: os.getpriority(os.PRIO_PROCESS, pid) == 7)
+    busy.touch()
+    tick_until(running, lambda: os.getpriority(os.PRIO_PROCESS, pid) == ours)
+
+
 def test_stopping_stops_the_last_first_and_forgets(make, tmp_path, events):
     running = make(worker(tmp_path, "one"), worker(tmp_path, "two", after=("one",)))
     tick_until(running, lambda: running.ready)
@@ -171,6 +188,26 @@ def test_a_part_that_cannot_start_ends_the_start_with_its_last_words(make, tmp_p
     with pytest.raises(StackError, match=r"one cannot start: it ended with status 1; .*one\.log: the port is taken"):
         tick_until(running, lambda: running.ready)
     assert len([event for event in events if isinstance(event, Died)]) == 2
+
+
+def test_what_is_started_again_gets_twice_as_long_each_time_it_is_not_ready(make, tmp_path, events):
+    may_be_ready = True
+
+    def died() -> list[str]:
+        return [event.why for event in events if isinstance(event, Died)]
+
+    part = worker(tmp_path, "one", "import time; time.sleep(600)")
+    part = part._replace(ready=lambda: {} if may_be_ready else None)
+    running = make(part, limits=LIMITS._replace(start_timeout_s=0.1))
+    for _ in range(2):
+        events.clear()
+        may_be_ready = True
+        tick_until(running, lambda: running.state().processes[0].state == "ready")
+        may_be_ready = False
+        os.kill(pid_of(tmp_path, "one"), signal.SIGKILL)
+        tick_until(running, lambda: len(died()) == 3)
+        overdue = ["was not ready within 0.1 s", "was not ready within 0.2 s"]
+        assert died() == ["was killed by signal 9", *overdue], "once it was ready, what was before does not count"
 
 
 def test_a_part_that_is_not_ready_in_time_ends_the_start(make, tmp_path):
