@@ -1,6 +1,7 @@
 """Fixtures for all tests: a JDK, the JVM libraries, a real broker, a Spark session; each made when asked for."""
 
 import gc
+import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from jobs.stack import jars as jar_sets
 from jobs.stack.broker import BrokerSpec, answers, prepare
@@ -63,6 +65,18 @@ class LocalBroker:
         topics = Topics(prefix)
         create_topics(admin_client(self.bootstrap, {}), topics.declared(ingress_partitions, shards, DAY_MS))
         return topics
+
+
+@pytest.fixture
+def logging_kept() -> Iterator[None]:
+    """For tests in whose process an application configures logging: later tests find it as it was, and not on a
+    standard error that was captured and closed."""
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

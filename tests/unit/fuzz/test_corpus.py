@@ -3,7 +3,7 @@
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 
 import pytest
@@ -36,12 +36,9 @@ def test_the_corpus_finds_nothing(name: str) -> None:
 
 
 @pytest.fixture
-def quiet() -> Iterator[None]:
+def quiet(logging_kept: None) -> None:
     """The gateway says nothing about its clients."""
-    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.configure(**before)
 
 
 @pytest.mark.usefixtures("quiet")

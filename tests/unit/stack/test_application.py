@@ -12,6 +12,8 @@ from jobs.application import lock_checkpoints, run_application
 from jobs.errors import JobError
 from schemas.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("logging_kept")
+
 OTHERWISE = "do something else"
 
 

@@ -54,6 +54,7 @@ def told() -> Told:
     return Told(RouterMetrics(CollectorRegistry()), Readiness(), lambda _query, error: pytest.fail(f"goes on: {error}"))
 
 
+@pytest.mark.usefixtures("logging_kept")
 def test_the_application_ends_with_one_sentence(
     nobody: Nobody,
     tmp_path: Any,
