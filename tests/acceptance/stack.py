@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
+from paho.mqtt.enums import MessageState
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -20,6 +21,7 @@ from jobs.stack.state import StackState, running_state
 from tests.waiting import wait_for
 
 START_TIMEOUT_S = 240
+AFTER_PUBREC = (MessageState.MQTT_MS_WAIT_FOR_PUBCOMP, MessageState.MQTT_MS_RESEND_PUBREL)
 
 
 class Stack:
@@ -73,6 +75,21 @@ class Stack:
         return [tuple(row) for row in LedgerReader(f"{self.data}/tables").query(sql).rows]
 
 
+class Paho(mqtt.Client):
+    """paho whose second attempt to connect again does not forget which messages have had their PUBREC.
+
+    With paho 2.1 such a message is sent as a new PUBLISH (DUP 0) if the first attempt failed, though its PUBREL was
+    sent (MQTT 5.0, 4.3.3: "MUST NOT re-send the PUBLISH"); no server can tell it from another message.
+    """
+
+    def _messages_reconnect_reset_out(self) -> None:
+        with self._out_message_mutex:
+            received = [message for message in self._out_messages.values() if message.state in AFTER_PUBREC]
+            super()._messages_reconnect_reset_out()
+            for message in received:
+                message.state = MessageState.MQTT_MS_RESEND_PUBREL
+
+
 class Client:
     """A paho client with a persistent session that comes back by itself.
 
@@ -88,7 +105,7 @@ class Client:
         self._answered = threading.Event()
         self._connected = threading.Event()
         extra = {"clean_session": False} if version == mqtt.MQTTv311 else {}
-        self.paho = mqtt.Client(
+        self.paho = Paho(
             mqtt.CallbackAPIVersion.VERSION2, client_id=client_id, protocol=version, transport=transport, **extra
         )
         self.paho.on_message = self._on_message
