@@ -85,6 +85,7 @@ WHERE NOT (touches = routed OR (touches = everyone AND everyone > 0))
 -- name: completion_last
 -- By the first word on each recipient: after a crash a home may repeat itself. An outcome after the completion is no
 -- fault if it can be that of the message's other decision (scope): the completion counts as many as that one has not.
+-- By the routes nobody may have wanted it (`untouched`, no instruction), while the other router asked everyone.
 WITH finished AS (
     SELECT date, message_id, shard, `number`, client, min(appended) AS appended
     FROM {judged_outcomes}
@@ -99,8 +100,9 @@ WITH finished AS (
 ), decisions AS (
     SELECT message_id, scope, count(*) AS instructions FROM involved GROUP BY message_id, scope
 ), excused AS (
-    SELECT i.message_id, i.shard, i.`number`, d.instructions
-    FROM involved AS i JOIN decisions AS d ON d.message_id = i.message_id AND d.scope <> i.scope
+    SELECT i.message_id, i.shard, i.`number`, coalesce(d.instructions, 0) AS instructions
+    FROM involved AS i LEFT JOIN decisions AS d ON d.message_id = i.message_id AND d.scope <> i.scope
+    WHERE d.instructions IS NOT NULL OR i.scope = 'everyone'
 )
 SELECT l.date,
        'message ' || l.message_id || ', completed ' || l.completed || ', shard ' || l.shard || ' finished ' || l.appended

@@ -47,7 +47,8 @@ class Ledger:
         return self.day - timedelta(days=1)
 
     def _message(self, rows: Rows, at: datetime, shape: "Shape", routing: timedelta, sending: timedelta) -> None:
-        """One message with its instructions, outcomes and completion; `shape` are shards by scope."""
+        """One message with its instructions, outcomes and completion; `shape` are shards by scope, the first of which is
+        finished first."""
         one, offset = self.new_id(), self.offset
         self.offset += 1
         rows["messages"].append(
@@ -91,16 +92,17 @@ class Ledger:
                     outcome(one, at, done, shard=shard, number=number, client=client, outcome="sent")
                 )
                 finished[scope] = done
+            if not shards:
+                finished[scope] = at + routing + late
+                rows["outcomes"].append(outcome(one, at, finished[scope], outcome="untouched"))
             late += SECOND  # a second decision is finished later, after the completion
-        if not shape:
-            rows["outcomes"].append(outcome(one, at, at + routing, outcome="untouched"))
-        scope = next(iter(shape), None)
-        completed = finished[scope] if scope else at + routing
+        scope = next(iter(shape))
+        completed = finished[scope]
         rows["completions"].append(
             stamped(
                 completed + SECOND,
                 message_id=one,
-                touches=len(shape[scope]) if scope else 0,
+                touches=len(shape[scope]),
                 message_appended=at,
                 completed=completed,
             )
@@ -142,7 +144,15 @@ class Ledger:
 
 
 Shape = dict[str, list[int]]
-SHAPES: list[Shape] = [{}, {"routed": [1]}, {"routed": [2, 3]}, {"routed": [0, 2], "everyone": [0, 1, 2, 3]}]
+EVERYONE = {"everyone": [0, 1, 2, 3]}
+SHAPES: list[Shape] = [
+    {"routed": []},
+    {"routed": [1]},
+    {"routed": [2, 3]},
+    {"routed": [0, 2]} | EVERYONE,
+    {"routed": []} | EVERYONE,
+    EVERYONE | {"routed": []},
+]
 TABLES = (
     *("messages", "instructions", "outcomes", "completions", "presence_history", "routes_history"),
     *("message_presence_history", "quarantine"),

@@ -46,6 +46,11 @@ def test_a_missing_table_names_those_there_are(tables):
         LedgerReader(tables, VIEWS).query("SELECT * FROM outcomes")
 
 
+def test_a_missing_column_names_what_may_be_meant(tables):
+    with pytest.raises(QueryError, match='"payloads" not found in FROM clause; Candidate bindings: "payload"'):
+        LedgerReader(tables, VIEWS).query("SELECT payloads FROM messages")
+
+
 def test_no_tables_yet(tmp_path):
     with pytest.raises(QueryError, match="there are no tables yet"):
         LedgerReader(str(tmp_path), VIEWS).query("SELECT * FROM messages")

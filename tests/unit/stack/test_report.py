@@ -199,3 +199,20 @@ def test_who_was_connected(report, tables):
     }  # fmt: skip
     longest = [(row["client"], row["seconds"] // 3600) for row in figures["longest_connections"]]
     assert longest == [("always", 113), ("beyond", 14), ("early", 7), ("short", 1), ("stays", 1)]
+
+
+def test_what_only_one_table_of_presence_knows_yet_is_no_lost_gateway(report, tables):
+    """R12: `presence` and `presence_history` are written at times of their own, in whichever order."""
+    minute = timedelta(minutes=1)
+    void, ended = live("void", NOON), live("ended", NOON)
+    void["attachments"][0] |= {"live": False}
+    ended["attachments"][0] |= {"live": False, "reason": "connection_lost"}
+    clients = ("new", "void", "ended", "again", "replaced")
+    append(tables, "presence_history", [
+        *(presence(client, NOON, "connected", NOON) for client in clients[1:]),
+        presence("new", NOON + 2 * minute, "connected", NOON + 2 * minute),
+        presence("replaced", NOON + minute, "connected", NOON + minute),
+    ])  # fmt: skip
+    append(tables, "presence", [void, ended, live("again", NOON + minute), live("replaced", NOON + minute)])
+    ends = {row["how"]: row["connections"] for row in report()["ends"]}
+    assert ends == {None: 5, "unreported": 2}, "of `void` and the first of `replaced` nobody said how they ended"
