@@ -89,7 +89,7 @@ class FailoverBench:
 
     def _replace(self) -> Window:
         began = time.perf_counter()
-        self._stack.waystation("router", "replace", "--timeout", "300")
+        self._stack.waystation("router", "replace", "--timeout", "300", own_session=True)
         done = time.perf_counter()
         time.sleep(LEVEL_S)
         return Window(began, done)

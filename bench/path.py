@@ -80,9 +80,11 @@ class StackBench:
         roots = [psutil.Process(process.pid) for process in running_state(self.data).processes]
         return [*roots, *(child for root in roots for child in root.children(recursive=True))]
 
-    def waystation(self, *arguments: str) -> None:
+    def waystation(self, *arguments: str, own_session: bool = False) -> None:
+        """Runs the command. Linux shares the processors out among sessions first: in the session of the load that is
+        measured, it would take its time from that."""
         command = [sys.executable, "-m", "jobs.cli.main", "--data", str(self.data), *arguments]
-        subprocess.run(command, check=True, env=self._environment)
+        subprocess.run(command, check=True, env=self._environment, start_new_session=own_session)
 
 
 def _cpu_s(process: psutil.Process) -> float:

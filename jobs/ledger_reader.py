@@ -89,7 +89,7 @@ class LedgerReader:
         except duckdb.CatalogException as error:
             raise QueryError(f"{_first_line(error)}; {self._there_are()}") from error
         except duckdb.Error as error:
-            raise QueryError(_first_line(error)) from error
+            raise QueryError(_with_hint(error)) from error
         if relation is None:
             return Rows([], [])
         try:
@@ -135,3 +135,9 @@ def _first_line(error: duckdb.Error) -> str:
     """The reason without DuckDB's class of it, as in `Catalog Error: Table with name x does not exist!`."""
     line = str(error).strip().splitlines()[0]
     return line.partition(" Error: ")[2].rstrip("!") or line
+
+
+def _with_hint(error: duckdb.Error) -> str:
+    """The reason, and what DuckDB says that may have been meant: `Candidate bindings: "id", …`."""
+    hints = [line.strip() for line in str(error).splitlines()[1:] if line.startswith("Candidate bindings")]
+    return "; ".join([_first_line(error), *hints])

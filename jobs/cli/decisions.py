@@ -129,7 +129,7 @@ def _show(one: Explanation) -> None:
     if one.completion:
         terminal.print(f"complete {_time(one.completion['completed'])}, after {one.completion['touches']} instructions")
     else:
-        terminal.print("not complete")
+        terminal.print("not complete: somebody is away or slow, or the ledger is behind")
 
 
 def _verdict(one: Explanation) -> str:

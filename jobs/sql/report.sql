@@ -171,28 +171,37 @@ LIMIT $2
 
 -- name: make_connections
 -- Of tables from the date on: connections that lasted on the date, be it for a moment. The epoch of a connection is when
--- it began. Those without an end are `live`, or their gateway died and never said how they ended: `lives` is false.
+-- it began. `lives` is false of one without an end if its gateway died and never said how it ended: `presence` has it
+-- as neither live nor ended, or no more. Both tables are written at times of their own, so what only one of them knows of
+-- yet says nothing: `presence` is behind where the connection is newer than all its rows (less what the partitions of
+-- a topic may differ by, 10 s), `presence_history` where it has not the client's newer connection.
 -- $1 and $2 are beginning and end of the date, µs.
 CREATE TEMP TABLE connections AS
 WITH told AS (
     SELECT client, epoch, max(gateway) AS gateway, max("user") AS "user", max(protocol) AS protocol,
            max(epoch_us("at")) FILTER (event <> 'connected') AS ended_us,
            max(event) FILTER (event <> 'connected') AS how,
-           max(reason) FILTER (event <> 'connected') AS reason
+           max(reason) FILTER (event <> 'connected') AS reason,
+           max(appended) AS appended
     FROM presence_history
     GROUP BY client, epoch
-), living AS (
+), known AS (
     SELECT client, one.epoch AS epoch, max(one.gateway) AS gateway, max(one."user") AS "user",
-           max(one.protocol) AS protocol
+           max(one.protocol) AS protocol, bool_or(one.live) AS live, bool_or(one.reason <> '') AS ended
     FROM (SELECT client, unnest(attachments) AS one FROM presence)
-    WHERE one.live
     GROUP BY client, one.epoch
+), ahead AS (
+    SELECT client, max(epoch) AS epoch FROM known ANTI JOIN told USING (client, epoch) GROUP BY client
+), reach AS (
+    SELECT max(updated) - INTERVAL 10 SECOND AS presence FROM presence
 )
-SELECT client, epoch AS begun_us, coalesce(told.gateway, living.gateway) AS gateway,
-       coalesce(told."user", living."user") AS "user", coalesce(told.protocol, living.protocol) AS protocol,
-       ended_us, how, reason, living.epoch IS NOT NULL AS lives
-FROM told FULL JOIN living USING (client, epoch)
-WHERE epoch < $2 AND coalesce(ended_us, $1) >= $1
+SELECT client, epoch AS begun_us, coalesce(told.gateway, known.gateway) AS gateway,
+       coalesce(told."user", known."user") AS "user", coalesce(told.protocol, known.protocol) AS protocol,
+       ended_us, how, told.reason AS reason,
+       CASE WHEN known.live IS NOT NULL THEN known.live OR coalesce(known.ended, FALSE)
+            ELSE coalesce(told.appended > reach.presence, TRUE) OR coalesce(ahead.epoch > epoch, FALSE) END AS lives
+FROM told FULL JOIN known USING (client, epoch) LEFT JOIN ahead USING (client) CROSS JOIN reach
+WHERE epoch < $2 AND coalesce(ended_us, $1) >= $1 AND (told.appended IS NOT NULL OR known.live)
 
 -- name: connected
 -- Of slots in which that changed: how many were connected after a change at most, and at the slot's end. A connection
