@@ -15,8 +15,8 @@ TIMEOUT_S = 420
 
 @pytest.mark.timeout(2 * TIMEOUT_S + 30)
 def test_a_short_day_loses_nothing_doubles_nothing_and_completes(tmp_path: Path, java_home: Path, jars: Path) -> None:
-    """And `waystation quality` finds nothing wrong with what the day left in the ledger, its first half minute included,
-    in which routers decide by routes they do not know all of."""
+    """And `waystation quality` finds nothing wrong with what the day left in the ledger, its first half minute
+    included, in which routers decide by routes they do not know all of."""
     figures_file = tmp_path / "figures" / "demo.json"
     command = [sys.executable, "-m", "jobs.cli.main", "--data", str(tmp_path / "data"), "demo"]
     options = ["--until", "07:00", "--speed", "3600", "--json", str(figures_file)]

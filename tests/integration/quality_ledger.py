@@ -47,8 +47,8 @@ class Ledger:
         return self.day - timedelta(days=1)
 
     def _message(self, rows: Rows, at: datetime, shape: "Shape", routing: timedelta, sending: timedelta) -> None:
-        """One message with its instructions, outcomes and completion; `shape` are shards by scope, the first of which is
-        finished first."""
+        """One message with its instructions, outcomes and completion; `shape` are shards by scope, the first of which
+        is finished first."""
         one, offset = self.new_id(), self.offset
         self.offset += 1
         rows["messages"].append(
