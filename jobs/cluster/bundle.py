@@ -1,4 +1,4 @@
-"""What goes with a submission: Waystation's own packages as a wheel, the configuration, and the file that is started.
+"""What goes with a submission: Waystation's own packages in a zip, the configuration, and the file that is started.
 
 A bundle is a directory named by its content, and never changes: a driver goes on importing from it while later versions
 are submitted beside.
@@ -13,21 +13,17 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
-from zipfile import ZIP_DEFLATED, ZipInfo
-
-from wheel.wheelfile import WheelFile
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 PACKAGES = ("schemas", "pipelines", "jobs", "conf")
 """What drivers and executors run. Gateways are no Spark application."""
 LEFT_OUT = ("__pycache__",)
 EARLIEST = (1980, 1, 1, 0, 0, 0)
-"""The time of all files in the wheel: the same packages make the same bundle."""
-
-_WHEEL = "Wheel-Version: 1.0\nGenerator: waystation\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+"""The time of all files in the zip: the same packages make the same one, whenever."""
 
 
 class Bundle(NamedTuple):
-    """Files of one submission. `packages` is a wheel called `.zip`: Spark takes Python packages by that name."""
+    """Files of one submission. `packages` is on the path of drivers and executors as it is."""
 
     packages: Path
     launcher: Path
@@ -59,28 +55,27 @@ def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
 
 
 def _fill(directory: Path, configuration: Sequence[Path]) -> Bundle:
-    wheel = build_wheel(directory)
+    packages = _zip_packages(directory)
     launcher = directory / "launch.py"
     launcher.write_bytes(resources.files("jobs").joinpath("cluster", "launch.py").read_bytes())
     copies = [directory / f"{number}-{path.name}" for number, path in enumerate(configuration)]
     for path, copy in zip(configuration, copies, strict=True):
         copy.write_bytes(path.read_bytes())
         copy.chmod(0o600)
-    return Bundle(wheel.rename(wheel.with_suffix(".zip")), launcher, tuple(copies))
+    return Bundle(packages, launcher, tuple(copies))
 
 
-def build_wheel(directory: Path) -> Path:
-    """A wheel of :data:`PACKAGES` in `directory`, from what is installed here, whether from a checkout or not."""
-    installed = metadata.distribution("waystation")
-    wheel = directory / f"waystation-{installed.version}-py3-none-any.whl"
-    information = f"waystation-{installed.version}.dist-info"
-    with WheelFile(wheel, "w") as file:
+def _zip_packages(directory: Path) -> Path:
+    """:data:`PACKAGES` and what tells their version, from what is installed here, whether from a checkout or not."""
+    version = metadata.version("waystation")
+    path = directory / f"waystation-{version}.zip"
+    with ZipFile(path, "w") as file:
         for package in PACKAGES:
             for name, content in _files(resources.files(package), package):
                 file.writestr(ZipInfo(name, EARLIEST), content, ZIP_DEFLATED)
-        file.writestr(ZipInfo(f"{information}/METADATA", EARLIEST), installed.read_text("METADATA") or "")
-        file.writestr(ZipInfo(f"{information}/WHEEL", EARLIEST), _WHEEL)
-    return wheel
+        described = f"Metadata-Version: 2.1\nName: waystation\nVersion: {version}\n"
+        file.writestr(ZipInfo(f"waystation-{version}.dist-info/METADATA", EARLIEST), described)
+    return path
 
 
 def _files(directory: Traversable, path: str) -> Iterator[tuple[str, bytes]]:

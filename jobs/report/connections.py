@@ -6,7 +6,7 @@ from jobs.report.plots import over_time
 
 EVENTS = {"connected": "connects", "disconnected": "disconnects", "lost": "lost"}
 """Events, and how many of them are called."""
-LASTED, UNREPORTED = "still connected at the end of the date", "nobody reported how: its gateway never came back"
+LASTED, UNREPORTED = "still connected at the end of the date", "nobody reported how: its gateway was killed"
 
 
 def connections(facts: Facts) -> Section:

@@ -59,7 +59,7 @@ def findings(facts: Facts) -> Section:
             ("Messages that policy flagged (an attachment is larger than policy has it)", _all(flagged)),
             ("Records that could not be read, in quarantine", _all(quarantined)),
             ("Expectations of waystation quality that do not hold", len(failed)),
-            ("Connections whose end nobody reported (their gateway never came back)", unreported),
+            ("Connections whose end nobody reported (their gateway was killed)", unreported),
         )
         if count
     ]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import zipfile
 from importlib import metadata, resources
 from pathlib import Path
@@ -136,16 +137,18 @@ def test_an_application_that_there_is_not(name: str, role: str | None, said: str
 
 
 def test_a_bundle_runs_from_itself(tmp_path: Path) -> None:
-    """The packages import from the wheel, with no other Waystation on the path; the launcher runs a module of it."""
+    """The packages import from the zip, with no other Waystation on the path; the launcher runs a module of it."""
     bundle = make_bundle([BASE], tmp_path)
-    with zipfile.ZipFile(bundle.packages) as wheel:
-        names = wheel.namelist()
+    with zipfile.ZipFile(bundle.packages) as packages:
+        names = packages.namelist()
     assert {name.split("/")[0] for name in names} == {
         *PACKAGES,
         f"waystation-{metadata.version('waystation')}.dist-info",
     }
     assert {"jobs/router.py", "jobs/sql/views.sql", "conf/fairscheduler.xml"} <= set(names)
     assert not any("__pycache__" in name or name.startswith("gateway") for name in names)
+    [described] = metadata.distributions(name="waystation", path=[str(bundle.packages)])
+    assert described.version == metadata.version("waystation")
     environ = os.environ | {"PYTHONPATH": str(bundle.packages)}
     command = [sys.executable, str(bundle.launcher), "schemas.settings"]
     assert run(command, env=environ, cwd=tmp_path, check=True, timeout=60).returncode == 0
@@ -155,10 +158,12 @@ def test_a_bundle_runs_from_itself(tmp_path: Path) -> None:
     )
 
 
-def test_a_bundle_never_changes(tmp_path: Path) -> None:
-    """The same content is the same directory; another configuration is another, and the first stays. Nobody else reads
-    the configuration."""
+def test_a_bundle_never_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same content is the same directory, whenever it is made; another configuration is another, and the first
+    stays. Nobody else reads the configuration."""
     first = make_bundle([BASE], tmp_path / "cache")
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
     assert make_bundle([BASE], tmp_path / "cache") == first
     mine = tmp_path / "mine.toml"
     mine.write_text('[kafka]\nprefix = "other."\n')
