@@ -38,6 +38,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(JARS): $(INSTALLED) conf/ivy.xml
 	@$(BIN)/python -m jobs.stack.jars
+	@$(BIN)/python -m jobs.stack.class_archive
 	@touch $@
 
 lint: $(INSTALLED)

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from jobs.stack.class_archive import archive_options
 from jobs.stack.jars import spark_jars
 from jobs.submitted import is_submitted
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -82,6 +85,7 @@ def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         jars = ",".join(str(jar) for jar in spark_jars(os.environ))
         settings = ON_ONE_MACHINE | {"spark.jars": jars} | settings
+        settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {archive_options()}"
         builder = builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)

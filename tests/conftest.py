@@ -13,6 +13,7 @@ import structlog
 
 from jobs.stack import jars as jar_sets
 from jobs.stack.broker import BrokerSpec, answers, prepare
+from jobs.stack.class_archive import make_archive
 from jobs.stack.java import find_java
 from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all, wait_until
@@ -86,8 +87,9 @@ def java_home() -> Path:
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    """The directory with the resolved `spark` and `kafka` jars; resolves them if `make env` has not."""
-    return jar_sets.resolve(os.environ, print)
+    """The directory with the resolved `spark` and `kafka` jars; prepares what Spark needs if `make env` has not."""
+    make_archive(os.environ, print)
+    return jar_sets.jars_directory()
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import typer
 
 from jobs.cli.context import Shared, output, shared
 from jobs.stack import jars
+from jobs.stack.class_archive import class_archive
 from jobs.stack.java import find_java
 from jobs.stack.parts import BROKER_HOST
 from jobs.stack.ports import is_free
@@ -61,6 +62,7 @@ def examine(options: Shared) -> list[Finding]:
         _python(sys.version_info[:2]),
         _java(options.environ),
         _jars(options.environ),
+        _class_archive(options.environ),
         _memory(psutil.virtual_memory().available / GIGABYTE),
     ]
     try:
@@ -93,6 +95,15 @@ def _jars(environ: Mapping[str, str]) -> Finding:
         found, _, remedy = str(error).rpartition(": ")
         return Finding("JVM libraries", found, remedy)
     return Finding("JVM libraries", f"resolved in {jars.jars_directory(environ)} ({count} for Spark)")
+
+
+def _class_archive(environ: Mapping[str, str]) -> Finding:
+    """It is no fault if there is none: the stack makes it, and does without."""
+    try:
+        archive = class_archive(find_java(environ).home, environ)
+    except WaystationError:
+        return Finding("class archive", "needs Java")
+    return Finding("class archive", str(archive) if archive.is_file() else "not made yet; Spark starts sooner with it")
 
 
 def _memory(available_gb: float) -> Finding:

@@ -120,7 +120,7 @@ def resolve(environ: Mapping[str, str], progress: Progress, jar_set: JarSet = LO
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(target.parent / "lock", progress):
+    with locked(target.parent / "lock", progress, "resolves the JVM libraries"):
         if not target.is_dir():
             _resolve_into(target, find_java(environ).command, progress, jar_set)
     return target
@@ -174,12 +174,13 @@ def _resolved(environ: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def _lock(path: Path, progress: Progress) -> Iterator[None]:
+def locked(path: Path, progress: Progress, what: str) -> Iterator[None]:
+    """Hold the lock at `path`, by which one process at a time does `what`."""
     with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("another process resolves the JVM libraries: waiting for it")
+            progress(f"another process {what}: waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -192,14 +193,15 @@ def main(stores: Sequence[str]) -> int:
                 f"no JVM libraries are known for {', '.join(sorted(unknown))}; there are: {', '.join(STORES)}"
             )
         for jar_set in (LOCAL, *(STORES[store] for store in stores)):
-            _say(f"JVM libraries: {resolve(os.environ, _say, jar_set)}")
+            say(f"JVM libraries: {resolve(os.environ, say, jar_set)}")
     except WaystationError as error:
-        _say(str(error))
+        say(str(error))
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Progress on standard error, where results are not mixed with it."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 

@@ -1,0 +1,122 @@
+"""An archive of Spark's classes, which its JVMs map into memory: else each reads, parses and verifies 15,000 of them.
+
+(Class data sharing, JEP 350.) It belongs to one JDK and one set of jars, each in its place; a JVM that finds that it
+does not fit starts without it. It is made once, by a JVM that does a little of what the applications do
+(:mod:`jobs.class_training`), and stands in `<cache>/classes/<hash>.jsa`.
+
+Run as a module (`python -m jobs.stack.class_archive`), it makes the archive if it is missing.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from tempfile import mkdtemp
+
+from jobs.stack.jars import Progress, cache_directory, jars_directory, locked, pyspark_jars, resolve, say
+from jobs.stack.java import find_java
+from jobs.stack.process import ManagedProcess, wait_until
+from schemas.errors import WaystationError
+
+KEPT = 4
+"""Archives, those used last: other checkouts, JDKs and versions have their own. One takes 200 MB."""
+TRAINING = "jobs.class_training"
+TIMEOUT_S = 600
+KILL_TIMEOUT_S = 10
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""That an archive does not fit, or which classes cannot be in it, is nothing that a log should tell."""
+
+
+def class_archive(java_home: Path, environ: Mapping[str, str]) -> Path:
+    """Where the archive for this JDK and the present jars stands, or will stand."""
+    release, jars = java_home / "release", pyspark_jars()
+    identity = (
+        str(java_home.resolve()),
+        release.read_text() if release.is_file() else "",
+        str(jars),
+        str(jars.stat().st_mtime_ns),
+        metadata.version("pyspark"),
+        str(jars_directory(environ)),
+    )
+    digest = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
+    return cache_directory(environ) / "classes" / f"{digest}.jsa"
+
+
+def archive_options(environ: Mapping[str, str] = os.environ) -> str:
+    """Options for a JVM of Spark, that of `JAVA_HOME`; none if there is no archive for it."""
+    home = environ.get("JAVA_HOME")
+    archive = class_archive(Path(home), environ) if home else None
+    if archive is None or not archive.is_file():
+        return ""
+    os.utime(archive)  # those used last are kept
+    return f'-XX:SharedArchiveFile="{archive}" {QUIET}'
+
+
+def make_archive(
+    environ: Mapping[str, str], progress: Progress, stopping: Callable[[], bool] = lambda: False, again: bool = False
+) -> bool:
+    """Make the archive if it is missing, one process at a time; whether it is there. Resolves the jars first.
+
+    If it cannot be made, that is told, and tried another time only if `again`: Spark starts without it, just later.
+    Raises JavaError if there is no JDK, JarsError.
+    """
+    java = find_java(environ)
+    resolve(environ, progress)
+    archive = class_archive(java.home, environ)
+    failed = archive.with_suffix(".log")
+    if archive.is_file() or (failed.is_file() and not again):
+        return archive.is_file()
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with locked(archive.parent / "lock", progress, "makes the archive of classes"):
+        if not archive.is_file():
+            progress("making an archive of classes, by which Spark starts sooner, once; about a minute")
+            if not _train(archive, failed, {**environ, "JAVA_HOME": str(java.home)}, stopping) and not stopping():
+                progress(f"it could not be made: Spark starts without it, only later. See {failed}")
+        archives = sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime)
+        for old in archives[:-KEPT]:
+            old.unlink()  # a JVM that has mapped it keeps it
+    return archive.is_file()
+
+
+def _train(archive: Path, failed: Path, environ: Mapping[str, str], stopping: Callable[[], bool]) -> bool:
+    """Whether the archive was made. If it could not be, `failed` is what the attempt said."""
+    for left_by_a_killed_one in archive.parent.glob(".new-*/"):
+        shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
+    directory = Path(mkdtemp(dir=archive.parent, prefix=".new-"))
+    made, said = directory / archive.name, directory / failed.name
+    process = ManagedProcess([sys.executable, "-m", TRAINING, str(made)], environ, said)
+    try:
+        wait_until(lambda: process.ended() or stopping(), TIMEOUT_S)
+        if process.exit_code == 0 and made.is_file():
+            with made.open("rb") as file:  # half of it, after a power failure, would crash each JVM that maps it
+                os.fsync(file.fileno())
+            made.rename(archive)
+            failed.unlink(missing_ok=True)
+            return True
+        if not stopping():
+            why = f"it took more than {TIMEOUT_S} s" if process.exit_code is None else f"status {process.exit_code}"
+            with said.open("a") as record:
+                record.write(f"no archive: {why}\n")
+            said.rename(failed)
+        return False
+    finally:
+        process.kill()  # also the JVM that it has started
+        wait_until(process.ended, KILL_TIMEOUT_S)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main() -> int:
+    """Resolve the jars and make the archive, if they are missing; one that cannot be made is no failure."""
+    try:
+        make_archive(os.environ, say, again=True)
+    except WaystationError as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
