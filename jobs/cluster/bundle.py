@@ -1,4 +1,4 @@
-"""What goes with a submission: Waystation's own packages in a zip, the configuration, and the file that is started.
+"""What goes with a submission: Waystation's own packages as a wheel, the configuration, and the file that is started.
 
 A bundle is a directory named by its content, and never changes: a driver goes on importing from it while later versions
 are submitted beside.
@@ -12,22 +12,35 @@ from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import NamedTuple
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from typing import Any, NamedTuple
+from zipfile import ZIP_DEFLATED, ZipInfo
+
+from wheel.wheelfile import WheelFile
 
 PACKAGES = ("schemas", "pipelines", "jobs", "conf")
 """What drivers and executors run. Gateways are no Spark application."""
 LEFT_OUT = ("__pycache__",)
 EARLIEST = (1980, 1, 1, 0, 0, 0)
-"""The time of all files in the zip: the same packages make the same one, whenever."""
+"""The time of all files in a wheel: the same packages make the same one, whenever."""
+
+_WHEEL = "Wheel-Version: 1.0\nGenerator: waystation\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 class Bundle(NamedTuple):
-    """Files of one submission. `packages` is on the path of drivers and executors as it is."""
+    """Files of one submission. `packages` is a wheel called `.zip`: Spark takes Python packages by that name."""
 
     packages: Path
     launcher: Path
     configuration: tuple[Path, ...]
+
+
+class _Timeless(WheelFile):  # type: ignore[misc]
+    """A wheel whose files, those that :class:`WheelFile` adds too, have no time of their own."""
+
+    def writestr(self, name: str, content: Any, compress_type: int | None = ZIP_DEFLATED) -> None:
+        entry = ZipInfo(name, EARLIEST)
+        entry.external_attr = 0o644 << 16
+        super().writestr(entry, content, compress_type)
 
 
 def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
@@ -55,27 +68,27 @@ def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
 
 
 def _fill(directory: Path, configuration: Sequence[Path]) -> Bundle:
-    packages = _zip_packages(directory)
+    wheel = build_wheel(directory)
     launcher = directory / "launch.py"
     launcher.write_bytes(resources.files("jobs").joinpath("cluster", "launch.py").read_bytes())
     copies = [directory / f"{number}-{path.name}" for number, path in enumerate(configuration)]
     for path, copy in zip(configuration, copies, strict=True):
         copy.write_bytes(path.read_bytes())
         copy.chmod(0o600)
-    return Bundle(packages, launcher, tuple(copies))
+    return Bundle(wheel.rename(wheel.with_suffix(".zip")), launcher, tuple(copies))
 
 
-def _zip_packages(directory: Path) -> Path:
-    """:data:`PACKAGES` and what tells their version, from what is installed here, whether from a checkout or not."""
+def build_wheel(directory: Path) -> Path:
+    """A wheel of :data:`PACKAGES` in `directory`, from what is installed here, whether from a checkout or not."""
     version = metadata.version("waystation")
-    path = directory / f"waystation-{version}.zip"
-    with ZipFile(path, "w") as file:
+    wheel, information = directory / f"waystation-{version}-py3-none-any.whl", f"waystation-{version}.dist-info"
+    with _Timeless(wheel, "w") as file:
         for package in PACKAGES:
             for name, content in _files(resources.files(package), package):
-                file.writestr(ZipInfo(name, EARLIEST), content, ZIP_DEFLATED)
-        described = f"Metadata-Version: 2.1\nName: waystation\nVersion: {version}\n"
-        file.writestr(ZipInfo(f"waystation-{version}.dist-info/METADATA", EARLIEST), described)
-    return path
+                file.writestr(name, content)
+        file.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: waystation\nVersion: {version}\n")
+        file.writestr(f"{information}/WHEEL", _WHEEL)
+    return wheel
 
 
 def _files(directory: Traversable, path: str) -> Iterator[tuple[str, bytes]]:

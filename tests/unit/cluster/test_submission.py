@@ -1,15 +1,16 @@
 """What `waystation submit` calls, and what goes with it."""
 
 import os
+import shutil
 import sys
 import time
-import zipfile
 from importlib import metadata, resources
 from pathlib import Path
 from subprocess import run
 from threading import Event
 
 import pytest
+from wheel.wheelfile import WheelFile
 
 from jobs.cluster import drivers
 from jobs.cluster.applications import applications
@@ -137,10 +138,12 @@ def test_an_application_that_there_is_not(name: str, role: str | None, said: str
 
 
 def test_a_bundle_runs_from_itself(tmp_path: Path) -> None:
-    """The packages import from the zip, with no other Waystation on the path; the launcher runs a module of it."""
+    """The packages import from the wheel, with no other Waystation on the path; the launcher runs a module of it."""
     bundle = make_bundle([BASE], tmp_path)
-    with zipfile.ZipFile(bundle.packages) as packages:
-        names = packages.namelist()
+    with WheelFile(shutil.copy(bundle.packages, tmp_path / f"{bundle.packages.stem}.whl")) as wheel:
+        names = wheel.namelist()
+        for name in names:
+            wheel.read(name)  # raises if it is not as RECORD has it
     assert {name.split("/")[0] for name in names} == {
         *PACKAGES,
         f"waystation-{metadata.version('waystation')}.dist-info",
