@@ -19,6 +19,7 @@ from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all, wait_until
 from jobs.stack.topics import admin_client, create_topics
 from schemas.topics import DAY_MS, Topics
+from tests import in_processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,11 @@ for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__ME
     os.environ.setdefault(f"WAYSTATION_{_port}", "0")
 
 STOP_TIMEOUT_S = 20.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(in_processes)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

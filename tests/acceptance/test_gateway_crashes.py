@@ -112,12 +112,12 @@ def test_killed_again_and_again(stack: Stack, capsys: pytest.CaptureFixture[str]
     """Q1, R8, G8, G9: nothing acknowledged is lost, nothing at QoS 2 comes twice, what comes twice at QoS 1 says so,
     order holds, sessions, wills and retained messages are right; a start reads what is unacknowledged, not history."""
     with capsys.disabled():
-        sys.stdout.write(f"\nWAYSTATION_SEED={SEED} WAYSTATION_KILLS={KILLS}\n")
+        sys.stderr.write(f"\nWAYSTATION_SEED={SEED} WAYSTATION_KILLS={KILLS}\n")
     compact_soon(stack)
     began = time.monotonic()
     town, killer = asyncio.run(live_through(stack))
     with capsys.disabled():
-        sys.stdout.write("\n".join([*report(killer, town, time.monotonic() - began), ""]))
+        sys.stderr.write("\n".join([*report(killer, town, time.monotonic() - began), ""]))
     some = max(1, len(killer.restarts) // 5)
     for topic in ("egress", "ingress", "sessions", "routes"):
         read = [restart.recovered.get(topic, 0) for restart in killer.restarts]
