@@ -1,6 +1,7 @@
 """The audit over a ledger that the real router and the real pipelines wrote: nothing differs, and faults are found."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -81,7 +82,8 @@ def test_seeded_faults_are_found(spark: SparkSession, written_ledger: WrittenLed
 def test_the_command(written_ledger: WrittenLedger) -> None:
     """As a process of its own, told everything by its environment; and one sentence for what it is not."""
     command = [sys.executable, "-m", "jobs.cli.main", "--data", str(Path(written_ledger.tables).parent), "audit"]
-    ended = subprocess.run([*command, "--date", "2026-01-02", "--json"], capture_output=True, text=True)
+    at_once = os.environ | {"WAYSTATION_STACK__LEDGER_NICENESS": "0"}  # whatever other tests do at the same time
+    ended = subprocess.run([*command, "--date", "2026-01-02", "--json"], capture_output=True, text=True, env=at_once)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["right"] == 30
     refused = subprocess.run([*command, "--date", "today"], capture_output=True, text=True)
