@@ -7,6 +7,7 @@ a view over such a table is not there either.
 from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib import resources
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import duckdb
@@ -29,6 +30,14 @@ class Rows(NamedTuple):
         """The same rows but for one column."""
         kept = [n for n, name in enumerate(self.columns) if name != column]
         return Rows([self.columns[n] for n in kept], [tuple(row[n] for n in kept) for row in self.rows])
+
+
+class View(NamedTuple):
+    """`columns` are names and types as DuckDB has them."""
+
+    name: str
+    doc: str
+    columns: list[tuple[str, str]]
 
 
 class Dates(NamedTuple):
@@ -124,6 +133,24 @@ def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
 def installed_views() -> dict[str, str]:
     """The views in `jobs/sql/views.sql`."""
     return installed_blocks("views.sql")
+
+
+def described_views() -> list[View]:
+    """The same, as the comments at their heads describe them, with their columns; whether there are tables or not."""
+    database = duckdb.connect()
+    for table in TABLES.values():
+        database.register(table.name, arrow_schema(table).empty_table())
+    views = []
+    for name, sql in installed_views().items():
+        relation = database.sql(sql)
+        lines = [line.removeprefix("--").strip() for line in takewhile(_is_comment, sql.strip().splitlines())]
+        types = [str(kind).lower() for kind in relation.types]
+        views.append(View(name, " ".join(lines), list(zip(relation.columns, types, strict=True))))
+    return views
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("--")
 
 
 def installed_blocks(file: str) -> dict[str, str]:

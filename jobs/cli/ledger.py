@@ -12,7 +12,7 @@ from rich.table import Table
 
 from jobs.cli.context import output, shared
 from jobs.errors import QueryError
-from jobs.ledger_reader import LedgerReader, Rows
+from jobs.ledger_reader import LedgerReader, Rows, described_views
 from schemas.tables import TABLES
 
 JOURNEY = 'SELECT * FROM message_journey WHERE message_id = ? ORDER BY "at"'
@@ -33,7 +33,7 @@ def query(
     context: typer.Context,
     sql: Annotated[str | None, typer.Argument(metavar="SQL", help="One statement, in DuckDB's SQL.")] = None,
     format: Annotated[Format, typer.Option(help="How to print the result.")] = Format.TABLE,
-    tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns instead.")] = False,
+    tables: Annotated[bool, typer.Option("--tables", help="List tables, views and their columns instead.")] = False,
 ) -> None:
     """Ask the ledger: SQL over the Delta tables, also while the stack runs, also after it has stopped.
 
@@ -46,6 +46,7 @@ def query(
     """
     if tables:
         _show_tables()
+        _show_views()
     elif sql is None:
         raise QueryError(
             "no SQL was given: try `waystation query 'SELECT * FROM messages'`, or --tables for the tables"
@@ -83,6 +84,15 @@ def _show_tables() -> None:
         shown = Table("column", "type", "meaning", title=f"{table.name}: {table.doc}", title_justify="left")
         for column in table.columns:
             shown.add_row(column.name, column.type.replace("[", r"\["), column.doc)
+        terminal.print(shown)
+
+
+def _show_views() -> None:
+    terminal = output()
+    for view in described_views():
+        shown = Table("column", "type", title=f"view {view.name}: {view.doc}", title_justify="left")
+        for column in view.columns:
+            shown.add_row(*column)
         terminal.print(shown)
 
 

@@ -25,6 +25,7 @@ from jobs.cli import (
     submit,
 )
 from jobs.cli.context import Shared
+from jobs.cli.helptext import let_flow
 from schemas.errors import WaystationError
 
 COMMANDS = (
@@ -65,9 +66,10 @@ def options(
         Path | None, typer.Option(help="Directory of everything this stack keeps. Without it: the key `data`.")
     ] = None,
 ) -> None:
-    """A messaging platform on your machine: MQTT in and out, Kafka and Spark between, a Delta ledger of it all.
+    """A messaging platform: MQTT in and out, Kafka and Spark between, a Delta ledger of it all. `up` runs it on your
+    machine, `submit` its Spark applications on a cluster.
 
-    First steps, each in a terminal of its own:
+    First steps on one machine, each in a terminal of its own:
 
         waystation up
         waystation subscribe 'greetings/#'
@@ -81,6 +83,7 @@ def options(
 
 for module in COMMANDS:
     module.register(app)
+let_flow(app)
 
 
 def main() -> None:

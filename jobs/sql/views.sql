@@ -46,11 +46,11 @@ FROM completions
 
 -- name: delivery_latency
 -- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0.
--- Neither dialect's difference of timestamps in milliseconds is the other's: the text of the interval is read instead,
--- `1 day 02:03:04.5` in DuckDB, `INTERVAL '1 02:03:04.5' DAY TO SECOND` in Spark.
 SELECT message_id,
        client,
        qos,
+       -- Neither dialect's difference of timestamps in milliseconds is the other's: the text of the interval is read
+       -- instead, `1 day 02:03:04.5` in DuckDB, `INTERVAL '1 02:03:04.5' DAY TO SECOND` in Spark.
        86400000.0 * CAST('0' || regexp_extract(span, '([0-9]+) (days? )?[0-9]+:', 1) AS BIGINT)
        + 3600000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 1) AS BIGINT)
        + 60000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 2) AS BIGINT)

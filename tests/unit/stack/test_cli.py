@@ -11,6 +11,7 @@ import pytest
 from argon2 import PasswordHasher
 from deltalake import write_deltalake
 
+from jobs.ledger_reader import installed_views
 from schemas.password_file import parse
 
 Run = Callable[..., int]
@@ -81,6 +82,16 @@ def test_tables_are_listed_with_their_columns(run, capfd):
     shown = capfd.readouterr().out
     assert "messages: Every message accepted from a client, once." in shown
     assert "array<struct<shard:int" in shown
+
+
+def test_views_are_listed_with_their_meaning_and_columns(run, capfd):
+    assert run("query", "--tables") == 0
+    shown = capfd.readouterr().out
+    assert "view message_journey: Everything that happened to a message, a row a step." in shown
+    assert "view delivery_latency: Milliseconds from accepting a message to each of its deliveries, by the" in shown
+    for name in installed_views():
+        assert f"view {name}: " in shown
+    assert "fan_out" in shown
 
 
 def test_help_teaches(run, capfd):
