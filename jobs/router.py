@@ -30,12 +30,14 @@ from jobs.stack.topics import admin_client, topic_ends
 from jobs.storage import storage_settings
 from pipelines.routes_in_memory import RoutesInMemory
 from pipelines.streams import StreamId
+from schemas.cluster_settings import router_slots
 from schemas.readiness import announce_ready
 from schemas.readiness import beside as beside_name
 from schemas.settings import Settings
 from schemas.topics import Topics
 
 ROLES = ("active", "backup")
+SPARE_THREADS = 4
 log = structlog.get_logger(__name__)
 
 
@@ -62,9 +64,8 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 
 def threads(settings: Settings, roles: Sequence[str]) -> int:
-    """A task for each partition and query, all the time, and some for what runs between: fewer starve a partition."""
-    queries = 2 if len(roles) == len(ROLES) or settings.router.relief else 1
-    return queries * settings.kafka.ingress_partitions + 4
+    """Those that routing holds all the time, and some for what runs beside it."""
+    return router_slots(settings.kafka.ingress_partitions, settings.router.relief, len(roles)) + SPARE_THREADS
 
 
 def start_order(

@@ -58,18 +58,27 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         return urlsplit(self.master).hostname in LOOPBACK
 
 
-def check_cluster(cluster: ClusterSettings, ingress_partitions: int, bootstrap: str, tables: str) -> None:
+def router_slots(ingress_partitions: int, relief: bool, roles: int = 1) -> int:
+    """Tasks that a router's process runs all the time: one for each partition of ingress and each of its queries.
+    Those are two if it has both `roles`, or one with its relief (`router.relief`). With fewer slots some partition is
+    not read, and nothing says so."""
+    queries = 2 if relief or roles > 1 else 1
+    return queries * ingress_partitions
+
+
+def check_cluster(cluster: ClusterSettings, ingress_partitions: int, relief: bool, bootstrap: str, tables: str) -> None:
     """The rules between the keys of `[cluster]` and others, if there is a cluster. Raises SettingsError."""
     if not cluster.kind:
         return
     _check_mode(cluster)
     _check_python(cluster)
-    router = cluster.router
-    if router.executors * router.cores < ingress_partitions:
+    router, needed = cluster.router, router_slots(ingress_partitions, relief)
+    if router.executors * router.cores < needed:
         raise SettingsError(
-            f"cluster.router has room for {router.executors} × {router.cores} tasks: a router keeps one for each "
-            f"partition of ingress all the time, or the partition is not read; allowed: at least "
-            f"kafka.ingress_partitions = {ingress_partitions}"
+            f"cluster.router has room for {router.executors} × {router.cores} tasks: each query of a router keeps one "
+            f"for each partition of ingress all the time, or the partition is not read; allowed: at least "
+            f"{'2 × ' if relief else ''}kafka.ingress_partitions = {needed}"
+            f"{' (router.relief: a role has two queries)' if relief else ''}"
         )
     if cluster.is_local:
         return

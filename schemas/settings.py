@@ -296,7 +296,7 @@ def _check(settings: Settings) -> None:
     kafka = settings.kafka
     if kafka.password_file and "sasl.password" in kafka.client:
         raise SettingsError("kafka.password_file and sasl.password in kafka.client are both set: leave one of them out")
-    check_cluster(settings.cluster, kafka.ingress_partitions, kafka.bootstrap, settings.tables)
+    check_cluster(settings.cluster, kafka.ingress_partitions, router.relief, kafka.bootstrap, settings.tables)
 
 
 def _check_bearers(gateway: GatewaySettings) -> None:

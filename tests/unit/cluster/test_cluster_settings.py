@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from schemas.cluster_settings import router_slots
 from schemas.errors import SettingsError
 from schemas.settings import Settings, load_settings, with_secrets
 from schemas.storage_settings import hadoop_settings, store_environment
@@ -53,7 +54,8 @@ def test_where_python_comes_from_goes_by_the_kind_of_cluster(
         (STANDALONE + 'cluster.archive = "x.tar.gz"', "cluster.archive is for"),
         (STANDALONE.replace("broker:9092", "localhost:9092"), "an address of this machine only"),
         (STANDALONE.replace("/mnt/shared", "here"), "every machine of spark://master:7077 has for itself"),
-        (STANDALONE + "cluster.router.cores = 1", "cluster.router has room for 1 × 1 tasks"),
+        (STANDALONE + "cluster.router.cores = 3", r"room for 1 × 3 tasks.* at least 2 × kafka.ingress_partitions = 4"),
+        (STANDALONE + "cluster.router.cores = 1\nrouter.relief = false", "at least kafka.ingress_partitions = 2"),
         (YARN.replace("environment.tar.gz", ""), "cluster.archive is empty"),
         (YARN + 'cluster.deploy_mode = "cluster"\ncluster.driver_host = "x"', "cluster.driver_host is for"),
         (KUBERNETES.replace('"waystation-spark"', '""'), "cluster.image is empty"),
@@ -71,6 +73,18 @@ def test_what_is_unknown_or_contradicts_is_refused(tmp_path: Path, overlay: str,
     """In one sentence that names the key."""
     with pytest.raises(SettingsError, match=said):
         loaded(tmp_path, overlay)
+
+
+@pytest.mark.parametrize(
+    ("relief", "roles", "slots"), [(True, 1, 8), (False, 1, 4), (False, 2, 8), (True, 2, 8)], ids=str
+)
+def test_a_role_and_its_relief_each_need_a_slot_for_every_partition(relief: bool, roles: int, slots: int) -> None:
+    """Where both roles share a process there are no reliefs."""
+    assert router_slots(4, relief, roles) == slots
+
+
+def test_a_router_without_relief_is_content_with_half_the_slots(tmp_path: Path) -> None:
+    loaded(tmp_path, STANDALONE + "cluster.router.cores = 2\nrouter.relief = false")
 
 
 def test_a_master_on_this_machine_may_use_what_others_do_not_reach(tmp_path: Path) -> None:
