@@ -33,6 +33,7 @@ from pipelines.records import (
 )
 from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
 from schemas.events import CompletionEvent, QuarantineEvent
+from schemas.tables import OUTCOMES
 
 UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 META = "^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*$"
@@ -214,9 +215,8 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
             "quarantined",
         )
     )
-    # Two decisions on a message number their instructions alike; scope keeps them apart, and is no column of the table.
-    key = ("message_id", "scope", "number", "client", "outcome")
-    return _good_once(rows, "window_begin", window_days, *key).drop("scope", "window_begin")
+    # Two decisions on a message number their instructions alike; scope keeps them apart.
+    return _good_once(rows, "window_begin", window_days, *OUTCOMES.key).drop("window_begin")
 
 
 def completions(records: DataFrame, window_days: int) -> DataFrame:

@@ -137,6 +137,9 @@ OUTCOMES = Table(
             "int",
             "Number of the instruction; null for `untouched` and for own copies (retained, or ahead of a route)",
         ),
+        Column(
+            "scope", "string", "The decision that instructed it, as in `instructions`; `routed` if there is none"
+        ),
         Column("client", "string", "Recipient; null when there was none"),
         Column(
             "outcome",
@@ -157,7 +160,7 @@ OUTCOMES = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("message_id", "number", "client", "outcome"),
+    ("message_id", "scope", "number", "client", "outcome"),
 )
 
 COMPLETIONS = Table(

@@ -216,9 +216,9 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
         "messages": f"('{ID}', 's', 'a/b', 1, false, '', null, {{0}}, null, null, 3, null, 0, 5, {{1}}, {{d}})",
         "instructions": f"('{ID}', 'a/b', 2, 0, null, 'routed', 'active', 0, 5, {{1}}, 9, {{2}}, {{d}}), "
         f"('{ID}', 'a/b', 3, 1, 2, 'everyone', 'backup', 0, 5, {{1}}, 9, {{2}}, {{d}})",
-        "outcomes": f"('{ID}', 2, 0, 'c', 'delivered', 1, {{3}}, {{1}}, {{3}}, {{d}}), "
-        f"('{ID}', 3, 1, null, 'nobody', null, {{4}}, {{1}}, {{4}}, {{d}}), "
-        f"('{ID}', null, null, null, 'untouched', null, {{4}}, {{1}}, {{4}}, {{d}})",
+        "outcomes": f"('{ID}', 2, 0, 'routed', 'c', 'delivered', 1, {{3}}, {{1}}, {{3}}, {{d}}), "
+        f"('{ID}', 3, 1, 'routed', null, 'nobody', null, {{4}}, {{1}}, {{4}}, {{d}}), "
+        f"('{ID}', null, null, 'routed', null, 'untouched', null, {{4}}, {{1}}, {{4}}, {{d}})",
         "completions": f"('{ID}', 2, {{1}}, {{5}}, {{5}}, {{d}})",
     }
     database, day = duckdb.connect(), "DATE '2024-05-01'"
