@@ -92,7 +92,7 @@ MESSAGES = Table(
         Column("properties", "binary", "MQTT 5 properties that travel with the message, wire encoding"),
         Column("partition", "int", "Partition on `ingress`", required=True),
         Column("offset", "long", "Offset on `ingress`", required=True),
-        Column("appended", "timestamp", "Append time on `ingress`: when it was acknowledged", required=True),
+        Column("appended", "timestamp", "Append time on `ingress`: from then on Kafka has it", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
@@ -106,7 +106,7 @@ INSTRUCTIONS = Table(
         Column("message_id", "string", "Message id", required=True),
         Column("destination", "string", "Destination of the message", required=True),
         Column("shard", "int", "Shard that is to deliver", required=True),
-        Column("number", "int", "0 … n-1 within the message", required=True),
+        Column("number", "int", "0 … n-1 within the message and scope", required=True),
         Column("limit", "int", "n, on the last instruction only: the completion condition"),
         Column(
             "scope",
@@ -137,9 +137,7 @@ OUTCOMES = Table(
             "int",
             "Number of the instruction; null for `untouched` and for own copies (retained, or ahead of a route)",
         ),
-        Column(
-            "scope", "string", "The decision that instructed it, as in `instructions`; `routed` if there is none"
-        ),
+        Column("scope", "string", "The decision that instructed it, as in `instructions`; `routed` if there is none"),
         Column("client", "string", "Recipient; null when there was none"),
         Column(
             "outcome",
@@ -185,7 +183,13 @@ PRESENCE_HISTORY = Table(
         Column("client", "string", "Client id", required=True),
         Column("event", "string", "`connected`, `disconnected` or `lost`", required=True),
         Column("gateway", "string", "Gateway that reports", required=True),
-        Column("epoch", "long", "Connection of the client: µs since the epoch when it was made", required=True),
+        Column(
+            "epoch",
+            "long",
+            "Connection of the client: µs since the epoch when it was made; a loss that a gateway found out when it "
+            "was started again has a number of its own",
+            required=True,
+        ),
         Column("seq", "long", "Number of the event within the epoch", required=True),
         Column("at", "timestamp", "When it happened, the gateway's clock", required=True),
         Column("peer", "string", "Address of the client"),

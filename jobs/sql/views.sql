@@ -67,7 +67,8 @@ FROM (
 
 -- name: session_history
 -- A row a connection of a client, by the gateways' clocks: `ended`, `how`, `reason`, `seconds` are null while it lasts.
--- A connection whose beginning nobody reported (it is older than the ledger) has no `connected`.
+-- So they stay where its gateway was killed: started again, that reports `gateway_restarted` of clients with persistent
+-- sessions, a row of its own without `connected`. Nor has a connection one that is older than the ledger.
 SELECT client,
        epoch,
        gateway,

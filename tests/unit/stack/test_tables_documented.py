@@ -44,7 +44,7 @@ def test_keys_are_those_declared(table: Table) -> None:
     section = PAGE[PAGE.index(f"### {table.name}\n") :]
     key = re.search(r"Key: (.*?)\.( |\n)", section)
     assert key is not None
-    assert set(re.findall("`(.+?)`", key[1])) <= set(table.key)
+    assert tuple(re.findall("`(.+?)`", key[1])) == table.key
 
 
 def test_views_are_those_installed(tmp_path: Path) -> None:
