@@ -15,12 +15,10 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from pipelines.local_database import KEYS_A_QUERY, LocalDatabase, placeholders
 from pipelines.table_files import query_id
 
 LAYOUT = 1
-KEYS_A_QUERY = 10_000
-"""SQLite takes 32,766 parameters."""
-
 _TABLES = """
 CREATE TABLE IF NOT EXISTS states (key BLOB PRIMARY KEY, state BLOB NOT NULL, heard_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS heard ON states (heard_ms);
@@ -40,10 +38,9 @@ class KeyedStates:
     by looking at all keys. Raises sqlite3.Error if the file cannot be written."""
 
     def __init__(self, file: Path, kept_s: int, told: Told) -> None:
-        self._file = file
+        self._file = LocalDatabase(file, _TABLES)
         self._kept_ms = kept_s * 1000
         self._told = told
-        self._opened: sqlite3.Connection | None = None
 
     def take(
         self,
@@ -79,7 +76,7 @@ class KeyedStates:
         by_key: dict[str, list[Row]] = {}
         for row in rows:
             by_key.setdefault(row[key], []).append(row)
-        known, states, given = self._of(by_key), dict[str, bytes](), list[Given]()
+        known, states, given = self.known(by_key), dict[str, bytes](), list[Given]()
         for name, of_key in by_key.items():
             state, out = fold(known.get(name), name, of_key)
             if state is not None:
@@ -87,27 +84,26 @@ class KeyedStates:
             given += out
         return states, given
 
-    def finish(self, query: str, batch_id: int, states: Mapping[str, bytes], heard_ms: int) -> None:
-        """All that the batch gives out is out: take over its states. `heard_ms`: the append time of its last record, 0
-        if it has none."""
+    def finish(self, query: str, batch_id: int, states: Mapping[str, bytes | None], heard_ms: int) -> None:
+        """All that the batch gives out is out: take over its states; None has a key forgotten. `heard_ms`: the append
+        time of its last record, 0 if it has none."""
         with self._database as database:
-            self._write(database, ((key, state, heard_ms) for key, state in states.items()))
+            self._write(database, ((key, state, heard_ms) for key, state in states.items() if state is not None))
+            over = ((key.encode(),) for key, state in states.items() if state is None)
+            database.executemany("DELETE FROM states WHERE key = ?", over)
             database.execute("DELETE FROM states WHERE heard_ms < ?", (heard_ms - self._kept_ms,))
             database.execute("DELETE FROM batches")
             database.execute("INSERT INTO batches VALUES (?, ?, ?)", (LAYOUT, query, batch_id))
 
-    def __del__(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-
-    def _of(self, keys: Iterable[str]) -> dict[str, bytes]:
+    def known(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """The states of those of the keys that have one."""
         return dict(self._rows([key.encode() for key in keys]))
 
     def _rows(self, keys: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
         for first in range(0, len(keys), KEYS_A_QUERY):
             some = keys[first : first + KEYS_A_QUERY]
-            places = ", ".join("?" * len(some))
-            for key, state in self._database.execute(f"SELECT key, state FROM states WHERE key IN ({places})", some):
+            found = f"SELECT key, state FROM states WHERE key IN ({placeholders(len(some))})"
+            for key, state in self._database.execute(found, some):
                 yield key.decode(), state
 
     @staticmethod
@@ -123,29 +119,4 @@ class KeyedStates:
 
     @property
     def _database(self) -> sqlite3.Connection:
-        if self._opened is None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self._opened = self._open()
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:  # it is damaged, or no database: all of it is told elsewhere too
-                for file in self._file.parent.glob(f"{self._file.name}*"):
-                    file.unlink()
-                self._opened = self._open()
-        return self._opened
-
-    def _open(self) -> sqlite3.Connection:
-        # Spark calls from a thread of its own for each run of a query.
-        database = sqlite3.connect(self._file, check_same_thread=False)
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
-            (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
-            database.executescript(_TABLES)
-        except sqlite3.Error:
-            database.close()
-            raise
-        return database
+        return self._file.connection

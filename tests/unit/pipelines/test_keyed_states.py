@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from pipelines.keyed_states import KEYS_A_QUERY, KeyedStates
+from pipelines.keyed_states import KeyedStates
+from pipelines.local_database import KEYS_A_QUERY
 
 NOBODY: Any = None
 KEPT_S = 100
@@ -138,3 +139,10 @@ def test_keys_are_told_apart_byte_by_byte(world: World) -> None:
     world.batch(1, *names[:10])
     assert set(map(world.told.get, names[:10])) == {b"2"}
     assert world.told["77"] == b"1"
+
+
+def test_a_key_that_is_over_is_forgotten_at_once(world: World) -> None:
+    world.batch(0, "a", "b")
+    assert world.states.begin(NOBODY, "q", 1)
+    world.states.finish("q", 1, {"a": None, "b": b"2"}, 0)
+    assert world.known("a", "b") == {"b": b"2"}
