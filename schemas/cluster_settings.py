@@ -32,7 +32,6 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     image: str
     namespace: str
     service_account: str
-    upload: str
     queue: str
     lease_s: Annotated[float, Meta(ge=6, le=300)]
     spark: dict[str, str]
@@ -51,6 +50,11 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         """Where Python and its packages come from on the cluster: `installed`, `archive` or `image`."""
         usual = {"yarn": "archive", "kubernetes": "image"}
         return usual.get(self.kind, "installed") if self.python == "auto" else self.python
+
+    @property
+    def in_pods(self) -> bool:
+        """Whether drivers run in pods: of the image, which has packages and jars, and without files of this machine."""
+        return self.kind == "kubernetes" and self.deploy_mode == "cluster"
 
     @property
     def is_local(self) -> bool:
@@ -103,18 +107,13 @@ def _check_mode(cluster: ClusterSettings) -> None:
         )
     if cluster.driver_host and cluster.deploy_mode == "cluster":
         raise SettingsError('cluster.driver_host is for cluster.deploy_mode = "client": the cluster places the driver')
-    of_kubernetes = ("image", "service_account", "upload")
+    of_kubernetes = ("image", "service_account")
     if given := [key for key in of_kubernetes if getattr(cluster, key) and cluster.kind != "kubernetes"]:
         raise SettingsError(
             f"cluster.{given[0]} is for k8s://… and cluster.master = {cluster.master!r}: leave it empty"
         )
     if cluster.queue and cluster.kind != "yarn":
         raise SettingsError(f"cluster.queue is for yarn and cluster.master = {cluster.master!r}: leave it empty")
-    if cluster.kind == "kubernetes" and cluster.deploy_mode == "cluster" and not cluster.upload:
-        raise SettingsError(
-            'cluster.upload is empty: with k8s://… and cluster.deploy_mode = "cluster" the configuration travels '
-            "through a directory that this machine and the cluster both reach, such as s3a://bucket/submissions"
-        )
 
 
 def _check_python(cluster: ClusterSettings) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from jobs.cli.context import shared
+from jobs.cli.context import OVERLAYS, shared
 from jobs.cluster import drivers
 from jobs.cluster.applications import NAMES, ROLES, applications
 from jobs.cluster.bundle import make_bundle
@@ -46,7 +46,9 @@ def submit(
     """Run a Spark application on a cluster ([cluster] of the configuration): standalone, YARN or Kubernetes.
 
     In deploy mode "client" the drivers run here, and the command stays until they have ended; SIGTERM or Ctrl-C ends
-    them in order. In mode "cluster" the cluster keeps them.
+    them in order. In mode "cluster" the cluster keeps them: the command waits for their end, but they go on without it.
+
+    conf/base.toml and all --conf files count, conf/local.toml does not.
 
     Examples:
 
@@ -54,8 +56,9 @@ def submit(
         waystation submit router --role active --conf conf/cluster.toml
         waystation submit ledger --conf conf/cluster.toml
     """
-    files = [path for path in shared(context).configuration if path.name != "local.toml"]
-    files += [path.absolute() for path in conf or []]
+    everywhere = shared(context).configuration
+    # Of what is installed only the base: the other one is the local stack's. And all that is given.
+    files = [everywhere[0], *everywhere[len(OVERLAYS) :], *(path.absolute() for path in conf or [])]
     environ = shared(context).environ
     settings = load_settings(files, environ)
     cluster = settings.cluster
@@ -70,8 +73,7 @@ def submit(
     if cluster.deploy_mode == "client":
         data = os.path.abspath(data)
     settings = msgspec.structs.replace(settings, data=data)
-    in_image = cluster.python_from == "image"
-    jars = [] if in_image else spark_jars(environ) + store_jars(settings.storage.kind, environ)
+    jars = [] if cluster.in_pods else spark_jars(environ) + store_jars(settings.storage.kind, environ)
     tools = Tools(pyspark_jars().parent, find_java(environ).home, sys.executable, jars)
     bundle = make_bundle(files, cache_directory(environ))
     submissions = [submission(each, settings, bundle, tools, environ) for each in chosen]

@@ -1,4 +1,4 @@
-"""Drivers on this machine: kept until they end, or asked to end in order.
+"""Drivers on this machine: kept until they end, or asked to end in order. Those on the cluster are watched.
 
 In client mode `spark-submit` is a JVM whose child is the application. A signal to that JVM would take Spark from under
 the application, so it is the application that is asked to stop; `spark-submit` ends when it has.
@@ -25,6 +25,8 @@ def run(submissions: Sequence[Submission], stopped: Event, stop_timeout_s: float
     """Run them side by side until all have ended; once `stopped` is set, ask those that still run to end, and kill what
     has not after `stop_timeout_s`. One that ends does not end the others.
 
+    Of an application whose driver the cluster has, it is `spark-submit` that ends, which only waited for it.
+
     Raises SubmissionError if one ended with another status than 0, or had to be killed.
     """
     running = {each.name: _start(each) for each in submissions}
@@ -38,12 +40,17 @@ def run(submissions: Sequence[Submission], stopped: Event, stop_timeout_s: float
                 report(f"{name}: ended with status {status}")
     for process in running.values():
         ask_to_stop(process)
+    ended_by = {each.name: each.ended_by for each in submissions}
     for name, process in running.items():
+        still_ran = name not in statuses
         try:
             statuses[name] = process.wait(stop_timeout_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             statuses[name] = process.wait()
+        if still_ran and ended_by[name]:
+            statuses[name] = 0
+            report(f"{name}: is watched no more, but goes on if the cluster has it; to end it: {ended_by[name]}")
     if failed := {name: status for name, status in statuses.items() if status}:
         what = ", ".join(f"{name} with status {status}" for name, status in failed.items())
         raise SubmissionError(f"ended: {what}; what it said is above")

@@ -1,31 +1,34 @@
 """The command that submits an application: `spark-submit` with everything, from settings and bundle alone."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from jobs.cluster.applications import Application
 from jobs.cluster.bundle import Bundle
-from schemas.settings import ENVIRONMENT_PREFIX, Settings
+from jobs.cluster.carried import overlay_variables, overrides, refuse_secrets
+from jobs.cluster.masking import masked
+from schemas.settings import Settings
 
 ARCHIVED_PYTHON = "./environment/bin/python"
 """Where a packed environment is unpacked for an executor, and for a driver that the cluster runs."""
 IN_IMAGE = "local:///opt/waystation/launch.py"
 """The launcher in the image (`conf/kubernetes/Dockerfile.spark`), which has packages and jars as well."""
-MASKED = "********"
+BASE_IN_IMAGE = "/opt/waystation/base.toml"
+DATA_IN_POD = "/var/lib/waystation"
+"""Status files of a driver in a pod: a volume as long as the pod."""
 FILES = ("--jars", "--py-files", "--files", "--archives")
-
-_SECRET = re.compile(r"(?i)password|secret|token|key")
 
 
 class Submission(NamedTuple):
-    """`argv` begins with `spark-submit`; `environment` is what the process has beside its own."""
+    """`argv` begins with `spark-submit`; `environment` is what the process has beside its own. `ended_by` is how the
+    application is ended if its driver runs on the cluster, and `spark-submit` only watches it; else empty."""
 
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str]
+    ended_by: str = ""
 
     def shown(self) -> Iterator[str]:
         """Environment and command for a person's eyes: an option or argument a line, a file a line, secrets masked."""
@@ -40,7 +43,7 @@ class Submission(NamedTuple):
                 yield from (f"  {file}" for file in value.split(","))
             else:
                 yield masked(f"{option} {value}")
-        yield from rest
+        yield from map(masked, rest)
 
 
 class Tools(NamedTuple):
@@ -57,40 +60,68 @@ def submission(
 ) -> Submission:
     """How `application` is submitted. `environ` is searched for overrides of the configuration (`WAYSTATION_…__…`)."""
     cluster = settings.cluster
-    in_image = cluster.python_from == "image"
+    in_cluster = cluster.deploy_mode == "cluster"
     told = _told(settings, bundle, environ)
     argv = [str(tools.spark_home / "bin" / "spark-submit")]
     argv += ["--master", cluster.master, "--deploy-mode", cluster.deploy_mode]
     argv += ["--name", f"waystation-{application.name}"]
-    if not in_image:
+    if not cluster.in_pods:
         argv += ["--jars", ",".join(map(str, tools.jars)), "--py-files", str(bundle.packages)]
     if cluster.python_from == "archive":
         argv += ["--archives", f"{cluster.archive}#environment"]
-    if cluster.deploy_mode == "cluster":
+    if in_cluster and not cluster.in_pods:
         argv += ["--files", ",".join(map(str, bundle.configuration))]
     if cluster.queue:
         argv += ["--queue", cluster.queue]
     size = application.size_of(settings)
     argv += ["--driver-memory", size.driver_memory]
-    for name, value in (_spark_settings(application, settings, told) | cluster.spark).items():
+    of_spark = _spark_settings(application, settings) | _of_the_driver(settings, told, tools.python) | cluster.spark
+    for name, value in of_spark.items():
         argv += ["--conf", f"{name}={value}"]
-    argv += [IN_IMAGE if in_image else str(bundle.launcher), application.module, *application.arguments]
+    argv += [IN_IMAGE if cluster.in_pods else str(bundle.launcher), application.module, *application.arguments]
     environment = {"SPARK_HOME": str(tools.spark_home), "JAVA_HOME": str(tools.java_home)}
-    if cluster.deploy_mode == "client":
-        environment |= {**told, "PYSPARK_DRIVER_PYTHON": tools.python}
-    return Submission(application.name, tuple(argv), environment)
+    if in_cluster:
+        return Submission(application.name, tuple(argv), environment, _ended_by(application, settings))
+    return Submission(application.name, tuple(argv), environment | told)
 
 
 def _told(settings: Settings, bundle: Bundle, environ: Mapping[str, str]) -> dict[str, str]:
-    """What tells the driver its settings; in mode "cluster" its files lie in its working directory."""
-    overrides = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX) and "__" in name}
-    if settings.cluster.deploy_mode == "cluster":
-        return overrides | {"WAYSTATION_CONF": os.pathsep.join(file.name for file in bundle.configuration)}
-    files = os.pathsep.join(str(file) for file in bundle.configuration)
-    return overrides | {"WAYSTATION_CONF": files, "WAYSTATION_DATA": settings.data}
+    """What tells the driver its settings. In YARN's mode "cluster" its files lie in its working directory; a pod has
+    none. Raises SubmissionError if others would see a secret."""
+    told = overrides(environ)
+    base, *overlays = bundle.configuration
+    if settings.cluster.deploy_mode == "client":
+        files = os.pathsep.join(map(str, (base, *overlays)))
+        return told | {"WAYSTATION_CONF": files, "WAYSTATION_DATA": settings.data}
+    if settings.cluster.in_pods:
+        told = overlay_variables(overlays, settings) | told
+        told |= {"WAYSTATION_CONF": BASE_IN_IMAGE, "WAYSTATION_DATA": DATA_IN_POD}
+    else:
+        told |= {"WAYSTATION_CONF": os.pathsep.join(file.name for file in (base, *overlays))}
+    refuse_secrets(told, settings)
+    return told
 
 
-def _spark_settings(application: Application, settings: Settings, told: Mapping[str, str]) -> dict[str, str]:
+def _of_the_driver(settings: Settings, told: Mapping[str, str], python: str) -> dict[str, str]:
+    """Its interpreter, and what it is told, wherever it runs. Spark has one setting for Python everywhere, and one for
+    the driver's that goes over it, as no variable of the environment does."""
+    cluster = settings.cluster
+    if cluster.deploy_mode == "client":
+        return {"spark.pyspark.driver.python": python}
+    if cluster.kind == "yarn":
+        return {f"spark.yarn.appMasterEnv.{name}": value for name, value in told.items()}
+    data = "spark.kubernetes.driver.volumes.emptyDir.data.mount.path"
+    return {data: DATA_IN_POD} | {f"spark.kubernetes.driverEnv.{name}": value for name, value in told.items()}
+
+
+def _ended_by(application: Application, settings: Settings) -> str:
+    if settings.cluster.kind == "yarn":
+        return f"yarn application -kill ID, where ID is that of waystation-{application.name}"
+    labels = f"spark-role=driver,spark-app-name=waystation-{application.name}"
+    return f"kubectl --namespace {settings.cluster.namespace} delete pod --selector {labels}"
+
+
+def _spark_settings(application: Application, settings: Settings) -> dict[str, str]:
     cluster, size = settings.cluster, application.size_of(settings)
     java_options = application.java_options(settings)
     of_spark = {
@@ -105,27 +136,16 @@ def _spark_settings(application: Application, settings: Settings, told: Mapping[
     if cluster.python_from != "image":
         archived = cluster.python_from == "archive"
         of_spark |= {"spark.pyspark.python": ARCHIVED_PYTHON if archived else cluster.python_command}
-    environment = told if cluster.deploy_mode == "cluster" else {}
     match cluster.kind:
         case "standalone":
             of_spark |= {"spark.cores.max": str(size.executors * size.cores)}
         case "yarn":
             of_spark |= {"spark.executor.instances": str(size.executors)}
-            of_spark |= {f"spark.yarn.appMasterEnv.{name}": value for name, value in environment.items()}
         case "kubernetes":
             of_spark |= {
                 "spark.executor.instances": str(size.executors),
                 "spark.kubernetes.container.image": cluster.image,
                 "spark.kubernetes.namespace": cluster.namespace,
                 "spark.kubernetes.authenticate.driver.serviceAccountName": cluster.service_account,
-                "spark.kubernetes.file.upload.path": cluster.upload,
             }
-            of_spark |= {f"spark.kubernetes.driverEnv.{name}": value for name, value in environment.items()}
     return {name: value for name, value in of_spark.items() if value}
-
-
-def masked(line: str) -> str:
-    """The line without what may be a secret: the value of whatever is called so, unless that is the name of a file."""
-    name, equals, _ = line.partition("=")
-    is_secret = bool(equals and _SECRET.search(name)) and "file" not in name.lower()
-    return f"{name}={MASKED}" if is_secret else line

@@ -59,7 +59,6 @@ def test_where_python_comes_from_goes_by_the_kind_of_cluster(
         (YARN.replace("environment.tar.gz", ""), "cluster.archive is empty"),
         (YARN + 'cluster.deploy_mode = "cluster"\ncluster.driver_host = "x"', "cluster.driver_host is for"),
         (KUBERNETES.replace('"waystation-spark"', '""'), "cluster.image is empty"),
-        (KUBERNETES + 'cluster.deploy_mode = "cluster"', "cluster.upload is empty"),
         (KUBERNETES + 'cluster.python = "installed"', "pods have what their image has"),
         ("cluster.lease_s = 1.0", "cluster.lease_s = 1.0 is not allowed"),
         ('storage.tables = "hdfs://name/tables"', "deltalake both speak"),

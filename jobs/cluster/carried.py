@@ -1,0 +1,76 @@
+"""How a driver that the cluster runs learns its settings: as variables of its environment.
+
+A pod has no file of this machine, and a store that both reach would want a login in both. So the image's
+`conf/base.toml` counts there, and over it, as variables, what the overlays say. All who may see a pod see them: secrets
+stay in files, which the pod mounts from Secrets.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jobs.cluster.masking import is_secret
+from jobs.errors import SubmissionError
+from schemas.sections import Section
+from schemas.settings import ENVIRONMENT_PREFIX, Settings
+
+OF_DRIVERS = ("lease_s",)
+"""What a driver needs of `[cluster]`; the rest is the submission's, and `spark` may have what is for nobody's eyes."""
+
+
+def overrides(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that override a setting."""
+    return {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX) and "__" in name}
+
+
+def overlay_variables(overlays: Sequence[Path], settings: Settings) -> dict[str, str]:
+    """The settings that the files name, with the values that they have in `settings`, as variables."""
+    named: dict[str, str] = {}
+    for overlay in overlays:
+        for path, value in _leaves(tomllib.loads(overlay.read_text()), settings):
+            if path[0] != "cluster" or path[-1] in OF_DRIVERS:
+                named[ENVIRONMENT_PREFIX + "__".join(path).upper()] = _as_text(value)
+    return named
+
+
+def refuse_secrets(variables: Iterable[str], settings: Settings) -> None:
+    """Raises SubmissionError if one of the variables is a table with a secret in it."""
+    for variable in variables:
+        path = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        value: Any = settings
+        for key in path:
+            value = getattr(value, key, None)
+        if isinstance(value, dict) and (secrets := [name for name in value if is_secret(name)]):
+            raise SubmissionError(
+                f"{'.'.join(path)} has {secrets[0]}, which all who may see the application would see: with "
+                f'cluster.deploy_mode = "cluster" put it into a file that the driver has there, and name that in '
+                f"kafka.password_file or storage.secret_file"
+            )
+
+
+def _leaves(
+    named: Mapping[str, Any], section: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, said in named.items():
+        value = getattr(section, key)
+        if isinstance(value, Section):
+            yield from _leaves(said, value, (*path, key))
+        else:
+            yield (*path, key), msgspec.to_builtins(value)
+
+
+def _as_text(value: Any) -> str:
+    """As :func:`schemas.settings.load_settings` reads a variable: text as it is, all else as TOML."""
+    return value if isinstance(value, str) else _as_toml(value)
+
+
+def _as_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(key)} = {_as_toml(inner)}' for key, inner in value.items())} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_as_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
