@@ -220,7 +220,7 @@ def test_message_ids_are_uuids_of_version_7_in_order_of_time(monkeypatch: pytest
 
 @given(word, st.integers(1, 64))
 def test_one_hash_everywhere(identifier: str, count: int) -> None:
-    """R8: shard and partition are CRC-32 modulo the number, within range."""
+    """Q2, R8: shard and partition are CRC-32 modulo the number, within range."""
     assert shard_of(identifier, count) == partition_of(identifier, count) == hash_of(identifier) % count < count
     assert inbox_of(identifier) == "@" + identifier
 

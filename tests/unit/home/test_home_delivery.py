@@ -254,7 +254,7 @@ def test_a_message_too_large_for_one_client_is_done_for_it_alone(tmp_path: Path)
 
 
 def test_a_queue_that_is_full_drops_the_newest_and_says_so(tmp_path: Path) -> None:
-    """Q2: outcome `dropped`, counted; the message is done for that recipient."""
+    """R9: outcome `dropped`, counted; the message is done for that recipient."""
 
     async def scenario() -> None:
         world = await World(tmp_path, queue_messages=5).start()

@@ -1,4 +1,4 @@
-"""A session whose queue is full: what is dropped, by each choice, in memory and in the spool (Q2, R9, G9)."""
+"""A session whose queue is full: what is dropped, by each choice, in memory and in the spool (R9, G9)."""
 
 from pathlib import Path
 

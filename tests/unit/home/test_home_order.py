@@ -56,7 +56,7 @@ def test_what_routers_have_not_brought_when_a_client_subscribes_comes_first(tmp_
 
 @pytest.mark.parametrize("crashing", [False, True])
 def test_a_long_outage_of_the_routers_holds_back_little_and_loses_nothing(tmp_path: Path, crashing: bool) -> None:
-    """R8, Q1, Q2: memory is bounded while routers are away; the reader does not end before all is delivered."""
+    """R8, Q1: memory is bounded while routers are away; the reader does not end before all is delivered."""
 
     async def scenario() -> None:
         world = await World(tmp_path, held_back_messages=20).start()

@@ -1,4 +1,4 @@
-"""A publish on its way to Kafka: acknowledged, refused, or waiting (Q1, Q2, G8)."""
+"""A publish on its way to Kafka: acknowledged, refused, or waiting (Q1, G8)."""
 
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def test_answers_come_in_the_order_of_the_publishes(tmp_path: Path) -> None:
 
 
 def test_a_publish_for_which_there_is_no_room_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
-    """Q1, Q2, G8: nothing is acknowledged that is not stored, and packet ids are free again."""
+    """Q1, G8: nothing is acknowledged that is not stored, and packet ids are free again."""
 
     async def scenario() -> None:
         world = await World(tmp_path).start()

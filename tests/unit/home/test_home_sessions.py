@@ -152,7 +152,7 @@ def test_a_taken_over_session_lives_its_whole_time(tmp_path: Path) -> None:
 
 
 def test_many_connections_at_once_leave_one_session_and_the_last_link(tmp_path: Path) -> None:
-    """MQTT 5.0, 3.1.4: whoever comes last has the session; earlier ones are told."""
+    """G5; MQTT 5.0, 3.1.4: whoever comes last has the session; earlier ones are told."""
 
     async def scenario() -> None:
         world = await World(tmp_path).start()

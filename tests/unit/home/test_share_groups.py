@@ -244,7 +244,7 @@ def test_what_nobody_is_there_for_waits_for_whoever_comes_first(
 @pytest.mark.parametrize("choice", ["drop_newest", "drop_oldest", "disconnect"])
 @pytest.mark.parametrize("ending", ["", "aged", "restart"])
 def test_a_full_queue_drops_what_limits_say_and_names_the_group(tmp_path: Path, choice: str, ending: str) -> None:
-    """Q2: limits of a session are those of a group; what is dropped does not come back."""
+    """R6: limits of a session are those of a group; what is dropped does not come back."""
 
     async def scenario() -> None:
         world = await World(tmp_path, queue_messages=5, queue_full=choice).start()
@@ -267,7 +267,7 @@ def test_a_full_queue_drops_what_limits_say_and_names_the_group(tmp_path: Path, 
 
 
 def test_a_batch_larger_than_the_queue_is_not_dropped_while_members_take_it(tmp_path: Path) -> None:
-    """Q2: members are not slow because many messages come at once."""
+    """R6: members are not slow because many messages come at once."""
 
     async def scenario() -> None:
         world = await World(tmp_path, queue_messages=5).start()

@@ -171,7 +171,7 @@ def test_kafka_away_is_said_in_time_and_that_the_message_may_be_stored(tmp_path:
 
 
 def test_what_kafka_or_a_limit_refuses_has_a_status(tmp_path: Path) -> None:
-    """Q1, Q2: refused for good 503, no room 429, too much on the way 503 before anything is stored."""
+    """Q1: refused for good 503, no room 429, too much on the way 503 before anything is stored."""
 
     async def scenario() -> None:
         world = await HttpWorld(tmp_path, retained_messages=1, in_flight_messages=1).start()

@@ -45,7 +45,7 @@ def test_order_and_copies_make_no_difference(events: list[Told], data: st.DataOb
 
 @given(events=st.lists(EVENTS, max_size=12))
 def test_delivered_wins_and_the_earliest_delivery_is_kept(events: list[Told]) -> None:
-    """M12: against all others; holders are those of whom the newest word is not that they refused."""
+    """M6, M12: against all others; holders are those of whom the newest word is not that they refused."""
     state = state_of("m", after(Custody(), [e._replace(offset=n) for n, e in enumerate(events)], LIMITS))
     deliveries = sorted((e.at_us, e.agent, e.peer) for e in events if e.event == "delivered")
     assert (state.state == "delivered") == bool(deliveries)
