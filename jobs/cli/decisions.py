@@ -42,7 +42,9 @@ def explain(
 ) -> None:
     """Why a message went where it went: its routing decision made again, compared with what was instructed.
 
-    Exit status 1 if they differ. Example:
+    The exit status is 1 if they differ.
+
+    Examples:
 
         waystation query 'SELECT id, destination FROM messages LIMIT 5'
         waystation explain 0198c0de-0000-7000-8000-000000000000
@@ -74,7 +76,7 @@ def audit(
 ) -> None:
     """Make every message's routing decision again, and report what differs from what was instructed.
 
-    Exit status 1 if anything differs. It reads the ledger only, and gives way to a stack that runs beside it.
+    The exit status is 1 if anything differs. It reads the ledger only, and gives way to a stack that runs beside it.
 
     Examples:
 

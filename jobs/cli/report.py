@@ -29,7 +29,9 @@ def report(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The page; of several dates, a directory. Without it: `reports/<date>.html` in the data."),
+        typer.Option(
+            help="The page; of several dates, a directory. Without it: below `reports` in the data directory."
+        ),
     ] = None,
     as_json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there too, as JSON.")
@@ -40,7 +42,7 @@ def report(
     Plots, and the numbers beside them, in one HTML file that loads nothing. Without --date: yesterday if it has
     messages, else the newest date that has. Reads the ledger without Spark, in seconds; the stack may run or not.
 
-    Exit status 1, and no page, if a date has no rows.
+    The exit status is 1, and there is no page, if a date has no rows.
 
     Examples:
 

@@ -42,7 +42,7 @@ def up(
         bool, typer.Option("--free-ports", help="Pick free ports for everything, and keep them for this directory.")
     ] = False,
 ) -> None:
-    """Start the local stack: a Kafka broker, the Spark router and ledger, an MQTT gateway.
+    """Start the local stack: a Kafka broker, the Spark routers and ledger, a gateway for MQTT and HTTP.
 
     It runs until Ctrl-C, and starts again whatever dies. Killed in any way, the next `up` cleans up and loses nothing.
 
