@@ -73,4 +73,4 @@ class SubmissionError(JobError):
 
 
 class LeaseError(JobError):
-    """The checkpoints are another driver's, or became another's while this one did not answer."""
+    """The checkpoints are another driver's, or may be since Kafka has not heard of this one, or it of Kafka."""

@@ -8,6 +8,10 @@ newcomer). Nothing is read. The clock is the broker's.
 Contract: while :class:`Lease` has not called `lost`, no other driver has been granted the same name, but for the
 moment in which a driver that did not answer for `lease_s` comes back and learns that it has lost it. Within that moment
 Spark's log of offsets, which has each batch once, and the transactions of the tables keep the two apart.
+
+A driver that has not heard from Kafka for `lease_s` gives up too. It cannot tell whether Kafka is away, in which case
+nobody else is granted anything, or only it is cut off, in which case somebody is: that it stops is the only answer that
+is right in both. Whoever keeps applications running starts it again.
 """
 
 import time
@@ -40,6 +44,7 @@ class Lease:
         self, kafka: KafkaSettings, name: str, lease_s: float, stopped: Event, lost: Callable[[], None]
     ) -> None:
         self._name = name
+        self._lease_s = lease_s
         self._lost = lost
         self._held = Event()
         self._closing = Event()
@@ -70,7 +75,10 @@ class Lease:
         self._closing.set()
         self._thread.join()
         if self._was_lost:
-            raise LeaseError(f"another driver was granted {self._name} while this one did not answer: it has stopped")
+            raise LeaseError(
+                f"Kafka and this driver of {self._name} have not heard of each other for {self._lease_s:g} s, after "
+                f"which another driver may have its checkpoints: it has stopped, start it again"
+            )
 
     def _await(self, timeout_s: float, bootstrap: str, stopped: Event) -> None:
         deadline, said = time.monotonic() + timeout_s, False
@@ -126,5 +134,5 @@ class Lease:
     def _end(self) -> None:
         if self._held.is_set() and not self._closing.is_set() and not self._was_lost:
             self._was_lost = True
-            log.error("another driver has the checkpoints now: stopping", name=self._name)
+            log.error("another driver may have the checkpoints now: stopping", name=self._name, lease_s=self._lease_s)
             self._lost()

@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -11,6 +13,7 @@ from jobs.errors import LeaseError
 from jobs.lease import Lease
 from schemas.settings import KafkaSettings
 from tests.conftest import LocalBroker
+from tests.integration.test_broker_away import Broker
 
 LEASE_S = 6.0
 """The shortest that brokers allow by default."""
@@ -91,6 +94,37 @@ def test_a_driver_that_did_not_answer_learns_that_it_has_lost(broker: LocalBroke
         other.close()
     finally:
         end(stopped)
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path, java_home: Path, jars: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path, java_home / "bin" / "java")
+    broker.start()
+    yield broker
+    broker.signal(signal.SIGCONT)
+    broker.kill()
+
+
+def test_kafka_away_for_longer_than_the_lease_ends_the_driver(own_broker: Broker, unique_prefix: str) -> None:
+    """It cannot tell that from being cut off alone, when another one is granted: so it stops, and says why. What is
+    shorter it endures. Once Kafka is back, whoever is started has the lease."""
+    broker, lost = LocalBroker(own_broker.spec.bootstrap), Event()
+    broker.topics(unique_prefix)
+    settings = kafka(broker, unique_prefix)
+    first = lease(settings, lost=lost)
+    own_broker.signal(signal.SIGSTOP)
+    assert not lost.wait(LEASE_S / 2)
+    own_broker.signal(signal.SIGCONT)
+    with pytest.raises(LeaseError, match="another driver runs ledger"):
+        lease(settings)
+    assert not lost.is_set()
+
+    own_broker.signal(signal.SIGSTOP)
+    assert lost.wait(10 * LEASE_S)
+    own_broker.signal(signal.SIGCONT)
+    with pytest.raises(LeaseError, match=r"have not heard of each other for 6 s.* start it again"):
+        first.close()
+    lease(settings).close()
 
 
 def test_a_broker_that_does_not_answer_is_named(unique_prefix: str) -> None:
