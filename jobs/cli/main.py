@@ -23,6 +23,7 @@ from jobs.cli import (
     stack,
     status,
     submit,
+    topics,
 )
 from jobs.cli.context import Shared
 from jobs.cli.helptext import let_flow
@@ -42,6 +43,7 @@ COMMANDS = (
     report,
     maintain,
     passwd,
+    topics,
     submit,
 )
 """Modules with commands, in the order in which `--help` lists them."""

@@ -14,6 +14,8 @@ from schemas.topics import DAY_MS, Topic, Topics
 
 TIMEOUT_S = 20.0
 ELECTION_S = 10.0
+AS_THE_BROKER_SAYS = -1
+"""Replicas: its `default.replication.factor`."""
 BETWEEN_LEADERS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -44,22 +46,33 @@ def admin_client(bootstrap: str, client: Mapping[str, str]) -> AdminClient:
     return AdminClient({"log_level": 2, **client, "bootstrap.servers": bootstrap})
 
 
-def create_topics(admin: AdminClient, declared: Iterable[Topic]) -> list[str]:
+def missing_topics(admin: AdminClient, declared: Iterable[Topic]) -> list[Topic]:
+    """Those of the declared topics that are not there yet.
+
+    Raises TopicsError, which names them all, if some exist with another number of partitions.
+    """
+    wanted, existing = list(declared), _partition_counts(admin)
+    there = [topic for topic in wanted if topic.name in existing]
+    if differ := [topic for topic in there if existing[topic.name] != topic.partitions]:
+        each = ", ".join(
+            f"topic {topic.name} has {existing[topic.name]} partitions but the configuration says {topic.partitions}"
+            for topic in differ
+        )
+        raise TopicsError(
+            f"{each}: the number is fixed once a topic exists; set it back, or use another kafka.prefix or --data "
+            f"directory"
+        )
+    return [topic for topic in wanted if topic.name not in existing]
+
+
+def create_topics(admin: AdminClient, declared: Iterable[Topic], replicas: int = AS_THE_BROKER_SAYS) -> list[str]:
     """Create what is not there yet and wait until it can be used; the names of the topics created.
 
     Raises TopicsError if a topic exists with another number of partitions, or the broker refuses.
     """
-    wanted = {topic.name: topic for topic in declared}
-    existing = _partition_counts(admin)
-    for name in wanted.keys() & existing.keys():
-        if existing[name] != wanted[name].partitions:
-            raise TopicsError(
-                f"topic {name} has {existing[name]} partitions but the configuration says {wanted[name].partitions}: "
-                f"the number is fixed once a topic exists; set it back, or use another kafka.prefix or --data directory"
-            )
-    missing = [topic for name, topic in wanted.items() if name not in existing]
+    missing = missing_topics(admin, declared)
     if missing:
-        _create(admin, missing)
+        _create(admin, missing, replicas)
         _ends(admin, {topic.name: topic.partitions for topic in missing})
     return [topic.name for topic in missing]
 
@@ -89,12 +102,14 @@ def _partition_counts(admin: AdminClient) -> dict[str, int]:
     try:
         metadata = admin.list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
-        raise TopicsError(f"the broker does not answer: {error.args[0].str()}") from error
+        raise TopicsError(
+            f"the broker does not answer: {error.args[0].str()}; check kafka.bootstrap and kafka.client"
+        ) from error
     return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
 
-def _create(admin: AdminClient, topics: list[Topic]) -> None:
-    new = [NewTopic(t.name, num_partitions=t.partitions, replication_factor=-1, config=t.config) for t in topics]
+def _create(admin: AdminClient, topics: list[Topic], replicas: int) -> None:
+    new = [NewTopic(t.name, num_partitions=t.partitions, replication_factor=replicas, config=t.config) for t in topics]
     for future in admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S).values():
         _result(future, but=KafkaError.TOPIC_ALREADY_EXISTS)
 

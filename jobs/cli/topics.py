@@ -1,0 +1,59 @@
+"""`topics create`: the topics on a Kafka of one's own. On the local stack's `up` makes them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs.cli.context import OVERLAYS, shared
+from jobs.stack.topics import AS_THE_BROKER_SAYS, admin_client, create_topics, declared_topics, missing_topics
+from schemas.settings import load_settings, with_secrets
+from schemas.topics import Topic
+
+
+def register(app: typer.Typer) -> None:
+    topics = typer.Typer(no_args_is_help=True, help="The topics on a Kafka of your own.")
+    topics.command()(create)
+    app.add_typer(topics, name="topics")
+
+    @topics.callback()
+    def all_topics() -> None:
+        """The topics on a Kafka of your own."""
+
+
+def create(
+    context: typer.Context,
+    conf: Annotated[
+        list[Path] | None, typer.Option(help="As the global --conf: a TOML file laid over conf/base.toml.")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="Copies of each partition. Without it: as the brokers are configured.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing, and create nothing.")] = False,
+) -> None:
+    """Create the topics that are missing on the brokers of kafka.bootstrap, with the partitions and settings they need.
+
+    Topics that are there are left as they are, so it may be repeated. If some have another number of partitions than
+    the configuration says, they are named, and nothing is created. `waystation up` does this for the local stack.
+
+    Examples:
+
+        waystation topics create --conf my.toml --dry-run
+        waystation topics create --conf my.toml --replicas 3
+    """
+    everywhere = shared(context).configuration
+    files = [everywhere[0], *everywhere[len(OVERLAYS) :], *(path.absolute() for path in conf or [])]
+    kafka = with_secrets(load_settings(files, shared(context).environ)).kafka
+    admin, declared = admin_client(kafka.bootstrap, kafka.client), declared_topics(kafka)
+    missing = missing_topics(admin, declared)
+    created = [] if dry_run else create_topics(admin, missing, replicas or AS_THE_BROKER_SAYS)
+    for topic in declared:
+        if topic in missing:
+            typer.echo(f"{'created' if topic.name in created else 'missing'}: {_described(topic, replicas)}")
+        else:
+            typer.echo(f"there: {topic.name}")
+
+
+def _described(topic: Topic, replicas: int | None) -> str:
+    parts = [f"partitions={topic.partitions}", *([f"replicas={replicas}"] if replicas else [])]
+    return f"{topic.name} {' '.join([*parts, *(f'{name}={value}' for name, value in topic.config.items())])}"
