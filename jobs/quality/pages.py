@@ -8,7 +8,6 @@ what was before.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from great_expectations.core import ExpectationSuiteValidationResult
 from great_expectations.render import RenderedDocumentContent
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
+from jinja2 import ChoiceLoader, PackageLoader
 
 INDEX = "index.html"
 
@@ -36,7 +36,9 @@ class Pages:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.index = directory / INDEX
-        self._view = DefaultJinjaPageView(custom_views_directory=str(resources.files("jobs.quality")))
+        self._view = DefaultJinjaPageView()
+        # Ours by package, and not by directory: of an application that was submitted they are in a file.
+        self._view.env.loader = ChoiceLoader([self._view.env.loader, PackageLoader("jobs.quality", ".")])
         self._renderer = ValidationResultsPageRenderer()
 
     def write_date(

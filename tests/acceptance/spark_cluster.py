@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -65,6 +66,14 @@ class SparkCluster:
                     if identity in line and any("CoarseGrainedExecutorBackend" in word for word in line):
                         found.setdefault(name, []).append(process.pid)
         return found
+
+    def tasks(self, application: str) -> int:
+        """How many tasks of an application run at this moment, as its executors' threads show."""
+        jstack, running = f"{self._environ['JAVA_HOME']}/bin/jstack", 0
+        for process in (pid for pids in self.places(application).values() for pid in pids):
+            shown = subprocess.run([jstack, str(process)], capture_output=True, text=True)
+            running += shown.stdout.count("org.apache.spark.executor.Executor$TaskRunner.run(")
+        return running
 
     def kill(self, worker: str) -> None:
         """kill -9 of a worker and its executors, as when its machine loses power."""

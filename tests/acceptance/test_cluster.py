@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from jobs.ledger_reader import LedgerReader
 from jobs.progress import status_file
 from pipelines.sinks import ensure_tables
+from schemas.cluster_settings import router_slots
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id
 from schemas.readiness import read_json
@@ -22,8 +24,13 @@ from tests.acceptance.spark_cluster import SparkCluster
 from tests.conftest import LocalBroker
 from tests.waiting import wait_for
 
-CORES = 6
 PARTITIONS = 2
+SLOTS = router_slots(PARTITIONS, relief=True)
+"""Of a router: no more than it needs, so that it would be seen if that were too few."""
+CORES = 2 * SLOTS
+"""Of a worker, which has both routers once the other is gone. A core is a task that it takes, not a processor."""
+NO_PYTHON = "/nowhere/bin/python"
+"""The interpreter on the machines of the cluster: not the one with which the drivers run here, and never needed."""
 SHARDS = 4
 ROUTERS = ("active", "backup")
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -Xss16m -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC"
@@ -64,13 +71,14 @@ class Submitted:
             [cluster]
             master = "{cluster.master}"
             driver_host = "127.0.0.1"
-            python_command = "{sys.executable}"
-            router = {{ driver_memory = "512m", executors = 1, cores = {PARTITIONS}, memory = "512m" }}
+            python_command = "{NO_PYTHON}"
+            router = {{ driver_memory = "512m", executors = 1, cores = {SLOTS}, memory = "512m" }}
             ledger = {{ driver_memory = "512m", executors = 1, cores = 2, memory = "768m" }}
+            batch = {{ driver_memory = "512m", executors = 1, cores = 2, memory = "512m" }}
         """)
-        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data), "submit", *arguments]
+        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data), "submit", "--conf", str(overlay)]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([*command, "--conf", str(overlay)], stdout=log, stderr=log)
+            self._process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
 
     def log(self) -> str:
         return self._log.read_text()
@@ -78,6 +86,10 @@ class Submitted:
     def alive(self) -> bool:
         assert self._process.poll() is None, self.log()[-4000:]
         return True
+
+    def ended(self) -> int:
+        """The status of one that ends by itself."""
+        return self._process.wait(FLOWING_S)
 
     def stop(self) -> int:
         """SIGTERM; the status once it has ended."""
@@ -161,6 +173,12 @@ def test_a_worker_dies_under_one_router_of_the_pair(
         places = {router: list(cluster.places(name)) for router, name in names.items()}
         assert all(len(workers) == 1 for workers in places.values()), places
         assert places["active"] != places["backup"]
+        for router, name in names.items():
+            wait_for(
+                lambda name=name: submitted.alive() and cluster.tasks(name) >= SLOTS,  # type: ignore[misc]
+                f"the query of {router} and its relief have a task for every partition at once",
+                FLOWING_S,
+            )
 
         cluster.kill(places["active"][0])
         messages.send(100)
@@ -185,7 +203,8 @@ def test_a_worker_dies_under_one_router_of_the_pair(
 def test_the_ledger_on_a_cluster(
     cluster: SparkCluster, broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:
-    """The ledger's executors write to a directory that they share with its driver; every message is in it once."""
+    """The ledger's executors write to a directory that they share with its driver; every message is in it once. What
+    runs by night runs there too: maintenance, quality, which finds no fault, and an audit."""
     messages = Messages(broker, broker.topics(unique_prefix, PARTITIONS, SHARDS))
     messages.send(200)
     messages.close()
@@ -201,5 +220,18 @@ def test_the_ledger_on_a_cluster(
         assert rows() == messages.sent
         assert read_json(status_file(tmp_path, "messages"))
         assert submitted.stop() == 0, submitted.log()[-4000:]
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+        for name, *arguments in (
+            ["maintain", "--with-today"],
+            ["quality", "--settle", "0"],
+            ["audit", "--since", today],
+        ):
+            submitted = Submitted(tmp_path, broker, unique_prefix, cluster, name, "--", *arguments)
+            assert submitted.ended() == 0, submitted.log()[-4000:]
     finally:
         submitted.kill()
+    ledger = LedgerReader(f"{tmp_path}/tables")
+    assert ledger.query("SELECT count(*) FROM messages").rows[0][0] == messages.sent
+    [judged] = ledger.query("SELECT count(*), count(DISTINCT run_id), bool_and(success) FROM quality_results").rows
+    assert judged[0] > 0
+    assert judged[1:] == (1, True)
