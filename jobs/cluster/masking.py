@@ -5,8 +5,10 @@ import re
 MASKED = "********"
 QUOTES = "\"'"
 
-_SECRET = re.compile(r"(?i)password|secret|token|key|jaas")
-_REFERENCE = re.compile(r"(?i)(file|location|path|url|endpoint)$|spark\.kubernetes\.\w+\.(secrets|secretkeyref)\.")
+_SECRET = re.compile(r"(?i)password|passphrase|secret|token|key|jaas")
+_REFERENCE = re.compile(
+    r"(?i)(file|location|path|url|endpoint|keytab)$|spark\.kubernetes\.\w+\.(secrets|secretkeyref)\."
+)
 """Of names that say where something is: a file's, a Secret's as Spark mounts it into a pod."""
 _IDENTITY = re.compile(r"(?i)access_key_id$|fs\.s3a\.(.+\.)?access\.key$")
 """Of what is called a key and is a name: the secret that belongs to it has a name of its own."""

@@ -163,6 +163,7 @@ def test_secrets_do_not_go_where_others_see_them(tmp_path: Path, said: str, name
     with pytest.raises(SubmissionError, match=f"{named}, which all .* kafka.password_file"):
         submitted(tmp_path, IN_PODS + said)
     submitted(tmp_path, IN_PODS + 'storage.deltalake = { AWS_ACCESS_KEY_ID = "id" }')
+    submitted(tmp_path, IN_PODS + 'kafka.client = { "sasl.kerberos.keytab" = "/etc/k", "ssl.key.location" = "/etc/l" }')
     submitted(tmp_path, YARN + 'cluster.deploy_mode = "cluster"\n' + said)  # in a file, which YARN keeps for the user
 
 
