@@ -5,7 +5,7 @@ For one message and without Spark; :mod:`jobs.audit` does it for all messages of
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from jobs.errors import QueryError
@@ -65,7 +65,8 @@ def explain(reader: LedgerReader, message_id: str, shards: int, reach: Reach) ->
             f"the ledger knows no message {message_id}: the id is wrong, or the message is too new (the ledger is some "
             f"seconds behind)"
         )
-    first_day = min(copy["appended"] for copy in copies).date()
+    # The brokers' clocks may differ: what follows from a message of midnight may have the date before.
+    first_day = min(copy["appended"] for copy in copies).date() - timedelta(days=1)
     instructions = _rows(reader, sql["instructions"], message_id, first_day)
     outcomes = _rows(reader, sql["outcomes"], message_id, first_day)
     completions = _rows(reader, sql["completion"], message_id, first_day)

@@ -21,8 +21,11 @@ Differences:
 | `unknown`     | instructions for a message that the ledger does not have, or for another place on `ingress`   |
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import NamedTuple
 
 from schemas.envelope import EVERYONE, ROUTED
@@ -126,12 +129,13 @@ class Judgement(NamedTuple):
 
 
 def intervals(changes: Iterable[RouteChange]) -> list[Interval]:
-    """The intervals of one route key after `changes`, in order of their offsets: what :func:`pipelines.routes.stepped`
-    comes to, but that nothing is forgotten."""
-    known: list[Interval] = []
+    """The intervals of one route key after `changes`, in order of their first events: what
+    :func:`pipelines.routes.stepped` comes to, but that nothing is forgotten."""
+    of_shard: dict[int, list[RouteChange]] = defaultdict(list)
     for change in sorted(changes):
-        known = _added(known, change) if change.op == "add" else _dropped(known, change)
-    return known
+        of_shard[change.shard].append(change)
+    found = (one for own in of_shard.values() for one in _of_one_shard(own))
+    return sorted(found, key=lambda one: one.by[0].offset)
 
 
 def wanted_by(destination: str, shards: int, routes: Sequence[Interval], appended: datetime) -> list[int]:
@@ -183,25 +187,56 @@ def _compared(scope: str, wanted: Sequence[int], instructed: Sequence[Instructed
     return [Difference(NUMBERING, scope, tuple(wanted))]
 
 
-def _added(known: list[Interval], change: RouteChange) -> list[Interval]:
-    own = [one for one in known if one.shard == change.shard]
-    if any(one.covers(change.effective) for one in own):
-        return [
-            one._replace(until=FAR_FUTURE, by=(*one.by, change))
-            if one.shard == change.shard and one.covers(change.effective) and one.until != FAR_FUTURE
-            else one
-            for one in known
-        ]
-    if any(one.until == FAR_FUTURE for one in own):
-        return known
-    return [*known, Interval(change.shard, change.effective, FAR_FUTURE, (change,))]
+@dataclass(slots=True)
+class _Span:
+    """An interval in the making."""
+
+    start: datetime
+    until: datetime
+    by: list[RouteChange]
 
 
-def _dropped(known: list[Interval], change: RouteChange) -> list[Interval]:
-    closed = [
-        one._replace(until=max(one.start, change.effective), by=(*one.by, change))
-        if one.shard == change.shard and one.until == FAR_FUTURE
-        else one
-        for one in known
-    ]
-    return [one for one in closed if one.start < one.until]
+def _of_one_shard(changes: Sequence[RouteChange]) -> Iterator[Interval]:
+    """The intervals of one route key and shard after `changes`, ascending by offset.
+
+    Years of events are folded in one go: an interval that has ended by the time that any event still to come takes
+    effect is set aside, so that seldom more than one is looked at.
+    """
+    # When the first of this event and those that follow takes effect: not in their order if the lead was changed.
+    first_effects = list(accumulate((change.effective for change in reversed(changes)), min))
+    living: list[_Span] = []
+    for change in changes:
+        first_effect = first_effects.pop()
+        over, living = _parted(living, first_effect)
+        yield from (_interval(change.shard, one) for one in over)
+        living = _added(living, change) if change.op == "add" else _dropped(living, change)
+    yield from (_interval(changes[0].shard, one) for one in living)
+
+
+def _parted(living: list[_Span], moment: datetime) -> tuple[list[_Span], list[_Span]]:
+    """Those that have ended by then, and the others."""
+    over = [one for one in living if one.until <= moment]
+    return over, [one for one in living if one.until > moment] if over else living
+
+
+def _interval(shard: int, span: _Span) -> Interval:
+    return Interval(shard, span.start, span.until, tuple(span.by))
+
+
+def _added(living: list[_Span], change: RouteChange) -> list[_Span]:
+    covering = [one for one in living if one.start <= change.effective < one.until]
+    for one in covering:
+        if one.until != FAR_FUTURE:
+            one.until = FAR_FUTURE
+            one.by.append(change)
+    if covering or any(one.until == FAR_FUTURE for one in living):
+        return living
+    return [*living, _Span(change.effective, FAR_FUTURE, [change])]
+
+
+def _dropped(living: list[_Span], change: RouteChange) -> list[_Span]:
+    for one in living:
+        if one.until == FAR_FUTURE:
+            one.until = max(one.start, change.effective)
+            one.by.append(change)
+    return [one for one in living if one.start < one.until]

@@ -131,6 +131,17 @@ def test_a_message_that_was_accepted_twice_is_explained_twice(run, capfd, tables
     ]  # fmt: skip
 
 
+def test_what_another_broker_dated_the_day_before_is_found(run, capfd, tables):
+    """Their clocks are apart, and the message is of midnight."""
+    midnight = datetime(2026, 1, 2, tzinfo=UTC)
+    name = "019b7e1a-0000-7000-8000-000000000009"
+    append(tables, "messages", [message(20, name, "@bob", midnight)])
+    early = instruction(20, name, 0, 0, 1, midnight) | {"appended": midnight - timedelta(milliseconds=20)}
+    append(tables, "instructions", [early])
+    assert run("explain", name) == 0
+    assert "verdict: right" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
