@@ -5,18 +5,21 @@ earliest delivery is kept; of what was said of an agent the newest counts; the r
 for. `most` bounds the agents of a message: beyond it those are forgotten of whom nothing new was heard for longest.
 
 A claim is granted in the order of the log: all events of a message stand on one partition, and a claim that was judged
-is not judged again. It is granted if nobody else has one that is not over, and holds until the time asked for, at most
-`claim_s`; the broker's clock decides. Whoever refuses the message later gives its claim up.
+is not judged again. It is granted if there is something to deliver and nobody else has a claim that is not over, and
+holds until the time asked for, at most `claim_s`; the broker's clock decides. Whoever refuses the message later gives
+its claim up. An agent may ask again: a copy of what it asked before takes nothing away from what it was granted since.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from schemas.states import Claim, MessagePresenceState
+from schemas.states import Claim, MessagePresenceState, Word
 
 HOLDS, ATTEMPTS, REFUSED = 0, 1, 2
+_WORDS: tuple[Literal["propagated", "attempting", "refused"], ...] = ("propagated", "attempting", "refused")
+"""The event by its rank."""
 
 
 class Told(NamedTuple):
@@ -58,7 +61,8 @@ class Delivery(NamedTuple):
 
 
 class Custody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a message; `judged` is the offset of the last claim that was judged."""
+    """What is known of a message; `judged` is the offset of the last claim that was judged, `judged_ms` when it was
+    appended, the latest of all."""
 
     origin: str = ""
     delivery: Delivery | None = None
@@ -68,6 +72,12 @@ class Custody(msgspec.Struct, frozen=True, kw_only=True):
     claim: Claim | None = None
     kept_until_ms: int = 0
     judged: int = -1
+    judged_ms: int = 0
+
+    def is_judged(self, event: Told) -> bool:
+        """Whether it is a claim, or what came with one, that is replayed. A greater time tells what stands on a topic
+        that was made anew, where offsets begin anew: on one and the same it grows with them."""
+        return event.offset <= self.judged and event.appended_ms <= self.judged_ms
 
 
 def after(known: Custody, events: Iterable[Told], limits: Limits) -> Custody:
@@ -103,29 +113,34 @@ def state_of(message_id: str, known: Custody) -> MessagePresenceState:
         retired=known.retired,
         kept_until_ms=known.kept_until_ms,
         judged=known.judged,
+        judged_ms=known.judged_ms,
+        said=[
+            Word(agent=agent, event=_WORDS[standing.rank], at_us=standing.at_us, reason=standing.reason)
+            for agent, standing in sorted(known.agents.items())
+        ],
     )
 
 
 def known_from(told: MessagePresenceState) -> Custody:
-    """What is known of a message by what others have been told, as far as that says it: of agents not when, so that
-    whatever is heard of them counts more."""
+    """What is known of a message by what others have been told: all that changes what they are told next."""
     delivery = Delivery(told.delivered_us, told.delivered_by, told.delivered_to)
-    ranks = {HOLDS: told.holders, ATTEMPTS: told.attempting, REFUSED: told.refused}
     return Custody(
         origin=told.origin,
         delivery=delivery if told.state == "delivered" else None,
         expired=told.state == "expired",
         retired=told.retired,
-        agents={agent: Standing(0, rank, "") for rank, agents in ranks.items() for agent in agents},
+        agents={word.agent: Standing(word.at_us, _WORDS.index(word.event), word.reason) for word in told.said},
         claim=told.claim,
         kept_until_ms=told.kept_until_ms,
         judged=told.judged,
+        judged_ms=told.judged_ms,
     )
 
 
 def _merged(known: Custody, event: Told, limits: Limits) -> Custody:
     delivery = Delivery(event.at_us, event.agent, event.peer) if event.event == "delivered" else None
     origins = [name for name in (known.origin, event.origin) if name]
+    is_new_claim = event.event == "claimed" and not known.is_judged(event)
     return Custody(
         origin=min(origins, default=""),
         delivery=min([one for one in (known.delivery, delivery) if one], default=None),
@@ -134,7 +149,8 @@ def _merged(known: Custody, event: Told, limits: Limits) -> Custody:
         agents=_agents(known.agents, event, limits.most),
         claim=_claim(known, event, limits.claim_s),
         kept_until_ms=max(known.kept_until_ms, _kept_until_ms(event, limits.kept_s)),
-        judged=max(known.judged, event.offset) if event.event == "claimed" else known.judged,
+        judged=event.offset if is_new_claim else known.judged,
+        judged_ms=max(known.judged_ms, event.appended_ms) if is_new_claim else known.judged_ms,
     )
 
 
@@ -155,17 +171,34 @@ def _agents(agents: dict[str, Standing], event: Told, most: int) -> dict[str, St
 
 
 def _claim(known: Custody, event: Told, claim_s: float) -> Claim | None:
+    """The claim after an event that was not judged yet."""
     claim = known.claim
-    is_later = event.offset > known.judged  # but for events that are replayed
-    if claim is not None and event.event == "refused" and claim.agent == event.agent and event.at_us > claim.at_us:
-        return None if is_later else claim
-    if event.event != "claimed" or not is_later or known.delivery is not None or known.retired:
+    if known.is_judged(event):
+        return claim
+    if event.event == "refused":
+        is_given_up = claim is not None and claim.agent == event.agent and event.at_us > claim.at_us
+        return None if is_given_up else claim
+    if event.event != "claimed" or known.delivery is not None or known.expired or known.retired:
+        return claim
+    standing = known.agents.get(event.agent)
+    if standing is not None and standing.rank == REFUSED and standing.at_us > event.at_us:  # a copy of what it gave up
         return claim
     longest_ms = event.appended_ms + int(claim_s * 1000)
     until_ms = min(longest_ms, event.until_us // 1000) if event.until_us else longest_ms
-    is_free = claim is None or claim.agent == event.agent or claim.until_ms <= event.appended_ms
-    granted = Claim(agent=event.agent, at_us=event.at_us, until_ms=until_ms)
-    return granted if is_free and until_ms > event.appended_ms else claim
+    if until_ms <= event.appended_ms:
+        return claim
+    if claim is not None and claim.until_ms > event.appended_ms:
+        return _again(claim, event, until_ms) if claim.agent == event.agent else claim
+    return Claim(agent=event.agent, at_us=event.at_us, until_ms=until_ms)
+
+
+def _again(claim: Claim, event: Told, until_ms: int) -> Claim:
+    """A claim whose holder asks once more. What it asked before it asked for this one counts no more."""
+    if event.at_us < claim.at_us:
+        return claim
+    if event.at_us == claim.at_us:
+        until_ms = max(until_ms, claim.until_ms)
+    return Claim(agent=event.agent, at_us=event.at_us, until_ms=until_ms)
 
 
 def _kept_until_ms(event: Told, kept_s: float) -> int:

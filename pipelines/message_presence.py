@@ -75,6 +75,11 @@ def fold(
     return msgspec.json.encode(new), [custody.state_of(message_id, new)] if custody.is_news(old, new) else []
 
 
+def last_used_ms(kept_ms: int, _message: str, state: bytes, _now_ms: int) -> int:
+    """So long after it the record of a message, whose state :func:`fold` gave, is kept; ms since the epoch."""
+    return _CUSTODY.decode(state).kept_until_ms - kept_ms
+
+
 def history(records: DataFrame) -> DataFrame:
     """Rows of `message_presence_history`: every event as it came (M9)."""
     event = F.col("record")

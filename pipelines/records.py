@@ -19,13 +19,13 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from schemas.events import Event
+from schemas.events import CLOCKS_APART_S, Event
 from schemas.spark import event_schema
 
 LATEST_MS = 253_402_300_799_000
 """The last second of the year 9999: later times are nobody's, and would overflow a timestamp."""
 LATEST_INT = 2**31 - 1
-SKEW = "INTERVAL 1 HOUR"
+SKEW = f"INTERVAL {CLOCKS_APART_S} SECONDS"
 """How far brokers' clocks may differ. A message that claims to be younger than a record about it is refused beyond
 that: one such record would push a watermark past everything else."""
 KEPT_BYTES = 64 * 1024

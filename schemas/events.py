@@ -15,6 +15,9 @@ from schemas.errors import RecordError
 
 E = TypeVar("E", bound="Event")
 
+CLOCKS_APART_S = 3600
+"""How far the clocks of others may be ahead of the broker's, seconds: what claims to be younger is not believed."""
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of all events: the version of its layout."""

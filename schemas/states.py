@@ -39,8 +39,9 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 class PresenceState(Event, frozen=True, kw_only=True):
     """On `presence-state`, key client id: whether a client is online, over all its attachments (R12).
 
-    Online while any attachment is live. `at_us` is the time of the event that made it so, by its gateway's clock;
-    `reason` why the last attachment ended, "" while online.
+    Online while any attachment is live. `at_us` is the time of the event that made it so, by its gateway's clock, or,
+    if its gateway is gone, when that was found, by the broker's; `reason` why the last attachment ended, "" while
+    online.
     """
 
     client: str
@@ -74,14 +75,25 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int
 
 
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said last of whether `agent` holds a message: by itself, or, `propagated`, by who gave it the copy;
+    `at_us` when, that agent's clock; `reason` why it refused, "" if it did not (M6)."""
+
+    agent: str
+    event: Literal["attempting", "propagated", "refused"]
+    at_us: int
+    reason: str
+
+
 class MessagePresenceState(Event, frozen=True, kw_only=True):
     """On `message-presence-state`, key message id: what all agents together know of a message (M9).
 
     `state`: `delivered` wins over `expired`, and that over `pending`. `delivered_us` is the earliest delivery, by
     `delivered_by` to `delivered_to`. `holders` are those that were said to hold a copy and have not refused it;
-    `attempting` those among them that try. `claim` is the one granted last, which may be over. `retired`: its
-    originator needs the record no more. It is kept until `kept_until_ms`. `judged` is the offset, on the message's
-    partition of `message-presence`, of the last claim that was granted or not; -1 for none.
+    `attempting` those among them that try; `said` is what these lists follow from. `claim` is the one granted last,
+    which may be over. `retired`: its originator needs the record no more. It is kept until `kept_until_ms`. `judged` is
+    the offset, on the message's partition of `message-presence`, of the last claim that was granted or not, -1 for
+    none, and `judged_ms` when it was appended there: offsets begin anew when the topic does.
     """
 
     id: str
@@ -97,3 +109,17 @@ class MessagePresenceState(Event, frozen=True, kw_only=True):
     retired: bool
     kept_until_ms: int
     judged: int
+    judged_ms: int = 0
+    said: list[Word] = msgspec.field(default_factory=list)
+
+    def has_judged(self, offset: int, appended_ms: int) -> bool:
+        """Whether a claim that stands at `offset`, appended at `appended_ms`, has been granted or not."""
+        return self.judged >= offset and self.judged_ms >= appended_ms
+
+    def is_claimed_by(self, agent: str, at_us: int, now_ms: int) -> bool:
+        """Whether `agent` alone may deliver the message, by the claim that it made at `at_us` (M11): it was granted,
+        is not over, and there is still something to deliver."""
+        claim = self.claim
+        if claim is None or self.state != "pending" or self.retired:
+            return False
+        return (claim.agent, claim.at_us) == (agent, at_us) and claim.until_ms > now_ms

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -16,6 +16,13 @@ from schemas.states import MessagePresenceState
 _FORGET_EVERY_S = 60.0
 
 log = structlog.get_logger(__name__)
+
+
+class Place(NamedTuple):
+    """Where an event stands on its partition, and when it was appended, ms since the epoch, broker's clock."""
+
+    offset: int
+    appended_ms: int
 
 
 class MessagePresence:
@@ -40,13 +47,16 @@ class MessagePresence:
         state = self._states.get(message_id)
         return None if state is None or state.kept_until_ms < now * 1000 else state
 
-    def fold(self, record: Record) -> None:
-        """Takes one record of the topic, in the order of its partition."""
+    def fold(self, record: Record, now: float = 0.0) -> None:
+        """Takes one record of the topic, in the order of its partition; what need not be kept at `now`, seconds since
+        the epoch, is passed over: it takes no place of others."""
         message_id, value = (record.key() or b"").decode(errors="replace"), record.value()
         self._states.pop(message_id, None)
         if value:
             try:
-                self._states[message_id] = decode(MessagePresenceState, value)
+                state = decode(MessagePresenceState, value)
+                if state.kept_until_ms >= now * 1000:
+                    self._states[message_id] = state
             except RecordError as error:
                 log.warning("message presence unreadable", message=message_id, reason=str(error))
             if len(self._states) > self._limit:
@@ -56,9 +66,9 @@ class MessagePresence:
             if not folded.done():
                 folded.set_result(None)
 
-    async def tell(self, event: MessagePresenceEvent) -> int:
-        """Stores what an agent says; its offset among the events of the message. Raises BusError if Kafka refuses."""
-        stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async def tell(self, event: MessagePresenceEvent) -> Place:
+        """Stores what an agent says; where it stands. Raises BusError if Kafka refuses."""
+        stored: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
 
         def done(error: Any, record: Any) -> None:
             if stored.done():  # nobody waits any more
@@ -66,17 +76,17 @@ class MessagePresence:
             if error is not None:
                 stored.set_exception(BusError(f"Kafka refuses the event: {error.str()}"))
             else:
-                stored.set_result(record.offset())
+                stored.set_result(Place(record.offset(), record.timestamp()[1]))
 
         partition = partition_of(event.id, self._partitions)
         self._bus.produce(self._topic, partition, event.id.encode(), encode(event), None, done)
         return await stored
 
-    async def judged(self, message_id: str, offset: int) -> MessagePresenceState:
-        """The state of a message once a claim at `offset` of its events has been judged."""
+    async def judged(self, message_id: str, place: Place) -> MessagePresenceState:
+        """The state of a message once a claim that stands at `place` has been judged."""
         while True:
             state = self._states.get(message_id)
-            if state is not None and state.judged >= offset:
+            if state is not None and state.has_judged(*place):
                 return state
             folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             waiting = self._waiting.setdefault(message_id, [])

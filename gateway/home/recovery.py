@@ -88,7 +88,7 @@ class Recovery:
 
         def fold(record: Record) -> None:
             self.read["message_presence"] += 1
-            context.message_presence.fold(record)
+            context.message_presence.fold(record, now)
 
         ends = await context.bus.read(topic, dict.fromkeys(range(partitions), 0), fold)
         return {(topic, partition): end for partition, end in ends.items()}

@@ -15,7 +15,7 @@ from gateway.http.problems import Problem, bad_request, refusal
 from gateway.http.target import decode_percent
 from gateway.mqtt.codes import ReasonCode
 from gateway.mqtt.packets import Publish
-from schemas.events import MessagePresenceEvent
+from schemas.events import CLOCKS_APART_S, MessagePresenceEvent
 from schemas.states import MessagePresenceState
 
 RIGHTS_TOPIC = "$message-presence"
@@ -70,29 +70,36 @@ class MessagePresenceDesk:
         return state
 
     async def say(self, caller: Caller, message_id: str, body: bytes) -> Claimed | None:
-        """Stores an event; the answer to a claim once it is judged. Raises Problem: 400 for a body that is none, 403,
-        503 if Kafka or the ledger does not answer in time; then it may still be stored, and to say it again is safe."""
+        """Stores an event; the answer to a claim once it is judged. Raises Problem: 400 for a body that is none, or an
+        event that the ledger would not believe, 403, 503 if Kafka or the ledger does not answer in time; then it may
+        still be stored, and to say it again is safe."""
         if not caller.is_known:
             raise bad_request("nameless_client", "an agent needs a name: X-Client-Id, or log in")
         reason = caller.rules.publish(Publish(f"{RIGHTS_TOPIC}/{message_id}", body)).reason
         if reason is not ReasonCode.SUCCESS:
             raise refusal(reason)
         said = _said(body)
+        now = self._clock()
+        if said.at_us > (now + CLOCKS_APART_S) * 1e6:
+            raise bad_request(
+                "clock_ahead",
+                f"at_us = {said.at_us} is more than {CLOCKS_APART_S} s after the gateway's clock, {int(now * 1e6)}: "
+                "set the agent's clock and say it again",
+            )
         event = MessagePresenceEvent(id=message_id, agent=caller.client, **msgspec.structs.asdict(said))
         try:
             async with asyncio.timeout(self._timeout_s):
-                offset = await self._presence.tell(event)
+                place = await self._presence.tell(event)
                 if said.event != "claimed":
                     return None
-                state = await self._presence.judged(message_id, offset)
+                state = await self._presence.judged(message_id, place)
         except TimeoutError as error:
             raise Problem(
                 503, "not_in_time", "Kafka, or the ledger, has not answered in time; saying it again is safe"
             ) from error
         except BusError as error:
             raise Problem(503, "kafka_error", str(error)) from error
-        claim = state.claim
-        is_granted = claim is not None and (claim.agent, claim.at_us) == (caller.client, said.at_us)
+        is_granted = state.is_claimed_by(caller.client, said.at_us, int(self._clock() * 1000))
         return Claimed(is_granted, state)
 
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from schemas.events import MessagePresenceEvent, decode, encode
+from schemas.events import CLOCKS_APART_S, MessagePresenceEvent, decode, encode
 from schemas.identity import partition_of
 from schemas.states import Claim, MessagePresenceState
 from tests.unit.http.http_world import Answer, HttpWorld, run, until
@@ -21,7 +21,7 @@ def state(
     fields = {"id": ID, "state": "pending", "origin": "a", "delivered_by": "", "delivered_to": "", "delivered_us": 0}
     lists: dict[str, Any] = {"holders": ["a"], "attempting": [], "refused": [], "retired": False}
     return MessagePresenceState(
-        **{**fields, **lists, "claim": claim, **more}, judged=judged, kept_until_ms=kept_until_ms
+        **{**fields, **lists, "claim": claim, "judged_ms": 2**50, **more}, judged=judged, kept_until_ms=kept_until_ms
     )
 
 
@@ -104,6 +104,66 @@ def test_a_claim_is_answered_once_it_is_judged(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_claim_is_not_granted_that_is_over(tmp_path: Path) -> None:
+    """M11: said again after its time, or when there is nothing left to deliver; else two agents might."""
+    mine = {"agent": "http:agent-1", "at_us": 7}
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        over = Claim(**mine, until_ms=int(world.clock() * 1000))
+        lasting = Claim(**mine, until_ms=2**50)
+        told: list[dict[str, Any]] = [
+            {"claim": over},
+            {"claim": lasting, "state": "delivered"},
+            {"claim": lasting, "state": "expired"},
+            {"claim": lasting, "retired": True},
+            {"claim": Claim(agent="http:agent-1", at_us=6, until_ms=2**50)},
+            {"claim": lasting},
+        ]
+        granted = []
+        for number, known in enumerate(told):
+            asked = asyncio.create_task(say(world, "claimed"))
+            await until(lambda number=number: len(said(world)) == number + 1)  # type: ignore[misc]
+            merged(world, state(judged=number, **known))
+            granted.append((await asked).json["granted"])
+        assert granted == [False] * 5 + [True]
+
+    run(scenario())
+
+
+def test_a_claim_on_a_topic_that_was_made_anew_waits_for_its_own_verdict(tmp_path: Path) -> None:
+    """M11: the state knows of a later offset, on the topic of that name before."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        merged(world, state(judged=500, judged_ms=1, claim=Claim(agent="http:agent-1", at_us=7, until_ms=2**50)))
+        await until(lambda: len(world.context.message_presence) == 1)
+        asked = asyncio.create_task(say(world, "claimed"))
+        await until(lambda: len(said(world)) == 1)
+        merged(world, state(judged=500, judged_ms=2, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
+        await until(lambda: world.context.message_presence.get(ID, 0).judged_ms == 2)  # type: ignore[union-attr]
+        assert not asked.done()
+        merged(world, state(judged=0, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
+        assert (await asked).json["granted"] is False
+
+    run(scenario())
+
+
+def test_an_agent_whose_clock_is_ahead_is_told_so(tmp_path: Path) -> None:
+    """M9: the ledger does not believe it; 204 would have promised that its word counts."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        now_us = int(world.clock() * 1e6)
+        answer = await say(world, "attempting", at_us=now_us + (CLOCKS_APART_S + 60) * 1_000_000)
+        assert (answer.status, answer.reason) == (400, "clock_ahead")
+        assert said(world) == []
+        assert (await say(world, "attempting", at_us=now_us + (CLOCKS_APART_S - 60) * 1_000_000)).status == 204
+        assert len(said(world)) == 1
+
+    run(scenario())
+
+
 def test_a_claim_that_nobody_judges_is_answered_in_time(tmp_path: Path) -> None:
     """M11: the ledger is away; saying it again is safe."""
 
@@ -147,5 +207,9 @@ def test_the_view_is_bounded_and_forgets_what_is_kept_no_more(tmp_path: Path) ->
         assert (await ask(world)).status == 404
         world.context.message_presence.forget(world.clock() + 3600)
         assert len(world.context.message_presence) == 1
+        await world.restart()
+        assert len(world.context.message_presence) == 2
+        forgotten = world.context.counts["message_presence_forgotten"]
+        assert forgotten == 1, "what is over takes no place of others at a start"
 
     run(scenario())

@@ -80,7 +80,7 @@ def test_a_claim_ends_with_a_refusal_of_its_own_and_is_not_granted_for_what_is_d
     assert after(claimed, [told("refused", "b", 2)], LIMITS).claim == claimed.claim
     assert after(claimed, [told("refused", "a", 2, at_us=9)], LIMITS).claim == claimed.claim, "said before it claimed"
     assert after(claimed, [told("refused", "a", 2, at_us=11)], LIMITS).claim is None
-    for end in ("delivered", "retired"):
+    for end in ("delivered", "expired", "retired"):
         ended = after(Custody(), [told(end, "b", 1)], LIMITS)
         assert after(ended, [told("claimed", "a", 2)], LIMITS).claim is None
 
@@ -91,6 +91,88 @@ def test_a_copy_of_a_claim_that_is_over_grants_nothing() -> None:
     custody = after(Custody(), [claim], LIMITS)
     assert custody.claim == Claim(agent="a", at_us=10, until_ms=5000)
     assert after(custody, [claim._replace(offset=9, appended_ms=9000)], LIMITS).claim == custody.claim
+
+
+def test_a_copy_takes_nothing_from_what_was_granted_since() -> None:
+    """M11: a claim, asked again for longer, and then a copy of the first, or of one that its agent has given up."""
+    short = told("claimed", "a", 1, at_us=5, until_us=30_000_000)
+    renewed = after(Custody(), [short, told("claimed", "a", 2, at_us=9)], LIMITS)
+    assert renewed.claim == Claim(agent="a", at_us=9, until_ms=62_000)
+    assert after(renewed, [short._replace(offset=3, appended_ms=3000)], LIMITS).claim == renewed.claim
+    given_up = after(renewed, [told("refused", "a", 4, at_us=11)], LIMITS)
+    assert after(given_up, [told("claimed", "a", 5, at_us=9)], LIMITS).claim is None
+    assert after(given_up, [told("claimed", "a", 5, at_us=12)], LIMITS).claim is not None
+
+
+def test_claims_on_a_topic_that_was_made_anew_are_judged() -> None:
+    """M11: offsets begin anew; what stood on the old topic is not judged again where both are read."""
+    old = told("claimed", "a", 500, appended_ms=1_000_000)
+    known = after(Custody(), [old], LIMITS)
+    anew = told("claimed", "b", 0, appended_ms=2_000_000)
+    assert not state_of("m", known).has_judged(0, 2_000_000), "an answer that is none yet"
+    judged = after(known, [anew], LIMITS)
+    assert judged.claim == Claim(agent="b", at_us=10, until_ms=2_060_000)
+    assert state_of("m", judged).has_judged(0, 2_000_000)
+    assert after(judged, [anew], LIMITS) == judged
+    assert after(judged, [told("claimed", "a", 1, appended_ms=2_000_000)], LIMITS).judged == 1, "the same millisecond"
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["claimed", "claimed", "claimed", "refused", "delivered", "expired", "retired", "copy"]),
+        st.sampled_from(AGENTS),
+        st.integers(0, 70),  # seconds since the move before
+        st.none() | st.integers(-10, 90),  # for how many seconds the claim is asked for
+        st.integers(0, 11),  # which event is repeated
+        st.integers(0, 3),  # by how many seconds its answer is late
+    ),
+    max_size=12,
+)
+
+
+@given(moves=MOVES)
+def test_no_two_agents_are_told_at_the_same_time_that_they_may_deliver(
+    moves: list[tuple[str, str, int, int | None, int, int]],
+) -> None:
+    """M11, M12: by what HTTP answers each claim, over claims, refusals, deliveries, ends, and copies of all of them."""
+    custody, log, now_ms, believed, is_over = Custody(), list[Told](), 0, dict[str, tuple[int, int]](), False
+    for kind, agent, pause_s, asked_s, which, late_s in moves:
+        now_ms += 1000 * pause_s
+        if kind == "copy" and log:
+            event = log[which % len(log)]
+        else:
+            until_us = 0 if asked_s is None else max(1, (now_ms + 1000 * asked_s) * 1000)
+            more = {"until_us": until_us} if kind == "claimed" else {}
+            event = told(kind if kind != "copy" else "attempting", agent, at_us=now_ms * 1000 + len(log), **more)
+        event = event._replace(offset=len(log), appended_ms=now_ms)
+        log.append(event)
+        custody = after(custody, [event], LIMITS)
+        is_over = is_over or event.event in ("delivered", "expired", "retired")
+        state = state_of("m", custody)
+        if event.event == "refused" and believed.get(event.agent, (0, 0))[0] < event.at_us:
+            believed.pop(event.agent, None)
+        if event.event == "claimed":
+            assert state.has_judged(event.offset, event.appended_ms)
+            is_granted = state.is_claimed_by(event.agent, event.at_us, now_ms + 1000 * late_s)
+            assert not (is_granted and is_over)
+            if is_granted and state.claim is not None:
+                believed[event.agent] = event.at_us, state.claim.until_ms
+                assert state.claim.until_ms > now_ms
+        assert sum(until_ms > now_ms for _, until_ms in believed.values()) <= 1
+    assert state_of("m", after(known_from(state_of("m", custody)), log, LIMITS)) == state_of("m", custody)
+
+
+def test_an_answer_is_no_grant_of_what_is_over() -> None:
+    """M11: a claim repeated after its time, or after the message was delivered, retired, or expired."""
+    claim = told("claimed", "a", 1, until_us=30_000_000)
+    granted = after(Custody(), [claim], LIMITS)
+    assert state_of("m", granted).is_claimed_by("a", 10, 29_999)
+    assert not state_of("m", granted).is_claimed_by("a", 10, 30_000)
+    assert not state_of("m", granted).is_claimed_by("b", 10, 2_000)
+    assert not state_of("m", granted).is_claimed_by("a", 9, 2_000)
+    for end in ("delivered", "expired", "retired"):
+        ended = after(granted, [told(end, "b", 2), claim._replace(offset=3)], LIMITS)
+        assert not state_of("m", ended).is_claimed_by("a", 10, 2_000)
 
 
 @given(claims=st.lists(st.tuples(st.sampled_from(AGENTS), st.integers(0, 200)), max_size=12))
@@ -123,6 +205,8 @@ def test_agents_are_bounded_and_the_state_survives_json(events: list[Told]) -> N
 def test_a_fold_that_begins_with_what_was_told_comes_to_the_same(events: list[Told]) -> None:
     """M9, M11: its own state lost, all events replayed: claims are not judged again."""
     in_order = [e._replace(offset=n, appended_ms=1000 * n) for n, e in enumerate(events)]
-    known = state_of("m", after(Custody(), in_order, LIMITS))
+    custody = after(Custody(), in_order, LIMITS)
+    known = state_of("m", custody)
     assert state_of("m", known_from(known)) == known
+    assert known_from(known).agents == custody.agents, "who said what, when, and why"
     assert state_of("m", after(known_from(known), in_order, LIMITS)) == known
