@@ -1,9 +1,10 @@
 """Client presence as a fold: what is known of a client's attachments, and how events change it (R12).
 
-For each attachment the newest epoch counts, and in it the first event heard (who, from where, since when) and the last
-one (whether it lives, and why not). Both are extremes, so the result is the same in whatever order events come, and
-however many copies of them: as long as no more than `most` attachments are known. Beyond that some are forgotten, ended
-ones first, of these the oldest first.
+For each attachment the newest epoch counts, of the newest boot of its gateway (a gateway's boots grow, whatever its
+clock does), and in it the first event heard (who, from where, since when) and the last one (whether it lives, and why
+not). Both are extremes, so the result is the same in whatever order events come, and however many copies of them: as
+long as no more than `most` attachments are known. Beyond that some are forgotten, ended ones first, of these the oldest
+first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from schemas.states import Attachment, PresenceState
+from schemas.states import Attachment, GatewayState, PresenceState
 
 LIVE = ("connected", "heartbeat")
 GATEWAY_LOST = "gateway_lost"
@@ -70,8 +71,8 @@ def is_news(old: Sequence[Known], new: Sequence[Known]) -> bool:
     return [one.told() for one in old] != [one.told() for one in new]
 
 
-def state_of(client: str, known: Sequence[Known], void_before: Mapping[str, int]) -> PresenceState:
-    """What others are told of a client. `void_before`, by gateway: attachments of an earlier boot are void."""
+def state_of(client: str, known: Sequence[Known], gateways: Mapping[str, GatewayState]) -> PresenceState:
+    """What others are told of a client. `gateways` by name: they say which attachments are void, and since when."""
     attachments = [
         Attachment(
             gateway=one.last.gateway,
@@ -90,7 +91,18 @@ def state_of(client: str, known: Sequence[Known], void_before: Mapping[str, int]
         )
         for one in known
     ]
-    return _told(client, attachments, void_before)
+    return _told(client, attachments, gateways, None)
+
+
+def last_used_ms(known: Sequence[Known], gateways: Mapping[str, GatewayState], now_ms: int) -> int:
+    """When a client was last online by what others say of it: now, if it still is; when its gateway was found gone; 0
+    if its own events say all."""
+    used = [0]
+    for one in known:
+        if one.live:
+            is_void = _is_void(one.last.gateway, one.last.boot, gateways)
+            used.append(gateways[one.last.gateway].at_ms if is_void else now_ms)
+    return max(used)
 
 
 def known_from(told: PresenceState) -> list[Known]:
@@ -98,26 +110,50 @@ def known_from(told: PresenceState) -> list[Known]:
     return [Known(_first_of(one), _last_of(one)) for one in told.attachments]
 
 
-def revised(told: PresenceState, void_before: Mapping[str, int]) -> PresenceState:
+def revised(told: PresenceState, gateways: Mapping[str, GatewayState]) -> PresenceState:
     """The same state after gateways have gone, or come back."""
-    return _told(told.client, told.attachments, void_before)
+    return _told(told.client, told.attachments, gateways, None if told.online else told)
 
 
-def _told(client: str, attachments: Sequence[Attachment], void_before: Mapping[str, int]) -> PresenceState:
-    now = [msgspec.structs.replace(one, live=_lives(one, void_before)) for one in attachments]
-    newest = max(now, key=lambda one: (one.live, one.at_us, one.epoch, one.seq, one.gateway, one.attachment))
+def _told(
+    client: str,
+    attachments: Sequence[Attachment],
+    gateways: Mapping[str, GatewayState],
+    offline: PresenceState | None,
+) -> PresenceState:
+    """`offline` is what was told before, if that was that the client is: nothing can end it again."""
+    now = [msgspec.structs.replace(one, live=_lives(one, gateways)) for one in attachments]
+    if offline is not None and not any(one.live for one in now):
+        return msgspec.structs.replace(offline, attachments=now)
+    since = {_place(one): _since_us(one, gateways) for one in now}
+    newest = max(now, key=lambda one: (one.live, since[_place(one)], one.epoch, one.seq, _place(one)))
     ended = GATEWAY_LOST if newest.event in LIVE else newest.reason
     return PresenceState(
         client=client,
         online=newest.live,
-        at_us=newest.at_us,
+        at_us=since[_place(newest)],
         reason="" if newest.live else ended,
         attachments=now,
     )
 
 
-def _lives(one: Attachment, void_before: Mapping[str, int]) -> bool:
-    return one.event in LIVE and one.boot >= void_before.get(one.gateway, 0)
+def _place(one: Attachment) -> tuple[str, str]:
+    return one.gateway, one.attachment
+
+
+def _lives(one: Attachment, gateways: Mapping[str, GatewayState]) -> bool:
+    return one.event in LIVE and not _is_void(one.gateway, one.boot, gateways)
+
+
+def _since_us(one: Attachment, gateways: Mapping[str, GatewayState]) -> int:
+    """Since when it is as it is."""
+    is_void = one.event in LIVE and not one.live
+    return gateways[one.gateway].at_ms * 1000 if is_void else one.at_us
+
+
+def _is_void(name: str, boot: int, gateways: Mapping[str, GatewayState]) -> bool:
+    gateway = gateways.get(name)
+    return gateway is not None and boot < gateway.void_before
 
 
 def _first_of(one: Attachment) -> Heard:
@@ -130,6 +166,7 @@ def _last_of(one: Attachment) -> Heard:
 
 
 def _newer(old: Known, event: Heard) -> Known:
-    if event.epoch != old.last.epoch:
-        return Known(event, event) if event.epoch > old.last.epoch else old
+    life, known = (event.boot, event.epoch), (old.last.boot, old.last.epoch)
+    if life != known:
+        return Known(event, event) if life > known else old
     return Known(min(old.first, event), max(old.last, event))

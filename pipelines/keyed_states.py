@@ -6,6 +6,10 @@ write for all keys of a batch. (`transformWithState` takes a millisecond for eac
 The file says which batch of which query it has. It is written after all that a batch gives out, so a batch that the
 file has is done, and one that it has not is folded again from the same states. If it is not the batch before (another
 query, another machine, a damaged file), the states are made anew from what the query has told: those on its topic.
+
+A key of which nothing was heard for long is forgotten, unless its state lasts: a client that stays connected says
+nothing, and is there. What the topic says of a key is ended before it is forgotten: so the topic does not grow for
+ever. Both are found by an index, some keys a batch.
 """
 
 import sqlite3
@@ -19,6 +23,9 @@ from pipelines.local_database import KEYS_A_QUERY, LocalDatabase, placeholders
 from pipelines.table_files import query_id
 
 LAYOUT = 1
+FORGOTTEN_A_BATCH = 5_000
+"""Keys that are looked at in a batch whether they are to be forgotten: a batch after a long pause is no longer."""
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS states (key BLOB PRIMARY KEY, state BLOB NOT NULL, heard_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS heard ON states (heard_ms);
@@ -32,10 +39,14 @@ Given = TypeVar("Given")
 Fold = Callable[[bytes | None, str, list[Row]], tuple[bytes | None, Iterable[Given]]]
 """`(state, key, rows of a batch in any order) -> (new state, what is to be given out)`; None leaves the old one."""
 
+LastUsed = Callable[[str, bytes, int], int]
+"""`(key, state, append time of the last record) -> when the state was last of use`, both ms since the epoch: a state
+that goes on being of use is so now."""
+
 
 class KeyedStates:
-    """One thread at a time. A key of which nothing was heard for `kept_s` is forgotten; that is found by an index, not
-    by looking at all keys. Raises sqlite3.Error if the file cannot be written."""
+    """One thread at a time. A key of which nothing was heard for `kept_s`, and whose state was of no use for as long,
+    is forgotten. Raises sqlite3.Error if the file cannot be written."""
 
     def __init__(self, file: Path, kept_s: int, told: Told) -> None:
         self._file = LocalDatabase(file, _TABLES)
@@ -49,18 +60,41 @@ class KeyedStates:
         key: str,
         fold: Fold[Given],
         tell: Callable[[list[Row], list[Given], str], None],
+        end: Callable[[list[str]], None],
+        last_used: LastUsed = lambda _key, _state, _now_ms: 0,
         is_folded: Callable[[Row], bool] = lambda _row: True,
     ) -> None:
         """Take a batch of a streaming query, of few rows with `appended_ms`: have those that are to be folded folded by
         the column `key`, and `tell(rows, given, batch)` give out what comes of it; `batch` names it among all batches.
-        A batch that is done is passed over."""
+        Then `end(keys)` those that are to be forgotten. A batch that is done is passed over."""
         query = query_id(batch.sparkSession)
         if not self.begin(batch.sparkSession, query, batch_id):
             return
         rows = batch.collect()
         states, given = self.folded(filter(is_folded, rows), key, fold)
         tell(rows, given, f"{query}/{batch_id}")
-        self.finish(query, batch_id, states, max((row.appended_ms for row in rows), default=0))
+        heard_ms = max((row.appended_ms for row in rows), default=0)
+        over, lasting = self.unused(heard_ms, states, last_used)
+        if over:
+            end(over)
+        self.finish(query, batch_id, {**states, **dict.fromkeys(over)}, heard_ms, lasting)
+
+    def unused(self, now_ms: int, heard: Mapping[str, object], last_used: LastUsed) -> tuple[list[str], dict[str, int]]:
+        """Of the keys of which nothing was heard for long, but for those `heard` of just now, `FORGOTTEN_A_BATCH` at
+        most: those to be forgotten, and when the others were last of use, ms since the epoch. The same if asked again.
+        """
+        since_ms, over, lasting = now_ms - self._kept_ms, list[str](), dict[str, int]()
+        quiet = "SELECT key, state FROM states WHERE heard_ms < ? ORDER BY heard_ms, key LIMIT ?"
+        for raw, state in self._database.execute(quiet, (since_ms, FORGOTTEN_A_BATCH)):
+            key = raw.decode()
+            if key in heard:
+                continue
+            used_ms = last_used(key, state, now_ms)
+            if used_ms < since_ms:
+                over.append(key)
+            else:
+                lasting[key] = used_ms
+        return over, lasting
 
     def begin(self, spark: SparkSession, query: str, batch_id: int) -> bool:
         """Have the states ready for a batch; False if they have it already."""
@@ -84,14 +118,26 @@ class KeyedStates:
             given += out
         return states, given
 
-    def finish(self, query: str, batch_id: int, states: Mapping[str, bytes | None], heard_ms: int) -> None:
+    def finish(
+        self,
+        query: str,
+        batch_id: int,
+        states: Mapping[str, bytes | None],
+        heard_ms: int,
+        lasting: Mapping[str, int] | None = None,
+    ) -> None:
         """All that the batch gives out is out: take over its states; None has a key forgotten. `heard_ms`: the append
-        time of its last record, 0 if it has none."""
+        time of its last record, 0 if it has none. `lasting`: when states of which nothing was heard were last of use
+        (:meth:`unused`); without it all of which nothing was heard for long are forgotten."""
         with self._database as database:
             self._write(database, ((key, state, heard_ms) for key, state in states.items() if state is not None))
             over = ((key.encode(),) for key, state in states.items() if state is None)
             database.executemany("DELETE FROM states WHERE key = ?", over)
-            database.execute("DELETE FROM states WHERE heard_ms < ?", (heard_ms - self._kept_ms,))
+            if lasting is None:
+                database.execute("DELETE FROM states WHERE heard_ms < ?", (heard_ms - self._kept_ms,))
+            else:
+                used = ((used_ms, key.encode()) for key, used_ms in lasting.items())
+                database.executemany("UPDATE states SET heard_ms = ? WHERE key = ?", used)
             database.execute("DELETE FROM batches")
             database.execute("INSERT INTO batches VALUES (?, ?, ?)", (LAYOUT, query, batch_id))
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pipelines.custody import Limits
 from pipelines.kafka_writer import KafkaWriter, Out
 from pipelines.keyed_states import KeyedStates
-from pipelines.message_presence import begun, fold, state_format
+from pipelines.message_presence import begun, fold, last_used_ms, state_format
 from pipelines.sources import Kafka, topic_now
 from schemas.events import encode
 from schemas.identity import partition_of
@@ -20,7 +20,8 @@ class MessagePresenceSink:
     """Takes the batches of :func:`pipelines.message_presence.told`: a callback for `foreachBatch`. What is known of
     each message is in `directory`.
 
-    Contract: at least once on `topic`, where only the latest of a key counts; a repeated batch tells the same.
+    Contract: at least once on `topic`, where only the latest of a key counts; a repeated batch tells the same. A
+    message of which nothing was heard for `kept_s` and whose record is kept no more is ended there, at least once.
     """
 
     def __init__(
@@ -31,15 +32,21 @@ class MessagePresenceSink:
         self._topic = topic
         self._partitions = partitions
         self._fold = partial(fold, limits)
+        self._kept_ms = int(limits.kept_s * 1000)
         self._known = KeyedStates(directory / "message_presence_state.sqlite", int(limits.kept_s), self._begun)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        self._known.take(batch, batch_id, "id", self._fold, self._tell)
+        self._known.take(batch, batch_id, "id", self._fold, self._tell, self._end, partial(last_used_ms, self._kept_ms))
 
     def _tell(self, _rows: list[Row], states: list[MessagePresenceState], _batch: str) -> None:
         self._writer.write(
             Out(self._topic, partition_of(state.id, self._partitions), state.id.encode(), encode(state))
             for state in states
+        )
+
+    def _end(self, messages: list[str]) -> None:
+        self._writer.write(
+            Out(self._topic, partition_of(name, self._partitions), name.encode(), None) for name in messages
         )
 
     def _begun(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:

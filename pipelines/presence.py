@@ -4,7 +4,7 @@ The merging itself is :mod:`pipelines.attachments`; gateways are judged by :mod:
 of it all is :mod:`pipelines.presence_sink`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -81,6 +81,11 @@ def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[
     return msgspec.json.encode(new), [Changed(client, new)] if attachments.is_news(old, new) else []
 
 
+def last_used_ms(gateways: Mapping[str, GatewayState], state: bytes, now_ms: int) -> int:
+    """When a client, whose state :func:`fold` gave, was last online by what others say of it, ms since the epoch."""
+    return attachments.last_used_ms(_KNOWN.decode(state), gateways, now_ms)
+
+
 def signs(rows: Iterable[Row]) -> list[Sign]:
     """What rows of :func:`heard` say of gateways: the last of each."""
     said = sorted((row for row in rows if row.kind == GATEWAY), key=lambda row: (row.boot, row.offset))
@@ -88,10 +93,12 @@ def signs(rows: Iterable[Row]) -> list[Sign]:
     return [Sign(row.name, row.boot, row.appended_ms, row.event == "disconnected") for row in last.values()]
 
 
-def ticks(rows: Iterable[Row]) -> dict[int, int]:
-    """By partition, when the last tick among rows of :func:`heard` was appended, ms since the epoch."""
-    found = sorted((row for row in rows if row.kind == TICK), key=lambda row: row.offset)
-    return {row.partition: row.appended_ms for row in found}
+def ticks(rows: Iterable[Row]) -> dict[int, list[int]]:
+    """By partition, when the ticks among rows of :func:`heard` were appended, ms since the epoch, in their order."""
+    found: dict[int, list[int]] = {}
+    for row in sorted((row for row in rows if row.kind == TICK), key=lambda row: row.offset):
+        found.setdefault(row.partition, []).append(row.appended_ms)
+    return found
 
 
 def state_format() -> Format:

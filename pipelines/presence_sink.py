@@ -13,7 +13,7 @@ from pipelines.attachments import revised, state_of
 from pipelines.kafka_writer import KafkaWriter, Out
 from pipelines.keyed_states import KeyedStates
 from pipelines.liveness import Liveness
-from pipelines.presence import CLIENT, Changed, begun, fold, signs, state_format, ticks
+from pipelines.presence import CLIENT, Changed, begun, fold, last_used_ms, signs, state_format, ticks
 from pipelines.sources import Kafka, topic_now
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
 from schemas.events import decode_good, encode
@@ -36,7 +36,8 @@ class PresenceSink:
 
     Contract: at least once on `presence-state`, where only the latest counts, clients before gateways; exactly once on
     `ingress`: a message's id follows from query, batch and client, and the first batch after a start, which may be a
-    repeated one, passes over those that are there. What cannot be read on `presence-state` is passed over.
+    repeated one, passes over those that are there. What cannot be read on `presence-state` is passed over. A client
+    that has been offline for `kept_s` is ended there, at least once.
 
     `clock` gives seconds since the epoch; if it is behind the broker's, the broker's counts: else messages would have
     expired before they are sent.
@@ -65,20 +66,25 @@ class PresenceSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         tell = partial(self._tell, batch.sparkSession)
-        self._known.take(batch, batch_id, "name", self._fold, tell, lambda row: row.kind == CLIENT)
+        self._known.take(
+            batch, batch_id, "name", self._fold, tell, self._end, self._last_used_ms, lambda row: row.kind == CLIENT
+        )
 
     def _tell(self, spark: SparkSession, rows: list[Row], changed: list[Changed], batch: str) -> None:
         if not rows:
             return
         liveness, is_first = self._liveness, self._liveness is None
         if liveness is None:
-            liveness = Liveness(int(self._settings.timeout_s * 1000), self._gateways_told(spark))
+            timeout_ms, beat_ms = (int(of * 1000) for of in (self._settings.timeout_s, self._settings.heartbeat_s))
+            liveness = Liveness(timeout_ms, beat_ms, self._gateways_told(spark))
         gateways = liveness.judge(signs(rows), ticks(rows), self._partitions)
         states = self._states(spark, changed, liveness, gateways)
         if self._settings.publish and states:
             there = self._published(min(row.appended_ms for row in rows)) if is_first else set()
             now = max(self._clock(), max(row.appended_ms for row in rows) / 1000)
             self._writer.write(self._messages(states, batch, there, now))
+        elif is_first and not self._settings.publish:
+            self._writer.write(self._retained_no_more(spark))
         self._writer.write(self._client_record(state) for state in states)
         self._writer.write(self._gateway_record(state) for state in gateways)
         self._liveness = liveness
@@ -87,28 +93,46 @@ class PresenceSink:
         self, spark: SparkSession, changed: Iterable[Changed], liveness: Liveness, gateways: Iterable[GatewayState]
     ) -> list[PresenceState]:
         """Of the clients that have changed, and of those whose gateway has."""
-        void = liveness.void_before
-        clients = {one.client: state_of(one.client, one.known, void) for one in changed}
+        clients = {one.client: state_of(one.client, one.known, liveness.gateways) for one in changed}
         names = [gateway.gateway for gateway in gateways]
         others = []
         for told in self._clients_told(spark, names) if names else ():
-            state = revised(told, void)
+            state = revised(told, liveness.gateways)
             if told.client not in clients and state != told:
                 others.append(state)
         return [*clients.values(), *others]
 
     def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes], now: float) -> Iterator[Out]:
-        """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once."""
+        """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once.
+
+        Only what is on its way to subscribers expires: what is retained holds for as long as the client is online."""
         expires_ms = int((now + self._settings.message_expiry_s) * 1000)
         for state in states:
             message_id = derived_message_id(f"{PRESENCE_ROOT}/{state.client}", batch)
-            meta = Meta(QOS, RETAIN_FLAG if state.online else "", expires_ms, int(now * 1e6), None)
-            headers = ingress_headers(message_id, PRESENCE_ROOT, meta, NO_PROPERTIES)
+            meta = Meta(QOS, RETAIN_FLAG if state.online else "", None, int(now * 1e6), None)
             key, payload = presence_topic(state.client).encode(), msgspec.json.encode(presence_payload(state))
+            headers = ingress_headers(message_id, PRESENCE_ROOT, meta, NO_PROPERTIES)
             yield Out(self._topics.retained, 0, key, payload if state.online else None, headers)
             if message_id.encode() not in there:
                 partition = partition_of(state.client, self._partitions)
+                meta = meta._replace(expires=expires_ms)
+                headers = ingress_headers(message_id, PRESENCE_ROOT, meta, NO_PROPERTIES)
                 yield Out(self._topics.ingress, partition, key, payload, headers)
+
+    def _retained_no_more(self, spark: SparkSession) -> Iterator[Out]:
+        """Ends what was retained while presence was published: of all clients that were told to be online."""
+        for row in self._told(spark).where("record.client.online").toLocalIterator():
+            yield Out(self._topics.retained, 0, presence_topic(row.record.client.client).encode(), None)
+
+    def _end(self, clients: list[str]) -> None:
+        """They have been offline for long: nothing is said of them any more."""
+        self._writer.write(
+            Out(self._topics.presence_state, partition_of(client, self._partitions), client.encode(), None)
+            for client in clients
+        )
+
+    def _last_used_ms(self, _client: str, state: bytes, now_ms: int) -> int:
+        return now_ms if self._liveness is None else last_used_ms(self._liveness.gateways, state, now_ms)
 
     def _published(self, since_ms: int) -> set[bytes]:
         """The ids of presence messages that are on `ingress`, of those appended at `since_ms` or later: messages follow

@@ -1,7 +1,7 @@
 """`$presence/<client id>`: the topics that tell clients who comes and goes (R12).
 
 Messages on them come from the ledger, through the router like all others; no client may publish there. They are
-retained while the client is online.
+retained while the client is online, without an expiry.
 """
 
 from schemas.states import PresenceState
@@ -24,8 +24,8 @@ def is_presence(topic: str) -> bool:
 
 def presence_payload(state: PresenceState) -> dict[str, object]:
     """What subscribers are told, as JSON: whether the client is online, by how many attachments, since when (µs since
-    the epoch, its gateway's clock), and if it is not, why. Not from where, as whom and by which gateway: that is in the
-    ledger."""
+    the epoch, by its gateway's clock; by the broker's if the gateway is gone), and if it is not, why. Not from where,
+    as whom and by which gateway: that is in the ledger."""
     live = sum(one.live for one in state.attachments)
     fields = {"online": state.online, "attachments": live, "at_us": state.at_us, "reason": state.reason}
     return {"client": state.client, **fields}

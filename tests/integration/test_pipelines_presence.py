@@ -1,9 +1,11 @@
 """Client presence through Spark and Kafka: one state a client, whatever fails on the way (R12)."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import msgspec
@@ -62,12 +64,12 @@ def test_changes_of_clients_gateways_and_ticks(spark: SparkSession, tmp_path: Pa
         states, changed = known.folded(clients, "name", partial(presence.fold, 8))
         known.finish("query", number, states, AT_MS)
         signs = [(sign.gateway, sign.heard_ms - AT_MS, sign.ended) for sign in presence.signs(rows)]
-        ticks = {partition: at_ms - AT_MS for partition, at_ms in presence.ticks(rows).items()}
+        ticks = {partition: [ms - AT_MS for ms in at_ms] for partition, at_ms in presence.ticks(rows).items()}
         found.append((changed, signs, ticks))
     assert [([one.client for one in changed], signs, ticks) for changed, signs, ticks in found] == [
         (["c"], [("g", 3, False)], {}),
         ([], [], {}),
-        (["c"], [], {0: 8}),
+        (["c"], [], {0: [8]}),
         ([], [("g", 10, True)], {}),
         ([], [], {}),
     ]
@@ -102,10 +104,29 @@ class Town:
             self._producer.produce(self.topics.presence, encode(tick), "tick", partition)
         self._producer.flush()
 
-    def run(self, until: Callable[[], bool] | None = None) -> None:
+    @contextmanager
+    def ticking(self, beat: PresenceEvent) -> Iterator[None]:
+        """Meanwhile the ledger ticks, and a gateway says `beat`, as often as they are to."""
+        stopped = Event()
+
+        def go_on() -> None:
+            while not stopped.wait(SETTINGS.heartbeat_s):
+                self.say(beat)
+                self.tick()
+
+        thread = Thread(target=go_on)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+
+    def run(self, until: Callable[[], bool] | None = None, **settings: Any) -> None:
         """Runs the query until all that was said is merged, and `until` holds."""
         records = topic_stream(self._spark, self._kafka, [self.topics.presence], 1000)
-        sink = PresenceSink(self._kafka, self._writer, self.topics, PARTITIONS, SETTINGS, time.time, Path(self._tables))
+        of = msgspec.structs.replace(SETTINGS, **settings)
+        sink = PresenceSink(self._kafka, self._writer, self.topics, PARTITIONS, of, time.time, Path(self._tables))
         query = sinks.tell_states(presence.heard(records), StreamId("presence_state"), self._tables, sink, 0.1)
         try:
             query.processAllAvailable()
@@ -126,7 +147,7 @@ class Town:
     def states(self) -> dict[str, PresenceState | GatewayState]:
         latest = {m.key().decode(): m.value() for m in self.read(self.topics.presence_state, PARTITIONS)}
         kinds = {True: GatewayState, False: PresenceState}
-        return {key: decode(kinds[key.startswith(GATEWAY_MARK)], value) for key, value in latest.items()}
+        return {key: decode(kinds[key.startswith(GATEWAY_MARK)], value) for key, value in latest.items() if value}
 
     def online(self, client: str) -> bool:
         state = self.states()[client]
@@ -140,6 +161,10 @@ class Town:
 
     def retained(self) -> dict[str, bytes | None]:
         return {m.key().decode(): m.value() for m in self.read(self.topics.retained, 1)}
+
+    def ends(self) -> list[str]:
+        """The keys of `presence-state` that were ended."""
+        return [m.key().decode() for m in self.read(self.topics.presence_state, PARTITIONS) if m.value() is None]
 
 
 @pytest.fixture
@@ -158,13 +183,12 @@ def test_a_silent_gateway_takes_its_clients_along_and_brings_them_back(town: Tow
     assert [town.online(name) for name in ("only", "both", "gone")] == [True, True, False]
 
     def g_is_gone() -> bool:
-        town.tick()
-        town.say(event("", "heartbeat", 1, 1, gateway="h"))
         state = town.states()[f"{GATEWAY_MARK}g"]
         assert isinstance(state, GatewayState)
         return not state.alive
 
-    town.run(until=g_is_gone)
+    with town.ticking(event("", "heartbeat", 1, 1, gateway="h")):
+        town.run(until=g_is_gone)
     assert [town.online(name) for name in ("only", "both", "gone")] == [False, True, False]
     both = town.states()["both"]
     assert isinstance(both, PresenceState)
@@ -230,6 +254,10 @@ def test_messages_are_like_any_other_and_expire(town: Town) -> None:
     assert (meta.qos, meta.retain, meta.seq) == (1, True, None)
     assert meta.expires is not None
     assert meta.expires - meta.accepted // 1000 == SETTINGS.message_expiry_s * 1000
+    (retained,) = town.read(town.topics.retained, 1)
+    headers = dict(retained.headers())
+    assert headers["id"] == dict(message.headers())["id"], "a subscriber who finds it does not get it again"
+    assert Meta.decode(headers["meta"]) == meta._replace(expires=None), "retained for as long as the client is online"
     assert msgspec.json.decode(message.value()) == {
         "client": "c",
         "online": True,
@@ -237,3 +265,46 @@ def test_messages_are_like_any_other_and_expire(town: Town) -> None:
         "at_us": 1000,
         "reason": "",
     }
+
+
+def test_what_was_retained_goes_when_presence_is_published_no_more(town: Town) -> None:
+    """R12: with `presence.publish = false` nobody finds what was said before; states are told all the same."""
+    town.say(event("c", "connected", 1, 0), event("d", "connected", 1, 0))
+    town.run()
+    town.say(event("d", "lost", 1, 1))
+    town.run(publish=False)
+    assert town.retained() == {"$presence/c": None, "$presence/d": None}
+    assert len(town.messages()) == 2, "not that d has gone"
+    assert (town.online("c"), town.online("d")) == (True, False)
+
+
+def test_who_has_been_offline_for_long_is_forgotten_and_who_is_online_never(town: Town) -> None:
+    """R12: the compacted topic does not grow for ever; a client that has been online for longer than presence is kept
+    stays so when its other gateway goes."""
+    town.say(event("", "heartbeat", 1, 0), event("gone", "connected", 1, 0), event("gone", "disconnected", 1, 1))
+    town.say(event("both", "connected", 1, 0), event("both", "connected", 2, 0, gateway="h"))
+    town.run()
+
+    def gone_is_forgotten() -> bool:
+        town.say(event("", "heartbeat", 1, 1))
+        return "gone" in town.ends()
+
+    town.run(until=gone_is_forgotten, kept_s=1)
+    town.say(event("", "heartbeat", 1, 2), event("both", "lost", 2, 1, gateway="h"))
+    town.run(kept_s=1)
+    assert town.ends() == ["gone"], "once"
+    assert "gone" not in town.states()
+    assert town.online("both")
+
+
+def test_lost_with_its_gateway_a_client_is_offline_since_then(town: Town) -> None:
+    """R12: and not since it had come."""
+    town.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0))
+    town.run()
+    before_us = int(time.time() * 1e6)
+    town.say(event("", "disconnected", 1, 1))
+    town.run()
+    state = town.states()["c"]
+    assert isinstance(state, PresenceState)
+    assert (state.online, state.reason) == (False, "gateway_lost")
+    assert before_us - 5_000_000 < state.at_us < before_us + 60_000_000

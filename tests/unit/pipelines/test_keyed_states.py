@@ -146,3 +146,65 @@ def test_a_key_that_is_over_is_forgotten_at_once(world: World) -> None:
     assert world.states.begin(NOBODY, "q", 1)
     world.states.finish("q", 1, {"a": None, "b": b"2"}, 0)
     assert world.known("a", "b") == {"b": b"2"}
+
+
+class Lasting(World):
+    """States that say until when they are of use, which is told, and ended, as a query does it."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.ended: list[str] = []
+        self.until_ms: dict[str, int] = {}
+
+    def step(self, number: int, at_ms: int, *names: str, is_killed: bool = False) -> None:
+        """A batch; `is_killed`: before the file has it."""
+        assert self.states.begin(NOBODY, "q", number)
+        states, given = self.states.folded((Row(name=name) for name in names), "name", count)
+        self.told |= dict(given)
+        over, lasting = self.states.unused(at_ms, states, lambda key, _, now: min(now, self.until_ms.get(key, 0)))
+        self.ended += over
+        for key in over:
+            del self.told[key]
+        if not is_killed:
+            self.states.finish("q", number, {**states, **dict.fromkeys(over)}, at_ms, lasting)
+
+
+def test_what_lasts_is_not_forgotten_however_long_nothing_is_heard(tmp_path: Path) -> None:
+    """R12: a client that has been connected for weeks says nothing and is there; ended once, long after its use."""
+    world, day = Lasting(tmp_path), 86_400_000
+    kept = KEPT_S * 1000
+    world.until_ms = {"live": 30 * day}
+    world.step(0, 0, "live", "over")
+    for number in range(1, 30):
+        world.step(number, number * day, "other")
+    assert world.known("live", "over") == {"live": b"1"}
+    assert world.ended == ["over"], "once"
+    world.step(30, 30 * day + kept, "other")
+    assert world.known("live") == {"live": b"1"}, "kept for as long after its last use as after a last word"
+    world.step(31, 30 * day + kept + 1, "other")
+    assert (world.known("live"), world.ended) == ({}, ["over", "live"])
+    assert set(world.told) == {"other"}, "what a compacted topic keeps does not grow"
+
+
+def test_a_key_is_ended_before_it_is_forgotten(tmp_path: Path) -> None:
+    """R12, M9: killed in between, it is ended again; heard of in the same batch, it is not ended."""
+    world = Lasting(tmp_path)
+    world.step(0, 0, "a", "b")
+    late = KEPT_S * 1000 + 1
+    world.step(1, late, "b", is_killed=True)
+    world.states = world.begun()
+    world.told["a"] = b"1"
+    world.step(1, late, "b")
+    assert world.ended == ["a", "a"]
+    assert world.known("a", "b") == {"b": b"2"}
+
+
+def test_many_are_forgotten_batch_by_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch after a long pause is not longer than others; nothing is passed over."""
+    monkeypatch.setattr("pipelines.keyed_states.FORGOTTEN_A_BATCH", 7)
+    world = Lasting(tmp_path)
+    world.step(0, 0, *(f"k{n}" for n in range(20)))
+    for number in range(1, 4):
+        world.step(number, KEPT_S * 1000 + number, "other")
+        assert len(world.ended) == min(20, 7 * number)
+    assert set(world.known("other", *(f"k{n}" for n in range(20)))) == {"other"}

@@ -4,9 +4,31 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.attachments import GATEWAY_LOST, Heard, Known, after, is_news, known_from, revised, state_of
+from pipelines.attachments import (
+    GATEWAY_LOST,
+    Heard,
+    Known,
+    after,
+    is_news,
+    known_from,
+    last_used_ms,
+    revised,
+    state_of,
+)
+from schemas.states import GatewayState
 
 MOST = 100
+FOUND_MS = 50
+
+
+def void(name: str, before: int) -> GatewayState:
+    """A gateway whose attachments of boots before `before` are void since `FOUND_MS`."""
+    return GatewayState(gateway=name, alive=False, boot=before - 1, at_ms=FOUND_MS)
+
+
+GATEWAYS = st.dictionaries(st.sampled_from("gh"), st.integers(0, 3)).map(
+    lambda befores: {name: void(name, before) for name, before in befores.items()}
+)
 
 
 def heard(epoch: int, seq: int, event: str, gateway: str = "g", **more: object) -> Heard:
@@ -44,19 +66,46 @@ def reference(events: list[Heard]) -> list[Known]:
     found = []
     for place in places:
         there = [event for event in events if (event.gateway, event.attachment) == place]
-        newest = [event for event in there if event.epoch == max(one.epoch for one in there)]
+        newest = [e for e in there if (e.boot, e.epoch) == max((one.boot, one.epoch) for one in there)]
         found.append(Known(min(newest), max(newest)))
     return found
 
 
-@given(events=st.lists(EVENTS, min_size=1, max_size=12), void=st.dictionaries(st.sampled_from("gh"), st.integers(0, 3)))
-def test_online_while_any_attachment_is_live(events: list[Heard], void: dict[str, int]) -> None:
+@given(events=st.lists(EVENTS, min_size=1, max_size=12), gateways=GATEWAYS)
+def test_online_while_any_attachment_is_live(events: list[Heard], gateways: dict[str, GatewayState]) -> None:
     """R12: an attachment is live if its newest event says so and its gateway's boot is not void."""
-    told = state_of("c", after([], events, MOST), void)
-    expected = [known.live and known.last.boot >= void.get(known.last.gateway, 0) for known in after([], events, MOST)]
+    known = after([], events, MOST)
+    told = state_of("c", known, gateways)
+    befores = {name: gateway.void_before for name, gateway in gateways.items()}
+    expected = [one.live and one.last.boot >= befores.get(one.last.gateway, 0) for one in known]
     assert [one.live for one in told.attachments] == expected
     assert told.online == any(expected)
-    assert revised(state_of("c", after([], events, MOST), {}), void) == told, "judged later, the same"
+    assert revised(state_of("c", known, {}), gateways) == told, "judged later, the same"
+    assert revised(told, gateways) == told
+    used_ms = last_used_ms(known, gateways, 99)
+    assert used_ms == (99 if told.online else FOUND_MS if any(one.live for one in known) else 0)
+
+
+def test_a_lost_gateway_ends_its_clients_when_it_was_found_gone() -> None:
+    """R12: not when they had come, and not again when it is back without them."""
+    came = after([], [heard(7, 0, "connected"), heard(8, 0, "connected", gateway="h")], MOST)
+    lost = after(came, [heard(8, 1, "lost", gateway="h", reason="keep_alive_timeout")], MOST)
+    online = state_of("c", lost, {})
+    gone = {"g": GatewayState(gateway="g", alive=False, boot=5, at_ms=50)}
+    told = revised(online, gone)
+    assert (told.online, told.at_us, told.reason) == (False, 50_000, GATEWAY_LOST)
+    assert state_of("c", lost, gone) == told
+    back = {"g": GatewayState(gateway="g", alive=True, boot=6, at_ms=60)}
+    assert revised(told, back) == told
+
+
+def test_a_clock_that_was_set_back_makes_nobody_offline() -> None:
+    """R12: boots grow whatever the clock does, so a later process's connection counts, with an earlier epoch too."""
+    ahead = after([], [heard(900, 0, "connected", boot=900), heard(950, 1, "lost", boot=900)], MOST)
+    back = after(ahead, [heard(20, 0, "connected", boot=901)], MOST)
+    gateways = {"g": GatewayState(gateway="g", alive=True, boot=901, at_ms=1)}
+    assert state_of("c", back, gateways).online
+    assert after(back, [heard(960, 0, "lost", boot=900)], MOST) == back
 
 
 def test_what_is_told() -> None:
@@ -68,9 +117,9 @@ def test_what_is_told() -> None:
         (one,) = told.attachments
         assert (one.since_us, one.at_us, one.peer, one.user) == (7000, 7001, "10.0.0.1:5", "alice")
         assert (told.online, told.reason, told.at_us) == (False, "keep_alive_timeout", 7001)
-    (only,) = state_of("c", after([], [came], MOST), {"g": 6}).attachments
+    (only,) = state_of("c", after([], [came], MOST), {"g": void("g", 6)}).attachments
     assert not only.live
-    assert state_of("c", after([], [came], MOST), {"g": 6}).reason == GATEWAY_LOST
+    assert state_of("c", after([], [came], MOST), {"g": void("g", 6)}).reason == GATEWAY_LOST
 
 
 def test_a_heartbeat_is_news_only_if_it_revives() -> None:
