@@ -28,6 +28,7 @@ from gateway.home.spool_batch import SpoolBatch
 INSTANT = "instant"
 INBOUND = "inbound"
 SHARD = "shard/"
+BOOT = "boot"
 
 _EXPIRY_SWEEP_S = 5.0
 
@@ -106,6 +107,7 @@ class Checkpointer:
         dropped = [(s, s.dropped - s.dropping.keys()) for s in sessions if s.dropped]
         restored = [s for s in sessions if s.is_recovering and not s.backlog] if replayed else []
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
+        positions[BOOT] = msgspec.msgpack.encode(context.boot)
         batch, context.batch, last_row = context.batch, SpoolBatch(), context.next_row
         await asyncio.gather(context.reporter.flush(), *map(self._write_windows, dirty))
         if inbound is not None:

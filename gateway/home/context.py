@@ -66,6 +66,9 @@ class HomeContext:
     `wills_settling` are sessions whose published will the session log may not know of yet: a restart must find it on
     `ingress`. `outage` says whether the spool works; `stopping` is set when the home stops.
 
+    `boot` is when this process began, µs since the epoch, and greater than that of all earlier ones with this spool,
+    whatever the clock says (:class:`gateway.home.recovery.Recovery`); `last_epoch` the last epoch it has given.
+
     Of the spool's rows those up to `committed_row` are there; those in `gone_rows` are finished, but still there until
     their deletion is committed.
     """
@@ -92,6 +95,8 @@ class HomeContext:
     checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
     in_flight_bytes: int = 0
     published_to: dict[int, int] = field(default_factory=dict)
+    boot: int = 0
+    last_epoch: int = 0
     committed_row: int = 0
     next_mid: int = 0
     next_row: int = 0
@@ -120,6 +125,12 @@ class HomeContext:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, longest_s)
+
+    def new_epoch(self) -> int:
+        """For a connection: the time, µs since the epoch, but greater than all before it, also of earlier processes:
+        a clock that is set back must not make an earlier connection of a client count for more (R12)."""
+        self.last_epoch = max(int(self.clock() * 1e6), self.boot, self.last_epoch + 1)
+        return self.last_epoch
 
     def new_row(self) -> int:
         self.next_row += 1

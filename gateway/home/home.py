@@ -303,7 +303,7 @@ class Home:
         session.expiry_s, session.receive_maximum = arrival.expiry_s, min(arrival.receive_maximum, OWN_PACKET_IDS)
         session.disconnected_ms = None
         session.user = arrival.rules.user
-        session.epoch, session.events = max(int(self._context.clock() * 1e6), session.epoch + 1), 0
+        session.epoch, session.events = self._context.new_epoch(), 0
         session.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=session.epoch)
         if session.logged or session.in_log:
             await durable(lambda then: self._writer.opened(session, then))
@@ -325,7 +325,7 @@ class Home:
     def _recovered(self, session: Session, now: float) -> None:
         """A session found in the log: whoever was connected has lost the connection with the gateway."""
         if session.disconnected_ms is None:
-            session.epoch = int(now * 1e6)
+            session.epoch = self._context.new_epoch()
             session.disconnected_ms = int(now * 1000)
             self._writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")

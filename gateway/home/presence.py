@@ -13,13 +13,12 @@ log = structlog.get_logger(__name__)
 
 
 class PresenceReporter:
-    """Writes who came and went; (`epoch`, `seq`) orders a client's events, `boot` tells this process from earlier ones
-    of the same name."""
+    """Writes who came and went; (`epoch`, `seq`) orders a client's events, the context's `boot` tells this process from
+    earlier ones of the same name."""
 
     def __init__(self, context: HomeContext) -> None:
         self._context = context
         self._gateway = context.settings.gateway.name
-        self._boot = int(context.clock() * 1e6)
         self._heartbeats = 0
         self._partitions = context.settings.kafka.ingress_partitions
         self._log = log.info if context.settings.gateway.connection_log == "info" else log.debug
@@ -44,7 +43,7 @@ class PresenceReporter:
             protocol=protocol,
             reason=reason,
             user=session.user,
-            boot=self._boot,
+            boot=self._context.boot,
         )
         session.events += 1
         self._log(f"client {event}", client=session.client, peer=session.peer, user=session.user, reason=reason)
@@ -53,10 +52,10 @@ class PresenceReporter:
 
     def heartbeat(self, event: Literal["heartbeat", "disconnected"] = "heartbeat") -> None:
         """Says that the gateway is alive, or that it ends."""
-        at_us = int(self._context.clock() * 1e6)
+        at_us, boot = int(self._context.clock() * 1e6), self._context.boot
         number, self._heartbeats = self._heartbeats, self._heartbeats + 1
         beat = PresenceEvent(
-            client="", event=event, gateway=self._gateway, epoch=self._boot, seq=number, at_us=at_us, boot=self._boot
+            client="", event=event, gateway=self._gateway, epoch=boot, seq=number, at_us=at_us, boot=boot
         )
         self._write(beat)
 

@@ -7,7 +7,8 @@ import msgspec
 import structlog
 
 from gateway.bus import Record
-from gateway.home.checkpoint import INBOUND, INSTANT, SHARD, InstantPosition
+from gateway.errors import SpoolError
+from gateway.home.checkpoint import BOOT, INBOUND, INSTANT, SHARD, InstantPosition
 from gateway.home.context import HomeContext
 from gateway.home.instant import CLOCK_SLACK_MS, InstantReader
 from gateway.home.keyed import KeyedMessages
@@ -17,6 +18,7 @@ from gateway.home.session import Session, SessionSubscription, client_of
 from gateway.home.share_group import ShareGroup
 from gateway.home.sharing import ShareGroups
 from gateway.home.spool import Spool
+from gateway.home.spool_batch import SpoolBatch
 from gateway.mqtt.topics import split_shared
 from schemas.envelope import Meta
 from schemas.errors import RecordError
@@ -54,6 +56,7 @@ class Recovery:
         """Restores everything; returns the positions from which to consume what is always consumed."""
         context = self._context
         positions = await context.spool.call(Spool.positions)
+        await self._boot(positions.get(BOOT))
         context.next_mid, context.next_row = await context.spool.call(Spool.last_numbers)
         ends = await context.bus.end_offsets(context.topics.egress, len(context.shards))
         start: dict[tuple[str, int], int] = {}
@@ -82,9 +85,22 @@ class Recovery:
         await self._resume_instant(positions.get(INSTANT))
         return start
 
+    async def _boot(self, last: bytes | None) -> None:
+        """Gives this process its number, and has it in the spool before anybody hears it. A spool that cannot be
+        written does not stop the start: a checkpoint has the number too, once it can."""
+        context = self._context
+        now = context.clock()
+        context.boot = max(int(now * 1e6), msgspec.msgpack.decode(last, type=int) + 1 if last else 0)
+        try:
+            await context.spool.call(Spool.commit, SpoolBatch(positions={BOOT: msgspec.msgpack.encode(context.boot)}))
+        except SpoolError as error:
+            context.counts["spool_failed_write"] += 1
+            context.outage.failed("write", error, now)
+
     async def _read_message_presence(self) -> dict[tuple[str, int], int]:
         context = self._context
         topic, partitions = context.topics.message_presence_state, context.settings.kafka.ingress_partitions
+        now = context.clock()
 
         def fold(record: Record) -> None:
             self.read["message_presence"] += 1
