@@ -87,6 +87,8 @@ class MessagePresenceDesk:
                 "set the agent's clock and say it again",
             )
         event = MessagePresenceEvent(id=message_id, agent=caller.client, **msgspec.structs.asdict(said))
+        elapsed = asyncio.get_running_loop().time
+        began = elapsed()
         try:
             async with asyncio.timeout(self._timeout_s):
                 place = await self._presence.tell(event)
@@ -99,7 +101,8 @@ class MessagePresenceDesk:
             ) from error
         except BusError as error:
             raise Problem(503, "kafka_error", str(error)) from error
-        is_granted = state.is_claimed_by(caller.client, said.at_us, int(self._clock() * 1000))
+        now_ms = place.appended_ms + int((elapsed() - began) * 1000)  # the broker's clock, which the claim goes by
+        is_granted = state.is_claimed_by(caller.client, said.at_us, now_ms)
         return Claimed(is_granted, state)
 
 

@@ -131,6 +131,24 @@ def test_a_claim_is_not_granted_that_is_over(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_the_clock_of_the_gateway_does_not_decide_how_long_a_claim_lasts(tmp_path: Path) -> None:
+    """M11: the broker's does: a gateway that is an hour ahead would grant nothing, one behind what is over."""
+
+    async def scenario() -> None:
+        world = HttpWorld(tmp_path)
+        brokers_clock = world.clock
+        world.clock = lambda: brokers_clock() + 3600  # type: ignore[method-assign]
+        await world.start()
+        for number, (left_s, is_granted) in enumerate([(60, True), (-1, False)]):
+            asked = asyncio.create_task(say(world, "claimed"))
+            await until(lambda number=number: len(said(world)) == number + 1)  # type: ignore[misc]
+            until_ms = int((brokers_clock() + left_s) * 1000)
+            merged(world, state(judged=number, claim=Claim(agent="http:agent-1", at_us=7, until_ms=until_ms)))
+            assert (await asked).json["granted"] is is_granted
+
+    run(scenario())
+
+
 def test_a_claim_on_a_topic_that_was_made_anew_waits_for_its_own_verdict(tmp_path: Path) -> None:
     """M11: the state knows of a later offset, on the topic of that name before."""
 
