@@ -28,14 +28,15 @@ class Sign(NamedTuple):
 class Liveness:
     """What is known of all gateways; `told` are the states that others have been told, before a restart.
 
-    `beat_ms` is how often gateways and ledger say something. No tick for longer than `timeout_ms` less one beat is a
-    gap; so without one nobody who has missed no beat of its own is found gone. Where the timeout is hardly longer than
-    two beats it is half a beat more than one: a gateway is found gone all the same when ticks come a little late.
+    `beat_ms` is how often gateways and ledger say something. No tick for longer than `timeout_ms` less one and a half
+    beats is a gap: so a gateway that was heard a beat before the last tick, or a little more, is not found gone by the
+    first tick after a pause. Where that would be less than one and a half beats, ticks that come a little late would
+    all be gaps, and nobody ever be found gone: there it is these, and a timeout of three beats or more is better.
     """
 
     def __init__(self, timeout_ms: int, beat_ms: int, told: Iterable[GatewayState] = ()) -> None:
         self._timeout_ms = timeout_ms
-        self._gap_ms = max(timeout_ms - beat_ms, beat_ms * 3 // 2)
+        self._gap_ms = max(timeout_ms - beat_ms * 3 // 2, beat_ms * 3 // 2)
         self._states = {state.gateway: state for state in told}
         # When a gateway was last heard is not kept over a restart: its time runs from the next tick.
         self._heard_ms: dict[str, int] = {}
