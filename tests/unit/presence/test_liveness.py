@@ -106,7 +106,7 @@ def test_no_outage_however_long_voids_a_gateway_that_speaks() -> None:
             liveness, begins = witnessed(0), 20_000
             ends = begins + away_ms
             ticks = [at if at < begins else max(at, ends) for at in range(0, 120_000, BEAT_MS)]
-            heard = [at for at in range(offset, begins, BEAT_MS)] + [*range(ends + TIMEOUT_MS - 1, 150_000, BEAT_MS)]
+            heard = [*range(offset, begins, BEAT_MS), *range(ends + TIMEOUT_MS - 1, 150_000, BEAT_MS)]
             if away_ms < BEAT_MS:  # it has missed no beat
                 heard = [at if at < begins else max(at, ends) for at in range(offset, 150_000, BEAT_MS)]
             for at, is_beat in sorted([(at, False) for at in ticks] + [(at, True) for at in heard]):
