@@ -210,7 +210,12 @@ PRESENCE = Table(
         Column("client", "string", "Client id", required=True),
         Column("bucket", "int", "Partition column: crc32(client) modulo 16", required=True),
         Column("online", "boolean", "Whether any attachment is live", required=True),
-        Column("at", "timestamp", "When that came to be, its gateway's clock", required=True),
+        Column(
+            "at",
+            "timestamp",
+            "When that came to be, its gateway's clock; with `gateway_lost` when that was found, the broker's clock",
+            required=True,
+        ),
         Column("reason", "string", "Why it is offline; null while online"),
         Column(
             "attachments",
