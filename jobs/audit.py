@@ -1,15 +1,16 @@
 """The audit: every message's routing decision made again and compared (`python -m jobs.audit --date 2026-11-22`).
 
 Prints one JSON object: `since, until` (UTC), `shards`, how many `messages`, of which `right`, `differs`, `later` (not
-judged: the ledger does not reach far enough), `kinds` of differences with how many messages have each, `examples`, and
-`reach`. Exit status 0 without differences, else 1. It only reads.
+judged: the ledger does not reach far enough), how many were sent to `everyone`, `kinds` of differences with how many
+messages have each, `examples`, and `reach`. Exit status 0 without differences, 1 with some, 2 if nothing could be
+audited: then one sentence on standard error, and no report. It only reads.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.application import run_once
-from jobs.errors import JobError
+from jobs.errors import AuditError
 from jobs.progress import first_line
 from jobs.reach import reach_of
 from jobs.spark import build_session
@@ -43,8 +44,8 @@ class Request(NamedTuple):
 
 
 def request(arguments: Sequence[str], now: datetime) -> Request:
-    """What is asked for on the command line; without an end, it is `now`. Raises JobError for a time that is none, and
-    for an empty period."""
+    """What is asked for on the command line; without an end, it is `now`. Raises AuditError for a time that is none,
+    and for an empty period."""
     parser = argparse.ArgumentParser(prog="jobs.audit", description="Audit the routing decisions of a period.")
     parser.add_argument("--date", default="")
     parser.add_argument("--since", default="")
@@ -52,18 +53,18 @@ def request(arguments: Sequence[str], now: datetime) -> Request:
     parser.add_argument("--examples", type=int, default=10)
     given = parser.parse_args(arguments)
     if bool(given.date) == bool(given.since):
-        raise JobError("name the messages to audit: either --date 2026-11-22, or --since 2026-11-22T08:00")
+        raise AuditError("name the messages to audit: either --date 2026-11-22, or --since 2026-11-22T08:00")
     if given.date and given.until:
-        raise JobError("--until goes with --since, not with --date: a date is a whole day")
+        raise AuditError("--until goes with --since, not with --date: a date is a whole day")
     if given.date:
         try:
             since = datetime.combine(date.fromisoformat(given.date), time(), UTC)
         except ValueError as error:
-            raise JobError(f"--date {given.date!r} is no date: write it as 2026-11-22") from error
+            raise AuditError(f"--date {given.date!r} is no date: write it as 2026-11-22") from error
         return Request(Period(since, since + timedelta(days=1)), given.examples)
     since, until = _moment("--since", given.since), _moment("--until", given.until) if given.until else now
     if since >= until:
-        raise JobError(f"the period is empty: --since {given.since} is not before {given.until or 'now'}")
+        raise AuditError(f"the period is empty: --since {given.since} is not before {given.until or 'now'}")
     return Request(Period(since, until), given.examples)
 
 
@@ -91,6 +92,7 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
         "right": total - sum(known.values()),
         "differs": verdicts.get(DIFFERS, 0),
         "later": verdicts.get(LATER, 0),
+        "everyone": audit.to_everyone(ledger, period).count(),
         "kinds": _counts(doubtful, F.explode(F.array_distinct("differences.kind"))),
         "examples": _examples(doubtful, asked.examples),
         "reach": {name: _text(moment) for name, moment in reach._asdict().items()},
@@ -98,22 +100,37 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
 
 
 def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
-    """Audit as `arguments` ask, print the report; the exit status. Raises JobError."""
+    """Audit as `arguments` ask, print the report; the exit status. Raises AuditError, also if nothing was audited."""
     asked = request(arguments, now)
     tables = settings.tables
     if not DeltaTable.is_deltatable(f"{tables}/{MESSAGES.name}"):
-        raise JobError(f"there is no ledger under {tables}: give the data directory with --data")
+        raise AuditError(f"there is no ledger under {tables}: give the data directory with --data")
     reach = reach_of(tables, settings.audit.patience_s)
     os.nice(settings.stack.ledger_niceness)
     spark = build_session(PART, "local[*]", session_settings(settings))
     try:
         found = report(spark, tables, asked, settings.kafka.shards, reach)
     except (PySparkException, Py4JJavaError) as error:
-        raise JobError(f"the audit failed: {first_line(str(getattr(error, 'java_exception', error)))}") from error
+        raise AuditError(f"the audit failed: {first_line(str(getattr(error, 'java_exception', error)))}") from error
     finally:
         spark.stop()
+    refuse_if_empty(found)
     sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
     return 1 if found["differs"] else 0
+
+
+def refuse_if_empty(found: Mapping[str, Any]) -> None:
+    """Raises AuditError if nothing was audited: a report without differences would say that all is well."""
+    if found["right"] or found["differs"]:
+        return
+    period = f"between {found['since']} and {found['until']}"
+    if not found["messages"]:
+        raise AuditError(f"the ledger has no messages {period}: there is nothing to audit; name another time")
+    routes = found["reach"]["routes"] or "nowhere"
+    raise AuditError(
+        f"none of the {found['messages']:,} messages {period} can be audited yet: the ledger knows all routes until "
+        f"{routes} only; keep it running, and ask again in a few minutes"
+    )
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
@@ -144,7 +161,7 @@ def _moment(option: str, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise JobError(f"{option} {text!r} is no time: write it as 2026-11-22T08:00, in UTC") from error
+        raise AuditError(f"{option} {text!r} is no time: write it as 2026-11-22T08:00, in UTC") from error
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -11,6 +11,7 @@ JobError (schemas.errors.WaystationError)
 ├── LeaseError           another driver has the checkpoints, or got them, or Kafka does not say
 ├── QueryError           SQL over the ledger failed, or a table is not there (yet)
 ├── ReportError          there is nothing to report on, or the page cannot be written
+├── AuditError           there is nothing to audit, or it cannot be: exit status 2
 ├── QualityError         the quality job cannot judge the ledger: exit status 2
 └── MaintainError        maintenance cannot begin: exit status 2
 
@@ -54,6 +55,12 @@ class QueryError(JobError):
 
 class ReportError(JobError):
     """There is nothing to report on, or the page cannot be written."""
+
+
+class AuditError(JobError):
+    """Routing decisions cannot be audited; status 1 says that they have been, and that some differ."""
+
+    exit_status = 2
 
 
 class QualityError(JobError):

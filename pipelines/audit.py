@@ -197,6 +197,12 @@ def doubtful(copies: DataFrame, ledger: Ledger, period: Period, reach: Reach) ->
     )
 
 
+def to_everyone(ledger: Ledger, period: Period) -> DataFrame:
+    """A row for each message of `period` that a router sent to every shard, not knowing its routes to be complete."""
+    instructions, _ = _of_period(ledger, period)
+    return instructions.where((F.col("scope") == EVERYONE) & (F.col("number") == 0)).select("message_id")
+
+
 def judged(copies: DataFrame, ledger: Ledger, period: Period, shards: int, reach: Reach) -> DataFrame:
     """One row a message of `period`, and one for each id that has instructions and no message.
 
@@ -252,9 +258,10 @@ def _gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
 
 def _of_period(ledger: Ledger, period: Period) -> tuple[DataFrame, DataFrame]:
     """The rows of `instructions`, and the `untouched` ones of `outcomes`, about messages of `period`."""
-    # What follows from a message is appended on its day or later. Files of later days tell by their statistics that
-    # they have nothing of it.
-    of_period = (F.col("date") >= F.lit(period.since.date())) & period.holds(F.col("message_appended"))
+    # What follows from a message is appended on its day or later, or, as the brokers' clocks may differ, on the day
+    # before. Files of other days tell by their statistics that they have nothing of it.
+    begin = period.since.date() - timedelta(days=1)
+    of_period = (F.col("date") >= F.lit(begin)) & period.holds(F.col("message_appended"))
     untouched = ledger.outcomes.where(of_period & (F.col("outcome") == "untouched"))
     return ledger.instructions.where(of_period), untouched
 

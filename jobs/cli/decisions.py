@@ -11,12 +11,13 @@ from rich.table import Table
 
 from jobs.cli.context import cell, output, shared
 from jobs.cli.ledger import plain
-from jobs.errors import JobError
+from jobs.errors import AuditError
 from jobs.explain import Explanation
 from jobs.explain import explain as explained
 from jobs.ledger_reader import LedgerReader
 from jobs.reach import reach_of
 from pipelines.decisions import DIFFERS, LATER, MISSING, NUMBERING, SUPERFLUOUS, UNDECIDED, UNKNOWN, UNTOUCHED
+from schemas.errors import WaystationError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -76,7 +77,8 @@ def audit(
 ) -> None:
     """Make every message's routing decision again, and report what differs from what was instructed.
 
-    The exit status is 1 if anything differs. It reads the ledger only, and gives way to a stack that runs beside it.
+    The exit status is 1 if anything differs, 2 if nothing could be audited. It reads the ledger only, and gives way to
+    a stack that runs beside it.
 
     Examples:
 
@@ -85,12 +87,15 @@ def audit(
     """
     options = shared(context)
     arguments = [("--date", day), ("--since", since), ("--until", until), ("--examples", str(examples))]
-    environment = options.job_environment()
+    try:
+        environment = options.job_environment()
+    except WaystationError as error:
+        raise AuditError(str(error)) from error
     argv = [sys.executable, "-m", "jobs.audit", *[part for name, value in arguments if value for part in (name, value)]]
     ended = subprocess.run(argv, env=environment, capture_output=True, text=True)
     if not ended.stdout.startswith("{"):
         lines = ended.stderr.strip().splitlines()
-        raise JobError(lines[-1] if lines else f"the audit ended with status {ended.returncode} and said nothing")
+        raise AuditError(lines[-1] if lines else f"the audit ended with status {ended.returncode} and said nothing")
     report = json.loads(ended.stdout)
     if as_json:
         sys.stdout.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
@@ -154,6 +159,12 @@ def _show_report(report: dict[str, Any]) -> None:
     for name in counts:
         table.add_row(name, f"{report[name]:,}")
     terminal.print(table)
+    if report["everyone"]:
+        share = report["everyone"] / max(report["messages"], 1)
+        terminal.print(
+            f"sent to everyone by a router that did not know the routes to be complete: {report['everyone']:,} "
+            f"({share:.1%})"
+        )
     if report["later"]:
         reaches = ", ".join(f"{name} until {value or 'nowhere'}" for name, value in report["reach"].items())
         terminal.print(f"left for later, as the ledger reaches only so far: {reaches}")

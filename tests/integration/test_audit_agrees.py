@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines import audit, decisions
 from pipelines.audit import Ledger, Period
@@ -198,3 +199,22 @@ HOME = shard_of("bob", SHARDS)
 def test_what_is_found(destination: str, instructed: Any, untouched: bool, found: list[Any]) -> None:
     judgement = explained(Sent(destination, AT, instructed, untouched), history(ADD))
     assert (judgement.verdict, list(judgement.differences)) == (DIFFERS if found else RIGHT, found)
+
+
+def test_what_went_to_everyone_is_counted(spark: SparkSession) -> None:
+    """Once a message, also where the other router decided by the routes."""
+    sent = {"one": Sent("a/x", AT, E, False), "both": Sent("a/x", AT, R + E, False), "none": Sent("a/x", AT, R, False)}
+    found = audit.to_everyone(ledger(spark, sent, history(ADD)), PERIOD).collect()
+    assert sorted(row.message_id for row in found) == ["both", "one"]
+
+
+def test_what_another_broker_dated_the_day_before_is_found(spark: SparkSession) -> None:
+    """Their clocks are apart, and the period begins at midnight."""
+    midnight = datetime(2026, 1, 2, tzinfo=UTC)
+    period = Period(midnight, midnight + timedelta(days=1))
+    reach = Reach(*[period.until] * 4)
+    tables = ledger(spark, {"one": Sent("@bob", midnight, decided("routed", [HOME]), False)}, {})
+    tables = tables._replace(instructions=tables.instructions.withColumn("date", F.lit(BEGIN.date())))
+    routes = audit.routes_in(period, audit.intervals(tables.routes_history))
+    copies = audit.wanted(tables.messages, routes, period, SHARDS)
+    assert audit.doubtful(copies, tables, period, reach).collect() == []

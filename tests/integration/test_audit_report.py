@@ -30,7 +30,7 @@ def test_what_routers_decide_is_right(spark: SparkSession, written_ledger: Writt
     """R3, R7: of all messages of two days, and of one of them."""
     found = audited(spark, written_ledger.tables, *WHOLE)
     assert (found["messages"], found["right"], found["differs"], found["later"]) == (60, 60, 0, 0)
-    assert (found["kinds"], found["examples"], found["shards"]) == ({}, [], SHARDS)
+    assert (found["kinds"], found["examples"], found["shards"], found["everyone"]) == ({}, [], SHARDS, 0)
     of_a_day = audited(spark, written_ledger.tables, "--date", "2026-01-02")
     assert (of_a_day["since"], of_a_day["messages"], of_a_day["right"]) == ("2026-01-02T00:00:00.000Z", 30, 30)
 
@@ -80,15 +80,23 @@ def test_seeded_faults_are_found(spark: SparkSession, written_ledger: WrittenLed
 
 
 def test_the_command(written_ledger: WrittenLedger) -> None:
-    """As a process of its own, told everything by its environment; and one sentence for what it is not."""
+    """As a process of its own, told everything by its environment; and one sentence, and status 2, for what cannot be
+    audited."""
     command = [sys.executable, "-m", "jobs.cli.main", "--data", str(Path(written_ledger.tables).parent), "audit"]
     at_once = os.environ | {"WAYSTATION_STACK__LEDGER_NICENESS": "0"}  # whatever other tests do at the same time
     ended = subprocess.run([*command, "--date", "2026-01-02", "--json"], capture_output=True, text=True, env=at_once)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["right"] == 30
-    refused = subprocess.run([*command, "--date", "today"], capture_output=True, text=True)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == "--date 'today' is no date: write it as 2026-11-22\n"
+    for day, sentence in (
+        ("today", "--date 'today' is no date: write it as 2026-11-22\n"),
+        (
+            "2025-01-02",
+            "the ledger has no messages between 2025-01-02T00:00:00.000Z and 2025-01-03T00:00:00.000Z: there is "
+            "nothing to audit; name another time\n",
+        ),
+    ):
+        refused = subprocess.run([*command, "--date", day, "--json"], capture_output=True, text=True, env=at_once)
+        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", sentence)
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jobs.audit import request
-from jobs.errors import JobError
+from jobs.audit import refuse_if_empty, request
+from jobs.errors import AuditError
 from pipelines.audit import Period
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
@@ -39,5 +39,35 @@ def test_periods(arguments, since, until):
     ],
 )
 def test_what_cannot_be_audited_is_one_sentence(arguments, sentence):
-    with pytest.raises(JobError, match=sentence):
+    with pytest.raises(AuditError, match=sentence):
         request(arguments, NOW)
+
+
+NOTHING = {
+    "since": "2026-11-21T00:00:00.000Z", "until": "2026-11-22T00:00:00.000Z", "messages": 0, "right": 0, "differs": 0,
+    "later": 0, "reach": {"routes": "2026-11-20T23:59:00.000Z"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ({}, "the ledger has no messages between 2026-11-21T00:00:00.000Z and 2026-11-22T00:00:00.000Z"),
+        (
+            {"messages": 1200, "later": 1200},
+            "none of the 1,200 messages .* the ledger knows all routes until 2026-11-20T23:59:00.000Z only",
+        ),
+        ({"messages": 3, "later": 3, "reach": {"routes": None}}, "knows all routes until nowhere only"),
+    ],
+)
+def test_an_audit_of_nothing_is_no_good_news(counts, sentence):
+    """No differences are found where nothing was compared: status 2, as where it could not be."""
+    with pytest.raises(AuditError, match=sentence) as raised:
+        refuse_if_empty(NOTHING | counts)
+    assert raised.value.exit_status == 2
+
+
+@pytest.mark.parametrize("counts", [{"messages": 2, "right": 1, "later": 1}, {"differs": 1}])
+def test_what_was_compared_is_reported(counts):
+    """Also instructions of messages that are not there."""
+    refuse_if_empty(NOTHING | counts)
