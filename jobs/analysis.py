@@ -31,7 +31,7 @@ def register_ledger(spark: SparkSession, tables: str) -> list[str]:
         spark.catalog.dropTempView(name)
     for name in names:
         read_table(spark, tables, TABLES[name]).createOrReplaceTempView(name)
-    for name, sql in installed_views().items():
+    for name, sql in installed_views("spark").items():
         try:
             spark.sql(sql).createOrReplaceTempView(name)
         except AnalysisException:  # a table that it reads is not there

@@ -4,6 +4,7 @@ A reader sees one snapshot of each table, taken when it is made. Tables that hav
 a view over such a table is not there either.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib import resources
@@ -18,6 +19,15 @@ from jobs.errors import QueryError
 from schemas.arrow import arrow_schema
 from schemas.sql import named_blocks
 from schemas.tables import ROUTES, TABLES, Table
+
+MICROS_OF = re.compile(r"\bmicros\(([^()]+)\)")
+MICROS = {
+    "duckdb": r"epoch_us(\1)",
+    "spark": r"unix_micros(\1)",
+    "polars": r"CAST(\1 AS BIGINT)",
+    "datafusion": r"CAST(\1 AS BIGINT)",
+}
+"""A time as microseconds since the epoch, in the SQL of each engine: all times of the ledger have microseconds."""
 
 
 class Rows(NamedTuple):
@@ -130,9 +140,10 @@ def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
     return DeltaTable(uri).to_pyarrow_dataset(file_pruning_predicate=wanted)
 
 
-def installed_views() -> dict[str, str]:
-    """The views in `jobs/sql/views.sql`."""
-    return installed_blocks("views.sql")
+def installed_views(engine: str = "duckdb") -> dict[str, str]:
+    """The views in `jobs/sql/views.sql`, in the words of `duckdb`, `spark`, `polars` or `datafusion`, the SQL of
+    deltalake."""
+    return {name: MICROS_OF.sub(MICROS[engine], sql) for name, sql in installed_blocks("views.sql").items()}
 
 
 def described_views() -> list[View]:

@@ -1,5 +1,7 @@
--- Views over the ledger's tables, one named block each, in words that Spark SQL and DuckDB have in common
--- (names that either reserves stand in backticks; `at` is one. `||` with a null is null in both, concat is not).
+-- Views over the ledger's tables, one named block each, in words that Spark SQL, DuckDB, Polars and DataFusion have in
+-- common (names that one of them reserves stand in backticks; `at` is one. `||` with a null is null in all, concat is
+-- not). They have none for a time as a number: micros(time), the microseconds since the epoch, is put into the words of
+-- each (jobs/ledger_reader.py).
 
 -- name: message_journey
 -- Everything that happened to a message, a row a step. Accepting and delivering happen by a gateway's clock, the rest by
@@ -45,25 +47,32 @@ SELECT message_id,
 FROM completions
 
 -- name: delivery_latency
--- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0.
+-- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0. Of a message
+-- that was sent again with the same id, from accepting that which was delivered; without an instruction, the first.
 SELECT message_id,
        client,
        qos,
-       -- Neither dialect's difference of timestamps in milliseconds is the other's: the text of the interval is read
-       -- instead, `1 day 02:03:04.5` in DuckDB, `INTERVAL '1 02:03:04.5' DAY TO SECOND` in Spark.
-       86400000.0 * CAST('0' || regexp_extract(span, '([0-9]+) (days? )?[0-9]+:', 1) AS BIGINT)
-       + 3600000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 1) AS BIGINT)
-       + 60000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 2) AS BIGINT)
-       + 1000.0 * CAST(regexp_extract(span, '([0-9]+):([0-9]+):([0-9.]+)', 3) AS DOUBLE) AS ms
+       CAST(greatest(micros(`at`) - micros(accepted), 0) AS DOUBLE) / 1000 AS ms
 FROM (
+    SELECT outcomes.message_id, outcomes.client, outcomes.qos, outcomes.`at`, messages.accepted
+    FROM outcomes
+    JOIN messages ON messages.id = outcomes.message_id AND messages.appended = outcomes.message_appended
+    WHERE outcomes.outcome IN ('delivered', 'sent') AND outcomes.`number` IS NOT NULL
+    UNION ALL
+    -- Own copies: of a retained message the append time is another, that on its topic.
     SELECT outcomes.message_id,
            outcomes.client,
            outcomes.qos,
-           CAST(greatest(outcomes.`at`, messages.accepted) - messages.accepted AS STRING) AS span
+           max(outcomes.`at`) AS `at`,
+           coalesce(
+               min(CASE WHEN messages.appended = outcomes.message_appended THEN messages.accepted END),
+               min(messages.accepted)
+           ) AS accepted
     FROM outcomes
     JOIN messages ON messages.id = outcomes.message_id
-    WHERE outcomes.outcome IN ('delivered', 'sent')
-) AS spans
+    WHERE outcomes.outcome IN ('delivered', 'sent') AND outcomes.`number` IS NULL
+    GROUP BY outcomes.message_id, outcomes.client, outcomes.qos, outcomes.outcome
+) AS deliveries
 
 -- name: session_history
 -- A row a connection of a client, by the gateways' clocks: `ended`, `how`, `reason`, `seconds` are null while it lasts.
@@ -79,8 +88,7 @@ SELECT client,
        ended,
        how,
        reason,
-       CAST(86400 * extract(DAY FROM ended - connected) + 3600 * extract(HOUR FROM ended - connected)
-            + 60 * extract(MINUTE FROM ended - connected) + floor(extract(SECOND FROM ended - connected)) AS BIGINT) AS seconds
+       CAST(floor(CAST(micros(ended) - micros(connected) AS DOUBLE) / 1000000) AS BIGINT) AS seconds
 FROM (
     SELECT client,
            epoch,

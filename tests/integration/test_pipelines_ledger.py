@@ -227,9 +227,9 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
         table = f"SELECT * FROM (VALUES {rows.format(*times, d=day)}) AS t({columns})"
         spark.sql(table).createOrReplaceTempView(name)
         database.execute(f"CREATE TABLE {name} AS {table}")
-    sql = installed_views()[view]
+    sql = installed_views("spark")[view]
     by_spark = sorted(map(str, (tuple(row) for row in spark.sql(sql).collect())))
-    by_duckdb = sorted(map(str, database.execute(sql).fetchall()))
+    by_duckdb = sorted(map(str, database.execute(installed_views()[view]).fetchall()))
     assert by_spark == by_duckdb
     if view == "delivery_latency":
         assert spark.sql(sql).collect() == [Row(ID, "c", 1, 86_400_000 + 7_203_250.0)]

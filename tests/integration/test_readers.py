@@ -91,31 +91,34 @@ def test_comments_are_in_the_tables(spark: SparkSession, written_ledger: Written
     assert [fields[column.name]["comment"] for column in table.columns] == [column.doc for column in table.columns]
 
 
-def test_spark_and_duckdb_have_the_same_views(spark: SparkSession, written_ledger: WrittenLedger) -> None:
-    names = register_ledger(spark, written_ledger.tables)
-    assert names == [*TABLES, *installed_views()]
-    reader = LedgerReader(written_ledger.tables)
-    for view in installed_views():
-        found = reader.query(f"SELECT * FROM {view}")
-        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
-        assert rows
-        assert ordered(spark.table(view).toArrow().to_pylist()) == ordered(rows), view
+def view_by_spark(spark: SparkSession, tables: str, view: str) -> Rows:
+    assert register_ledger(spark, tables) == [*TABLES, *installed_views()]
+    return list(spark.table(view).toArrow().to_pylist())
 
 
-@pytest.mark.parametrize("view", ["message_journey", "topic_traffic"])
-def test_views_that_every_engine_takes(written_ledger: WrittenLedger, view: str) -> None:
-    """The others reckon with times in words that only Spark and DuckDB have in common."""
-    names = ("messages", "instructions", "outcomes", "completions")
-    uris = {name: f"{written_ledger.tables}/{name}" for name in names}
-    found = LedgerReader(written_ledger.tables).query(f"SELECT * FROM {view}")
-    wanted = ordered([dict(zip(found.columns, row, strict=True)) for row in found.rows])
+def view_by_duckdb(tables: str, view: str) -> Rows:
+    found = LedgerReader(tables).query(f"SELECT * FROM {view}")
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+def view_by_deltalake(tables: str, view: str) -> Rows:
     builder = QueryBuilder()
-    for name, uri in uris.items():
-        builder = builder.register(name, DeltaTable(uri))
-    sql = installed_views()[view]
-    assert ordered(pa.table(builder.execute(sql)).to_pylist()) == wanted
-    frames = {name: pl.scan_delta(uri) for name, uri in uris.items()}
-    assert ordered(pl.SQLContext(frames).execute(sql).collect().to_arrow().to_pylist()) == wanted
+    for name in TABLES:
+        builder = builder.register(name, DeltaTable(f"{tables}/{name}"))
+    return list(pa.table(builder.execute(installed_views("datafusion")[view])).to_pylist())
+
+
+def view_by_polars(tables: str, view: str) -> Rows:
+    frames = pl.SQLContext({name: pl.scan_delta(f"{tables}/{name}") for name in TABLES})
+    return list(frames.execute(installed_views("polars")[view]).collect().to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("view", installed_views())
+def test_every_engine_has_the_same_views(spark: SparkSession, written_ledger: WrittenLedger, view: str) -> None:
+    wanted = ordered(view_by_spark(spark, written_ledger.tables, view))
+    assert wanted
+    for read in (view_by_duckdb, view_by_deltalake, view_by_polars):
+        assert ordered(read(written_ledger.tables, view)) == wanted, read.__name__
 
 
 def test_sessions_and_traffic(written_ledger: WrittenLedger) -> None:
