@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.expectations import ACROSS, DELIVERY_LATENCY, ROUTING_LATENCY, of_required, of_uniqueness
+from pipelines.expectations import ACROSS, DELIVERY_LATENCY, ROUTING_LATENCY, identity, of_required, of_uniqueness
 from schemas.sql import named_blocks
 from schemas.tables import COMPLETIONS, HISTORY, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY, QUARANTINE, Table
 
@@ -29,12 +29,14 @@ Faults = DataFrame
 
 class Scope(NamedTuple):
     """What is judged: rows of `dates` appended before `until`. What they refer to is looked for from the date `since`
-    on. `reach`: the youngest append time in each table that has any; `ingress` the name of that topic.
+    on, the last offset of a partition from `placed_since` on. `reach`: the youngest append time in each table that has
+    any; `ingress` the name of that topic.
     """
 
     dates: Sequence[date]
     until: datetime
     since: date
+    placed_since: date
     reach: Mapping[str, datetime]
     ingress: str
 
@@ -69,6 +71,7 @@ def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope,
         "since": scope.since.isoformat(),
         "messages_reach": scope.reach.get(MESSAGES.name, NEVER).isoformat(),
         "instructions_reach": scope.reach.get(INSTRUCTIONS.name, NEVER).isoformat(),
+        "outcomes_reach": scope.reach.get(OUTCOMES.name, NEVER).isoformat(),
         "skew": str(bounds.skew_s),
     }
     named: dict[str, Any] = {**views, **literals}
@@ -98,11 +101,11 @@ def _views(tables: Mapping[str, DataFrame], scope: Scope) -> dict[str, DataFrame
         views[table.name] = rows.where(F.col("date").between(scope.since, last + day))
         views[f"judged_{table.name}"] = settled.where(F.col("date").isin(*scope.dates))
         views[f"recent_{table.name}"] = settled.where(F.col("date").between(first - day, last))
-    views["placed_messages"] = (
-        tables[MESSAGES.name]
-        .where((F.col("appended") < F.lit(scope.until)) & F.col("date").between(scope.since, last))
-        .select("date", "partition", "offset")
-    )
+    places = tables[MESSAGES.name].where(F.col("appended") < F.lit(scope.until))
+    views["placed_messages"] = places.where(F.col("date").between(first, last))
+    earlier = places.where((F.col("date") >= scope.placed_since) & (F.col("date") < first))
+    newest = F.max(F.struct("appended", "offset", "date")).alias("newest")
+    views["earlier_messages"] = earlier.groupBy("partition").agg(newest).select("partition", "newest.*")
     of_ingress = tables[QUARANTINE.name].where((F.col("topic") == scope.ingress) & (F.col("date") >= scope.since))
     views["quarantined"] = of_ingress.select("partition", "offset")
     return views
@@ -145,7 +148,7 @@ def _disorder(table: Table, skew: Column) -> list[tuple[Column, Column]]:
 
 def _copied(rows: DataFrame, table: Table, dates: Sequence[date]) -> Faults:
     """Rows that are there before, that day or the day before."""
-    copied = rows.groupBy(*table.key).agg(F.max("date").alias("last"), F.count(F.lit(1)).alias("copies"))
+    copied = rows.groupBy(*identity(table)).agg(F.max("date").alias("last"), F.count(F.lit(1)).alias("copies"))
     faults = copied.where((F.col("copies") > 1) & F.col("last").isin(*dates))
     return faults.select(
         F.col("last").alias("date"),

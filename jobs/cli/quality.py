@@ -39,11 +39,12 @@ def quality(
 ) -> None:
     """Judge the ledger by Great Expectations: ids unique, all messages there, times in order, no gap, no undue delay.
 
-    Without --date and --since: every date with rows that no run has judged. Results are appended to the table
-    `quality_results`, and pages written (`quality/index.html` in the data directory). Takes a minute; the stack may run
-    or not.
+    Without --date and --since: every date with rows that no run has judged, and dates that failed, until they hold.
+    Results are appended to the table `quality_results`, and pages written (`quality/index.html` in the data directory).
+    Takes a minute; the stack may run or not.
 
-    The exit status is 0 if all that was judged holds, 1 if something does not, 2 if it could not be judged.
+    The exit status is 0 if all that was judged holds, 1 if something does not or did not when it was last judged, 2 if
+    it could not be judged.
 
     Examples:
 

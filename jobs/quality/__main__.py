@@ -1,6 +1,7 @@
 """The quality application (`python -m jobs.quality`): settings from the environment, as all Spark applications have.
 
-Exit status: 0 all that was judged holds, 1 something does not, 2 it could not be judged.
+Exit status: 0 all that was judged holds, and so did what was judged before; 1 something does not; 2 it could not be
+judged.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def run(settings: Settings, request: Request, stopped: Event) -> Report:
     prepared = prepare(settings, request, datetime.now(UTC).replace(tzinfo=None))
     with closing(hold_checkpoints(settings, PART, "wait until it has ended", stopped)):
         if not prepared.dates:
-            return Report(prepared.run, [], prepared.pages / INDEX)
+            return Report(prepared.run, [], prepared.pages / INDEX, prepared.left)
         spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
         try:
             return judge(spark, settings, prepared)
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report.show(
             reports[0], Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
         )
-    return 1 if reports[0].failures else 0
+    return 0 if reports[0].holds else 1
 
 
 if __name__ == "__main__":

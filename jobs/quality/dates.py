@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jobs.errors import QualityError
 from jobs.quality.contents import Contents, Day
-from schemas.tables import HISTORY, MESSAGES
+from schemas.tables import HISTORY
 
 DAY = timedelta(days=1)
 
@@ -19,26 +19,53 @@ class Asked(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What the last run on a date and table saw: so many rows, and judged those appended before `until`."""
+    """What the last run on a date, which began `at`, saw of a table: so many rows, and judged those appended before
+    `until`; whether what is expected of it `holds`."""
 
     rows: int
     until: datetime
+    holds: bool = True
+    at: datetime = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC without a zone, as all times of the job are
 
 
-def to_judge(
-    asked: Asked, contents: Mapping[str, Contents], judged: Mapping[tuple[date, str], Judged], until: datetime
-) -> list[date]:
-    """The dates to judge, ascending. Raises QualityError if a date is asked for that has no rows."""
+History = Mapping[tuple[date, str], Judged]
+"""The last runs, by date and table."""
+
+
+class Choice(NamedTuple):
+    """The `dates` to judge, ascending; and those that are `left` although something did not hold when they were last
+    judged: more of them than a run takes."""
+
+    dates: list[date]
+    left: list[date]
+
+
+def to_judge(asked: Asked, contents: Mapping[str, Contents], judged: History, until: datetime, again: int) -> Choice:
+    """Which dates to judge. Those that failed are due until they hold, `again` of them in a run: whose turn was longest
+    ago. Raises QualityError if a date is asked for that has no rows."""
     there = sorted({one for table in contents.values() for one, day in table.days.items() if day.rows})
     if missing := sorted(set(asked.dates) - set(there)):
         known = f"; it has {there[0]} to {there[-1]}" if there else ""
         raise QualityError(f"the ledger has no rows of {', '.join(map(str, missing))}{known}")
     if asked.dates or asked.since is not None:
-        return [one for one in there if one in asked.dates or (asked.since is not None and one >= asked.since)]
-    return [one for one in there if any(_is_due(one, name, table, judged, until) for name, table in contents.items())]
+        return Choice(
+            [one for one in there if one in asked.dates or (asked.since is not None and one >= asked.since)], []
+        )
+    due = {one for one in there if any(_is_due(one, name, table, judged, until) for name, table in contents.items())}
+    failed = _failed(judged)
+    waiting = [one for one in there if one in failed and one not in due]
+    # A run that judges fewer rows than the last one could find that all holds.
+    able = sorted((failed[one].at, one) for one in waiting if failed[one].until <= until)
+    due.update(one for _, one in able[:again])
+    return Choice(sorted(due), [one for one in waiting if one not in due])
 
 
-def _is_due(one: date, name: str, table: Contents, judged: Mapping[tuple[date, str], Judged], until: datetime) -> bool:
+def _failed(judged: History) -> dict[date, Judged]:
+    """The dates of which something did not hold when they were last judged."""
+    return {one: last for (one, _), last in judged.items() if not last.holds}
+
+
+def _is_due(one: date, name: str, table: Contents, judged: History, until: datetime) -> bool:
     """Whether the table has settled rows of the date that no run has judged."""
     day = table.days.get(one, Day())
     if not day.rows or (day.oldest is not None and day.oldest >= until):
@@ -64,11 +91,15 @@ def passes(dates: Sequence[date], span_days: int) -> Iterator[list[date]]:
 
 def looked_for_since(dates: Sequence[date], contents: Mapping[str, Contents], window_days: int) -> date:
     """From which date on the rows of `dates` find what they refer to: the oldest message they are about, the day before
-    the first of them in any case, the last day before it that has messages, and no more than the message window."""
+    the first of them in any case, and no more than the message window."""
     first = min(dates)
-    limit = first - window_days * DAY
+    limit = window_begin(dates, window_days)
     about = [table.name for table in HISTORY if any(column.name == "message_appended" for column in table.columns)]
     days = [day for name in about for one, day in contents[name].days.items() if one in dates and day.rows]
-    earlier = [one for one in contents[MESSAGES.name].days if one < first]
     oldest = [day.oldest_message.date() if day.oldest_message else limit for day in days]
-    return max(limit, min([first - DAY, *oldest, *([max(earlier)] if earlier else [])]))
+    return max(limit, min([first - DAY, *oldest]))
+
+
+def window_begin(dates: Sequence[date], window_days: int) -> date:
+    """From which date on a partition's last offset before `dates` is looked for."""
+    return min(dates) - window_days * DAY

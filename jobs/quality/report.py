@@ -10,11 +10,14 @@ from rich.table import Table
 from jobs.quality.results import Result
 from jobs.quality.run import Report
 
+SHOWN = 10
+
 
 def show(report: Report, terminal: Console) -> None:
     """A line, and a table of what fails: which expectation, how many rows, by what ids they are found."""
     if not report.results:
         terminal.print("nothing to judge: no date has settled rows that no run has judged")
+        _show_left(report, terminal)
         return
     if report.failures:
         table = Table("date", "what fails", "unexpected", "of", "examples")
@@ -25,17 +28,26 @@ def show(report: Report, terminal: Console) -> None:
     judged = str(days[0]) if len(days) == 1 else f"{len(days)} dates, {days[0]} to {days[-1]}"
     verdict = f"{failures} of {len(report.results)} expectations fail" if failures else "every expectation holds"
     terminal.print(f"{judged}: {verdict}; pages: {report.first_page}", markup=False)
+    _show_left(report, terminal)
+
+
+def _show_left(report: Report, terminal: Console) -> None:
+    if report.left:
+        failed = f"{', '.join(map(str, report.left[:SHOWN]))}{', …' if len(report.left) > SHOWN else ''}"
+        terminal.print(f"failed when last judged, and not judged again now: {len(report.left)} dates: {failed}")
 
 
 def as_json(report: Report) -> str:
-    """One object: the run, its dates, whether all holds, and every result as in `quality_results`."""
+    """One object: the run, its dates, whether all holds, which dates failed before and are `left`, and every result as
+    in `quality_results`."""
     return json.dumps(
         {
             "run_id": report.run.id,
             "run_at": f"{report.run.at.isoformat()}Z",
             "judged_until": f"{report.run.until.isoformat()}Z",
             "dates": [str(day) for day in report.dates],
-            "success": not report.failures,
+            "success": report.holds,
+            "left": [str(day) for day in report.left],
             "pages": str(report.first_page),
             "results": [_plain(one.row()) for one in report.results],
         },

@@ -62,8 +62,10 @@ class ResultsTable:
 
     def judged(self) -> dict[tuple[date, str], Judged]:
         """What the last runs saw, by date and table."""
-        rows = self._answer("judged")
-        return {(day, name): Judged(count, until.replace(tzinfo=None)) for day, name, count, until in rows}
+        return {
+            (day, name): Judged(rows, until.replace(tzinfo=None), holds, at.replace(tzinfo=None))
+            for day, name, rows, until, holds, at in self._answer("judged")
+        }
 
     def last_runs(self) -> list[SuiteRun]:
         """The last run of each date, a row a suite."""

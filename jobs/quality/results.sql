@@ -1,9 +1,12 @@
 -- Over the table `quality_results`, as DuckDB has it. One named block a query.
 
 -- name: judged
--- Of each date and table: how many rows there were, and until when they had been judged, in the last run.
-SELECT "date", table_name, arg_max(table_rows, run_at) AS table_rows, arg_max(judged_until, run_at) AS judged_until
+-- Of each date and table: how many rows there were, until when they had been judged, and whether all of them were as
+-- expected, in the last run of that date; and when that was.
+SELECT "date", table_name, max(table_rows) AS table_rows, max(judged_until) AS judged_until,
+       bool_and(success) AS holds, max(run_at) AS run_at
 FROM quality_results
+JOIN (SELECT "date", max(run_at) AS run_at FROM quality_results GROUP BY "date") USING ("date", run_at)
 GROUP BY "date", table_name
 
 -- name: last_runs

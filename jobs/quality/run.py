@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from jobs.errors import QualityError
 from jobs.quality.contents import Contents, Day, read_contents
-from jobs.quality.dates import Asked, looked_for_since, passes, to_judge
+from jobs.quality.dates import Asked, looked_for_since, passes, to_judge, window_begin
 from jobs.quality.judging import Judge, Measured
 from jobs.quality.pages import Pages
 from jobs.quality.results import Result, ResultsTable, Run
@@ -36,15 +36,22 @@ class Request(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a run found; `first_page` is that of all dates. Without results there was nothing to judge."""
+    """What a run found; `first_page` is that of all dates. Without results there was nothing to judge. The dates `left`
+    failed when they were last judged, and were not judged again."""
 
     run: Run
     results: list[Result]
     first_page: Path
+    left: Sequence[date] = ()
 
     @property
     def failures(self) -> list[Result]:
         return [result for result in self.results if not result.success]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is as expected: what was judged, and the dates that failed before."""
+        return not (self.failures or self.left)
 
     @property
     def dates(self) -> list[date]:
@@ -52,12 +59,14 @@ class Report(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What is known before Spark is: the run, its dates, what the tables hold, where pages go."""
+    """What is known before Spark is: the run, its dates, what the tables hold, where pages go, and the dates that are
+    `left` although they failed."""
 
     run: Run
     dates: list[date]
     contents: Mapping[str, Contents]
     pages: Path
+    left: list[date]
 
 
 def prepare(settings: Settings, request: Request, now: datetime) -> Prepared:
@@ -65,8 +74,9 @@ def prepare(settings: Settings, request: Request, now: datetime) -> Prepared:
     contents = read_contents(settings.tables)
     settle_s = settings.quality.settle_s if request.settle_s is None else request.settle_s
     run = Run(str(uuid.uuid4()), now, now - timedelta(seconds=settle_s))
-    dates = to_judge(request.asked, contents, ResultsTable(settings.tables).judged(), run.until)
-    return Prepared(run, dates, contents, request.docs or docs_directory(settings))
+    judged, again = ResultsTable(settings.tables).judged(), settings.quality.dates_per_pass
+    chosen = to_judge(request.asked, contents, judged, run.until, again)
+    return Prepared(run, chosen.dates, contents, request.docs or docs_directory(settings), chosen.left)
 
 
 def docs_directory(settings: Settings) -> Path:
@@ -95,7 +105,7 @@ def judge(spark: SparkSession, settings: Settings, prepared: Prepared) -> Report
     for day, verdict in verdicts.items():
         pages.write_date(day, verdict.results, prepared.run.at, prepared.run.until)
     pages.write_index(table.last_runs())
-    return Report(prepared.run, results, pages.index)
+    return Report(prepared.run, results, pages.index, prepared.left)
 
 
 def _bounds(settings: Settings) -> Bounds:
@@ -118,6 +128,7 @@ def _measure(
         dates=dates,
         until=prepared.run.until.replace(tzinfo=UTC),
         since=looked_for_since(dates, contents, settings.ledger.message_window_days),
+        placed_since=window_begin(dates, settings.ledger.message_window_days),
         reach={name: table.newest for name, table in contents.items() if table.newest is not None},
         ingress=Topics(settings.kafka.prefix).ingress,
     )

@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines.sinks import ensure_tables
+from schemas.identity import derived_message_id
 
 FIRST = date(2026, 3, 1)
 INGRESS = "ws.ingress"
@@ -32,6 +33,10 @@ class Ledger:
         self._ids += 1
         return str(UUID(int=self._ids))
 
+    def make_ingress_again(self) -> None:
+        """The topic is deleted and made again: its offsets begin at 0."""
+        self.offset = 0
+
     def add_day(self, faults: Iterable[Fault] = (), routing: timedelta = 5 * MS, sending: timedelta = 20 * MS) -> date:
         """Another day: its date. `faults` change its rows; `routing` and `sending` are how long these take."""
         of_day: Rows = {name: [] for name in TABLES}
@@ -46,10 +51,12 @@ class Ledger:
         self.day += timedelta(days=1)
         return self.day - timedelta(days=1)
 
-    def _message(self, rows: Rows, at: datetime, shape: "Shape", routing: timedelta, sending: timedelta) -> None:
+    def _message(
+        self, rows: Rows, at: datetime, shape: "Shape", routing: timedelta, sending: timedelta, one: str = ""
+    ) -> None:
         """One message with its instructions, outcomes and completion; `shape` are shards by scope, the first of which
         is finished first."""
-        one, offset = self.new_id(), self.offset
+        one, offset = one or self.new_id(), self.offset
         self.offset += 1
         rows["messages"].append(
             stamped(
@@ -89,12 +96,12 @@ class Ledger:
                 )
                 client = f"c{shard}-{scope}"
                 rows["outcomes"].append(
-                    outcome(one, at, done, shard=shard, number=number, client=client, outcome="sent")
+                    outcome(one, at, done, scope=scope, shard=shard, number=number, client=client, outcome="sent")
                 )
                 finished[scope] = done
             if not shards:
                 finished[scope] = at + routing + late
-                rows["outcomes"].append(outcome(one, at, finished[scope], outcome="untouched"))
+                rows["outcomes"].append(outcome(one, at, finished[scope], scope=scope, outcome="untouched"))
             late += SECOND  # a second decision is finished later, after the completion
         scope = next(iter(shape))
         completed = finished[scope]
@@ -109,12 +116,17 @@ class Ledger:
         )
 
     def _others(self, rows: Rows, noon: datetime) -> None:
-        """What is no fault: a quarantined record of ingress, an instruction of it, an own copy of an old retained
-        message, a message for a client that is offline until tomorrow; and a row of each other table."""
+        """What is no fault: a message that was sent again, a quarantined record of ingress, an instruction of it, an
+        own copy of an old retained message, a message for a client that is offline until tomorrow; and a row of each
+        other table."""
+        self._sent_again(rows, noon)
         partition, offset = self.offset % 2, self.offset // 2
         self.offset += 1
         place = {"partition": partition, "offset": offset}
-        rows["quarantine"].append(stamped(noon, topic=INGRESS, reason="why", at=noon, **place))
+        if not any(
+            place.items() <= row.items() for row in self.rows.get("quarantine", [])
+        ):  # the first complaint stands
+            rows["quarantine"].append(stamped(noon, topic=INGRESS, reason="why", at=noon, **place))
         instruction = dict(rows["instructions"][0], message_id=self.new_id(), message_appended=noon, **place)
         rows["instructions"].append(instruction)
         ago = noon - timedelta(days=100)
@@ -136,9 +148,21 @@ class Ledger:
             rows["completions"].append(
                 stamped(done + SECOND, message_id=self._waiting, touches=1, message_appended=at, completed=done)
             )
-        self._message(rows, noon + 3600 * SECOND, {"routed": [0]}, 5 * MS, MS)
+        self._message(rows, noon + 5400 * SECOND, {"routed": [0]}, 5 * MS, MS)
         rows["outcomes"].pop()
         self._waiting = rows["completions"].pop()["message_id"]
+
+    def _sent_again(self, rows: Rows, noon: datetime) -> None:
+        """A message with a derived id, and the same id once more: other places, instructions to other shards. Its first
+        outcomes and completion stand."""
+        again = derived_message_id("s", self.new_id())
+        self._message(rows, noon + 600 * SECOND, {"routed": [1]}, 5 * MS, 20 * MS, again)
+        for minutes in (11, 65):  # within the hour, and not
+            kept = {name: len(rows[name]) for name in ("outcomes", "completions")}
+            shape: Shape = {"routed": [1, 2]}
+            self._message(rows, noon + timedelta(minutes=minutes), shape, 5 * MS, 20 * MS, again)
+            for name, number in kept.items():
+                del rows[name][number:]
 
     _waiting = ""
 
@@ -177,6 +201,12 @@ def write(tables: str, rows: Rows) -> None:
         write_deltalake(table, pa.Table.from_pylist(new, pa.schema(table.schema().to_arrow())), mode="append")
 
 
+def rewrite(tables: str, name: str, rows: Rows) -> None:
+    """A table has these rows instead of its own."""
+    table = DeltaTable(f"{tables}/{name}")
+    write_deltalake(table, pa.Table.from_pylist(rows[name], pa.schema(table.schema().to_arrow())), mode="overwrite")
+
+
 def change(table: str, index: int, /, **columns: Any) -> Fault:
     """A row of a table has other values; a callable gets the row."""
 
@@ -195,6 +225,20 @@ def add(table: str, index: int, /, **columns: Any) -> Fault:
         rows[table].append(row | {name: value(row) if callable(value) else value for name, value in columns.items()})
 
     return fault
+
+
+def remove(table: str, index: int) -> Fault:
+    """A row is not there."""
+
+    def fault(rows: Rows) -> None:
+        del rows[table][index]
+
+    return fault
+
+
+def place_in_a_quiet_partition(offset: int) -> Fault:
+    """A message that has a partition to itself, as it comes by once in some days."""
+    return add("messages", 0, id=unknown(100 + offset), partition=9, offset=offset)
 
 
 def later(column: str, by: timedelta) -> Callable[[dict[str, Any]], datetime]:
@@ -238,9 +282,10 @@ FAULTS: list[dict[str, Fault]] = [
     },
     {"instruction_of_outcome": add("outcomes", 1, number=5)},
     {"touches": change("completions", 2, touches=3)},
-    {"completion_last": change("completions", 2, completed=later("completed", -10 * MS))},
-    {"time_of_message": change("instructions", 0, message_appended=later("message_appended", -SECOND))},
+    {"completion_last": add("outcomes", 3, client="c", appended=later("appended", SECOND))},
+    {"outcome_of_completion": remove("outcomes", 3)},
+    {"time_of_message": change("instructions", -1, message_appended=later("message_appended", -SECOND))},
     {"time_of_instruction": change("instructions", 0, appended=later("appended", 9 * SECOND))},
-    {"offsets": change("messages", 1, partition=5)},
+    {"offsets": change("messages", 0, partition=5)},  # it has no instructions, which would be of another place
 ]
 """Faults by the name of the expectation that finds each; those of an element are made on the same day."""

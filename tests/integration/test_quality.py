@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +18,19 @@ from jobs.quality.run import Report, Request, judge, prepare
 from pipelines.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
 from schemas.settings import Settings, process_settings
 from tests.integration.browser import OPTIONS, chromium
-from tests.integration.quality_ledger import FAULTS, SECOND, Ledger, write
+from tests.integration.quality_ledger import (
+    FAULTS,
+    SECOND,
+    Ledger,
+    change,
+    place_in_a_quiet_partition,
+    rewrite,
+    write,
+)
 
 pytestmark = pytest.mark.timeout(600)  # the first test pays for all of them
 
+DAY = timedelta(days=1)
 OVERRIDES = {
     "WAYSTATION_QUALITY__LATENCY_ROWS": "5",
     "WAYSTATION_QUALITY__LATENCY_QUANTILE": "0.5",
@@ -39,6 +48,10 @@ class World(NamedTuple):
     now: datetime
     report: Report
 
+    @property
+    def failed(self) -> list[date]:
+        return [day for day, of_day in self.faults.items() if of_day]
+
     def day_of(self, fault: str) -> date:
         return next(day for day, of_day in self.faults.items() if fault in of_day)
 
@@ -54,7 +67,13 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     faults = {ledger.add_day(): set[str]()}
     for of_day in FAULTS:
         faults[ledger.add_day(of_day.values())] = set(of_day)
+    faults[ledger.add_day([place_in_a_quiet_partition(0)])] = set()
     faults[ledger.add_day()] = set()
+    faults[ledger.add_day([place_in_a_quiet_partition(1)])] = set()
+    faults[ledger.add_day([place_in_a_quiet_partition(3)])] = {"offsets"}
+    for _ in range(2):  # the second time with the offsets of the day before
+        ledger.make_ingress_again()
+        faults[ledger.add_day()] = set()
     faults[ledger.add_day(routing=4 * SECOND)] = {ROUTING_LATENCY}
     faults[ledger.add_day(sending=8 * SECOND)] = {DELIVERY_LATENCY}
     last = ledger.add_day()
@@ -84,8 +103,8 @@ def test_a_fault_is_found_by_what_is_meant_to_find_it(world: World, name: str) -
 
 
 def test_what_is_no_fault_is_not_reported(world: World) -> None:
-    """Copies of nothing, two decisions on a message, outcomes and completions on a later date, a quarantined record and
-    its instruction, a retained message of long ago."""
+    """Copies of nothing, two decisions on a message, outcomes and completions on a later date, a message that was sent
+    again, a quarantined record and its instruction, a retained message of long ago, a topic that was made again."""
     good = {day for day, faults in world.faults.items() if not faults}
     assert not [result for result in world.report.failures if result.day in good]
     assert {result.day for result in world.report.results} == set(world.faults)
@@ -98,28 +117,58 @@ def test_results_are_in_their_table_once(world: World) -> None:
         "count(*) FILTER (NOT success), count(*) FILTER (NOT success AND sample IS NULL) FROM quality_results"
     )
     results = len(NAMES) * len(world.faults)
-    assert rows.rows == [(results, results, 1, len(NAMES), 0)]
+    failures = sum(len(of_day) for of_day in world.faults.values())
+    assert rows.rows == [(results, results, 1, failures, 0)]
 
 
 def test_the_newest_rows_are_left_to_a_later_run(world: World) -> None:
     """What has not settled: an instruction may be there before its message."""
     last = max(world.faults)
     assert not [result for result in world.report.failures if result.day == last]
-    assert prepare(world.settings, Request(), world.now).dates == [last]
-    assert prepare(world.settings, Request(settle_s=0.0), world.now).dates == [last]
+    for request in (Request(), Request(settle_s=0.0)):
+        assert prepare(world.settings, request, world.now).dates == [*world.failed, last]
 
 
 def test_a_date_is_judged_again_when_it_has_more_rows(world: World) -> None:
-    """Only then, but for the newest; and one that is asked for in any case."""
+    """Or has failed; else only the newest, and one that is asked for."""
     settings, (first, second, *_, last) = world.settings, sorted(world.faults)
     assert prepare(settings, Request(Asked((first,))), world.now).dates == [first]
     assert prepare(settings, Request(Asked(since=second)), world.now).dates == sorted(world.faults)[1:]
     write(settings.tables, {"presence_history": [world.ledger.rows["presence_history"][0] | {"seq": 5}]})
     try:
-        assert prepare(settings, Request(), world.now).dates == [first, last]
+        assert prepare(settings, Request(), world.now).dates == [first, *world.failed, last]
     finally:
         table = DeltaTable(f"{settings.tables}/presence_history")
         table.restore(table.version() - 1)
+
+
+def test_a_gap_in_a_quiet_partition_is_found_across_days(world: World) -> None:
+    """Days on which other partitions have messages; and a partition that goes on after days is no fault."""
+    (found,) = [result for result in world.report.failures if "partition 9, offsets 2 to 2" in result.measured.examples]
+    assert world.faults[found.day] == {found.measured.expectation.name} == {"offsets"}
+
+
+def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path) -> None:
+    """Each run judges it again and says so, without being asked; after a repair that leaves as many rows, no more."""
+    settings, ledger = settings_over(tmp_path), Ledger()
+    bad = ledger.add_day([change("outcomes", 1, at=None)])
+    ledger.add_day()
+    good = change("outcomes", 1, at=lambda row: row["appended"])
+    write(settings.tables, ledger.rows)
+    now = datetime.combine(bad, time()) + 5 * DAY
+
+    def judged(hour: int) -> Report:
+        return judge(spark, settings, prepare(settings, Request(), now + timedelta(hours=hour)))
+
+    first = judged(1)
+    assert (first.holds, {result.day for result in first.failures}) == (False, {bad})
+    again = judged(2)
+    assert (again.holds, again.dates) == (False, [bad])
+    good(ledger.rows)
+    rewrite(settings.tables, "outcomes", ledger.rows)
+    repaired = judged(3)
+    assert (repaired.holds, repaired.dates) == (True, [bad])
+    assert prepare(settings, Request(), now + timedelta(hours=4)).dates == []
 
 
 def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
@@ -145,7 +194,8 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
 
 
 def test_the_command_says_what_fails(world: World, java_home: Path) -> None:
-    """Exit status 1, and which rows; 0 where there is nothing to judge, as when nothing has settled."""
+    """Exit status 1, and which rows; also where there is nothing to judge, as when nothing has settled, as long as
+    dates fail."""
     day = world.day_of("offsets")
     environment = os.environ | OVERRIDES | {"JAVA_HOME": str(java_home)}
 
@@ -159,5 +209,6 @@ def test_the_command_says_what_fails(world: World, java_home: Path) -> None:
     assert re.search(r"partition \d, offsets \d+ to \d+", done.stdout)
     assert done.stderr == ""
     done = waystation("--settle", "1e9")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (1, "")
     assert "nothing to judge" in done.stdout
+    assert f"not judged again now: {len(world.failed)} dates: {world.failed[0]}" in done.stdout
