@@ -5,14 +5,18 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
 
 from bench.broker import running_broker
 from bench.failover import TWO_PROCESSES, FailoverBench
-from bench.figures import Figures
+from bench.figures import JSON, PER_CPU, PLOT, TIMES, Figures
 from bench.gateway import GatewayBench
 from bench.ledger import LedgerBench
 from bench.ledger_state import StateBench
@@ -26,6 +30,8 @@ from schemas.settings import Settings, process_settings
 
 OUT = Path("build")
 ROUTES = (100, 10_000, 200_000)
+STATES = ("instructions", "outcomes", "completions", "completion")
+"""The queries whose state is measured."""
 
 
 def measure_gateway(figures: Figures, scale: float) -> None:
@@ -88,13 +94,11 @@ def measure_growth(figures: Figures, scale: float) -> None:
     with running_broker(os.environ) as bootstrap:
         counted = {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "true"}
         heap = {"spark.driver.memory": "2g"}
-        spark = build_session("bench", "local[4]", heap)
-        tables = TablesBench(spark, figures, bootstrap, settings)
-        tables.run(200_000, 20_000_000, rounds=round(15 * scale), messages=2000)
-        spark.stop()
-        spark = build_session("bench", "local[2]", heap | counted)
-        StateBench(spark, figures, round(12_000 * scale)).run()
-        spark.stop()
+        with session("local[4]", heap) as spark:
+            tables = TablesBench(spark, figures, bootstrap, settings)
+            tables.run(200_000, 20_000_000, rounds=round(15 * scale), messages=2000)
+        with session("local[2]", heap | counted) as spark:
+            StateBench(spark, figures, round(12_000 * scale)).run()
 
 
 def measure_throughput(figures: Figures, scale: float) -> None:
@@ -115,6 +119,16 @@ def measure_path(figures: Figures, scale: float) -> None:
 
 
 @contextmanager
+def session(master: str, extra: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A Spark session that the next measurement, with settings of its own, does not find."""
+    spark = build_session("bench", master, dict(extra))
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
 def stack_bench(figures: Figures, overrides: Mapping[str, str] | None = None) -> Iterator[StackBench]:
     """A stack that is up, gone afterwards."""
     data = Path(mkdtemp(prefix="waystation-bench-"))
@@ -132,35 +146,89 @@ def say(what: str) -> None:
     sys.stdout.flush()
 
 
-MEASUREMENTS: dict[str, Callable[[Figures, float], None]] = {
-    "path": measure_path,
-    "gateway": measure_gateway,
-    "router": measure_router,
-    "pauses": measure_pauses,
-    "failover": measure_failover,
-    "ledger": measure_ledger,
-    "growth": measure_growth,
-    "throughput": measure_throughput,
+class Measurement(NamedTuple):
+    """A part of the run, and the keys of it that the documents name, and that a whole run must have."""
+
+    measure: Callable[[Figures, float], None]
+    keys: tuple[str, ...]
+
+
+MEASUREMENTS: dict[str, Measurement] = {
+    "path": Measurement(
+        measure_path, ("up_to_first_message_s", "idle_cores", "idle_rss_mb", "path_cold_p99_ms", "path_qos1_p99_ms")
+    ),
+    "gateway": Measurement(
+        measure_gateway,
+        ("bare_server_per_cpu_s", *PER_CPU, "quiet_beside_flood_ratio", "connect_1000_p99_ms", "idle_connection_kb"),
+    ),
+    "router": Measurement(
+        measure_router, ("router_pair_p99_ms", "router_pair_p99_ms_1000", "router_single_p99_ms", "microbatch_p99_ms")
+    ),
+    "pauses": Measurement(measure_pauses, ("router_pause_ms_100", "router_pause_ms_200000", "router_pause_ratio_200k")),
+    "failover": Measurement(
+        measure_failover,
+        (
+            "failover_quiet_p99_ms",
+            "failover_quiet_silence_ms",
+            "kill_active_silence_ms",
+            "kill_active_silence_p50_ms",
+            "replace_silence_ms",
+            "replace_p99_ms",
+            "replace_max_ms",
+        ),
+    ),
+    "ledger": Measurement(
+        measure_ledger,
+        ("ledger_events_per_s", "ledger_cpu_us_per_event", "presence_p99_ms", "presence_cold_p50_ms", "presence_cores"),
+    ),
+    "growth": Measurement(
+        measure_growth,
+        (
+            "ledger_batch_ratio_20m",
+            *(f"state_{what}_{query}" for what in ("growth", "rows_per_message") for query in STATES),
+        ),
+    ),
+    "throughput": Measurement(measure_throughput, tuple(f"routing_vs_passthrough_{routes}" for routes in ROUTES)),
 }
+
+
+def run(only: str | None, scale: float, figures: Figures, out: Path) -> int:
+    """Measures all, or the part `only`, of which the rest of what is in `out` is kept; the exit status, 1 if a part has
+    failed, or if a whole run lacks a key that it must have. What is measured is written after each part."""
+    if only is not None:
+        figures.resume(out)
+    failed = []
+    for name, part in MEASUREMENTS.items():
+        if only not in (None, name):
+            continue
+        try:
+            part.measure(figures, scale)
+        except Exception as error:
+            traceback.print_exc()
+            say(f"failed: {name}: {error}")
+            failed.append(name)
+        finally:
+            if figures.values:
+                figures.write(out)
+    if figures.values:
+        figures.plot(out)
+        say(f"written: {out / JSON}, {out / TIMES}, {out / PLOT}")
+    wanted = [key for name, part in MEASUREMENTS.items() if only in (None, name) for key in part.keys]
+    missing = [key for key in wanted if key not in figures.values]
+    if failed:
+        say(f"failed, while the others were measured: {', '.join(failed)}")
+    if missing:
+        say(f"missing: {', '.join(missing)}")
+    return 1 if failed or missing else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", choices=MEASUREMENTS)
+    parser.add_argument("--only", choices=MEASUREMENTS, help="a part; the figures of the others stay as they are")
     parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
     options = parser.parse_args()
-    scale = 1 / 3 if options.quick else 1.0
-    figures = Figures()
     interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
-    try:
-        for name, measure in MEASUREMENTS.items():
-            if options.only in (None, name):
-                measure(figures, scale)
-    finally:
-        if figures.values:
-            figures.write(OUT)
-            sys.stdout.write(f"written: {OUT / 'bench.json'}, {OUT / 'bench.png'}\n")
-    return 0
+    return run(options.only, 1 / 3 if options.quick else 1.0, Figures(), OUT)
 
 
 if __name__ == "__main__":

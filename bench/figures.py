@@ -2,8 +2,12 @@
 
 import json
 import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+JSON, TIMES, PLOT = "bench.json", "bench_times.json", "bench.png"
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 RATIOS = {
     "routing_vs_passthrough_": "bare: as Spark and Kafka come",
@@ -24,15 +28,26 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-class Figures:
-    """Flat keys; latencies of each measured path are kept for the plot."""
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
-    def __init__(self) -> None:
+
+class Figures:
+    """Flat keys, and when each was measured; latencies of each path that this run measures are kept for the plot."""
+
+    def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
         self.values: dict[str, float] = {}
+        self.times: dict[str, str] = {}
         self.series: dict[str, list[float]] = {}
+        self._clock = clock
+
+    def resume(self, directory: Path) -> None:
+        """Take over what earlier runs have written there; what is measured from now on takes its place."""
+        self.values |= _read(directory / JSON)
+        self.times |= _read(directory / TIMES)
 
     def add(self, name: str, value: float) -> None:
-        self.values[name] = value
+        self._note(name, value)
         sys.stdout.write(f"  {name:40} {value:g}\n")
         sys.stdout.flush()
 
@@ -45,13 +60,21 @@ class Figures:
         for label, share in PERCENTILES.items():
             self.add(f"{name}_{label}_ms{suffix}", round(percentile(ordered, share), 2))
         self.add(f"{name}_max_ms{suffix}", round(ordered[-1], 2))
-        self.values[f"{name}_measured{suffix}"] = len(ordered)
+        self._note(f"{name}_measured{suffix}", len(ordered))
 
     def write(self, directory: Path) -> None:
-        """`bench.json` and `bench.png`."""
+        """`bench.json`, and `bench_times.json`: by the same keys, when each was measured (UTC)."""
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "bench.json").write_text(json.dumps(self.values, indent=2, sort_keys=True) + "\n")
-        self._plot(directory / "bench.png")
+        (directory / JSON).write_text(json.dumps(self.values, indent=2, sort_keys=True) + "\n")
+        (directory / TIMES).write_text(json.dumps(self.times, indent=2, sort_keys=True) + "\n")
+
+    def plot(self, directory: Path) -> None:
+        """`bench.png`."""
+        self._plot(directory / PLOT)
+
+    def _note(self, name: str, value: float) -> None:
+        self.values[name] = value
+        self.times[name] = self._clock().isoformat(timespec="seconds")
 
     def _plot(self, path: Path) -> None:
         import matplotlib as mpl
@@ -90,3 +113,11 @@ class Figures:
         figure.suptitle("Waystation")
         figure.savefig(path, dpi=110)
         plt.close(figure)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """What an earlier run has written; nothing if there was none, or if it was stopped while it wrote."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}

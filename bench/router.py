@@ -9,10 +9,11 @@ from tempfile import mkdtemp
 
 from bench.figures import Figures
 from bench.kafka_load import measure_latency
-from bench.routes import write_routes
+from bench.routes import ticking, write_routes
 from bench.running import running
 from bench.silence import median_pause_ms
 from jobs.stack.topics import admin_client, create_topics
+from schemas.settings import process_settings
 from schemas.topics import DAY_MS, Topics
 
 SHARDS = 4
@@ -53,13 +54,16 @@ class RouterBench:
 
     def pauses(self, routes: tuple[int, int], rounds: int, batches: int) -> None:
         """Records `router_pause_ms_<routes>`, how long a router of its own gives nothing between two batches, and the
-        second by the first as `router_pause_ratio_200k`; measured in turns, the median of all."""
+        second by the first as `router_pause_ratio_200k`; measured in turns, the median of all. The table gets a tick as
+        often as the ledger gives it one: routers take it over each time."""
+        every_s = process_settings({}).ledger.routes_trigger_s
         found: dict[int, list[float]] = {count: [] for count in routes}
         for _ in range(rounds):
             for count in routes:
                 with (
                     self._fresh(count) as (data, topics, destinations),
                     running(data, self._bootstrap, topics.prefix, "jobs.router", "--role", "active"),
+                    ticking(data / "tables", every_s),
                 ):
                     where = (self._bootstrap, topics.ingress, topics.egress, destinations)
                     measure_latency(*where, PAUSE_RATE, WARM_S, 2)

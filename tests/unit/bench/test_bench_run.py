@@ -1,0 +1,117 @@
+"""A run of all measurements: what it writes, what it keeps, and what it says of those that fail."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as bench
+from bench.figures import JSON, PLOT, TIMES, Figures
+
+PERFORMANCE = Path(__file__).parents[3] / "docs" / "performance.md"
+PROMISED = (
+    "ledger_events_per_s",
+    "ledger_batch_ratio_20m",
+    "presence_p99_ms",
+    "router_pause_ratio_200k",
+    "kill_active_silence_ms",
+    "replace_silence_ms",
+)
+NO_FIGURES = {"batch_ms", "max_by", "route_lead_s"}
+"""Other names with underscores: of `waystation status`, of Spark, of the configuration."""
+
+
+def figures() -> Figures:
+    """Those of a run whose clock is a minute later at each look."""
+    minutes: Iterator[int] = count()
+    return Figures(lambda: datetime(2026, 11, 24, 12, next(minutes), tzinfo=UTC))
+
+
+def adds(**values: float) -> Callable[[Figures, float], None]:
+    def measure(to: Figures, scale: float) -> None:
+        for name, value in values.items():
+            to.add(name, value * scale)
+
+    return measure
+
+
+def fails(_to: Figures, _scale: float) -> None:
+    raise RuntimeError("the broker did not start")
+
+
+def written(out: Path, name: str = JSON) -> dict[str, object]:
+    return dict(json.loads((out / name).read_text()))
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, bench.Measurement]:
+    parts = {
+        "one": bench.Measurement(adds(one_ms=1), ("one_ms",)),
+        "two": bench.Measurement(adds(two_ms=2, two_per_s=20), ("two_ms",)),
+    }
+    monkeypatch.setattr(bench, "MEASUREMENTS", parts)
+    return parts
+
+
+def test_a_whole_run_writes_its_figures_only(parts: dict[str, bench.Measurement], tmp_path: Path) -> None:
+    assert parts
+    (tmp_path / JSON).write_text('{"of_an_earlier_run": 5}')
+    assert bench.run(None, 0.5, figures(), tmp_path) == 0
+    assert written(tmp_path) == {"one_ms": 0.5, "two_ms": 1.0, "two_per_s": 10.0}
+    assert (tmp_path / PLOT).exists()
+
+
+def test_a_part_keeps_the_figures_of_the_others(parts: dict[str, bench.Measurement], tmp_path: Path) -> None:
+    """And one can tell when each was measured."""
+    assert bench.run(None, 1.0, figures(), tmp_path) == 0
+    before = written(tmp_path, TIMES)
+    parts["one"] = bench.Measurement(adds(one_ms=7), ("one_ms",))
+    later = Figures(lambda: datetime(2026, 11, 25, tzinfo=UTC))
+    assert bench.run("one", 1.0, later, tmp_path) == 0
+    assert written(tmp_path) == {"one_ms": 7.0, "two_ms": 2.0, "two_per_s": 20.0}
+    assert written(tmp_path, TIMES) == before | {"one_ms": "2026-11-25T00:00:00+00:00"}
+
+
+def test_a_part_that_fails_costs_no_other(
+    parts: dict[str, bench.Measurement], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    parts["one"] = bench.Measurement(fails, ("one_ms",))
+    assert bench.run(None, 1.0, figures(), tmp_path) == 1
+    assert written(tmp_path) == {"two_ms": 2.0, "two_per_s": 20.0}
+    said = capfd.readouterr().out
+    assert "failed: one: the broker did not start" in said
+    assert "missing: one_ms\n" in said
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has(parts: dict[str, bench.Measurement], tmp_path: Path) -> None:
+    def stopped(_to: Figures, _scale: float) -> None:
+        raise KeyboardInterrupt
+
+    parts["two"] = bench.Measurement(stopped, ("two_ms",))
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(None, 1.0, figures(), tmp_path)
+    assert written(tmp_path) == {"one_ms": 1.0}
+
+
+def test_a_file_that_was_cut_off_is_begun_anew(parts: dict[str, bench.Measurement], tmp_path: Path) -> None:
+    assert parts
+    (tmp_path / JSON).write_text('{"one_ms": ')
+    assert bench.run("two", 1.0, figures(), tmp_path) == 0
+    assert written(tmp_path) == {"two_ms": 2.0, "two_per_s": 20.0}
+
+
+def documented() -> list[str]:
+    """Names in docs/performance.md that look like keys; `…` stands for more of a name."""
+    names = set(re.findall(r"`([a-z][a-z0-9]*_[a-z0-9_…]*)`", PERFORMANCE.read_text()))
+    return sorted(names - NO_FIGURES)
+
+
+@pytest.mark.parametrize("key", sorted({*PROMISED, *documented()}))
+def test_a_key_that_is_told_of_is_one_that_a_measurement_has(key: str) -> None:
+    declared = [name for part in bench.MEASUREMENTS.values() for name in part.keys]
+    pattern = re.compile(re.escape(key).replace("…", ".+"))
+    assert any(pattern.fullmatch(name) for name in declared), f"no measurement declares {key}"
