@@ -11,7 +11,7 @@ from tests.waiting import wait_for
 
 
 def as_of(table: DeltaTable) -> datetime:
-    (row,) = table.to_pyarrow_table(partitions=[("bucket", "=", "-1")]).to_pylist()
+    (row,) = table.to_pyarrow_table(filters=[("bucket", "=", -1)]).to_pylist()
     assert row["route_key"] == "#"
     return datetime.fromisoformat(str(row["as_of"]))
 
