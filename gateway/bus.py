@@ -27,6 +27,7 @@ from gateway.errors import BusError
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
+from schemas.topics import NO_GROUP
 
 
 class Record(Protocol):
@@ -234,7 +235,7 @@ class KafkaBus:
 
     def _read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
         consumer = Consumer(
-            self._common | {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
+            self._common | {"group.id": NO_GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
         )
         ends: dict[int, int] = {}
         try:
@@ -285,7 +286,7 @@ class KafkaBus:
         consumer = Consumer(
             self._common
             | {
-                "group.id": "unused",
+                "group.id": NO_GROUP,
                 "enable.auto.commit": False,
                 "fetch.error.backoff.ms": 50,
                 # Records come at once in any case; this is what partitions wait that join while a fetch is under way,

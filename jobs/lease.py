@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from jobs.errors import LeaseError
 from schemas.settings import KafkaSettings
-from schemas.topics import Topics
+from schemas.topics import Topics, lease_group
 
 POLL_S = 0.2
 PATIENCE = 2
@@ -56,7 +56,7 @@ class Lease:
                 "log_level": 2,
                 **kafka.client,
                 "bootstrap.servers": kafka.bootstrap,
-                "group.id": f"{kafka.prefix}lease.{name}",
+                "group.id": lease_group(kafka.prefix, name),
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": round(lease_s * 1000),
                 "heartbeat.interval.ms": round(lease_s * 1000 / 5),

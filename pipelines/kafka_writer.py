@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from pipelines.sources import Kafka
 from schemas.envelope import Headers
 from schemas.errors import WaystationError
+from schemas.topics import NO_GROUP
 
 TIMEOUT_S = 30.0
 POLL_S = 0.5
@@ -61,7 +62,7 @@ class KafkaWriter:
     def since(self, topic: str, partitions: int, since_ms: int) -> Iterator[Message]:
         """The records of `topic` that were appended at `since_ms` (ms since the epoch) or later, to its present end at
         least. Raises NotWritten if the broker does not answer."""
-        consumer = Consumer(self._client | {"group.id": "unused", "enable.auto.commit": False})
+        consumer = Consumer(self._client | {"group.id": NO_GROUP, "enable.auto.commit": False})
         try:
             asked = [TopicPartition(topic, number, since_ms) for number in range(partitions)]
             starts = [p for p in consumer.offsets_for_times(asked, TIMEOUT_S) if p.offset >= 0]

@@ -4,6 +4,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 DAY_MS = 24 * 60 * 60 * 1000
+NO_GROUP = "unused"
+"""The consumer group of those that choose their partitions themselves and keep nothing in it. librdkafka asks for one,
+and for its coordinator: with ACLs each user needs READ on it (docs/clusters.md)."""
+
+
+def lease_group(prefix: str, name: str) -> str:
+    """The consumer group in which the lease `name` is held."""
+    return f"{prefix}lease.{name}"
 
 
 class Topic(NamedTuple):

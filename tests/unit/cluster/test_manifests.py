@@ -13,9 +13,13 @@ import pytest
 import yaml
 
 from jobs.cluster.submission import IN_IMAGE
+from jobs.observe.routing import router_place
+from jobs.observe.server import Place
 from jobs.stack.broker import ENVELOPE_BYTES
 from jobs.stack.topics import declared_topics
+from schemas.cluster_settings import router_slots
 from schemas.settings import Settings, load_settings
+from schemas.topics import NO_GROUP, lease_group
 from tests.unit.cluster.manifests import MANIFESTS, ROOT, Manifest, manifest, manifests, validate
 
 INVALID = (jsonschema.ValidationError, kubernetes_validate.ValidationError)
@@ -110,30 +114,119 @@ def test_brokers_take_the_largest_packet(settings: Settings) -> None:
 
 
 def test_users_are_those_of_the_configuration(settings: Settings) -> None:
-    user = manifest("KafkaUser", settings.kafka.client["sasl.username"])
-    prefixes = {(acl["resource"]["type"], acl["resource"]["name"]) for acl in user["spec"]["authorization"]["acls"]}
-    assert ("topic", settings.kafka.prefix) in prefixes
-    if "spark" in user["metadata"]["name"]:
-        assert ("group", f"{settings.kafka.prefix}lease.") in prefixes
+    acls = acls_of(settings.kafka.client["sasl.username"])
+    assert any(acl["resource"]["type"] == "topic" and acl["resource"]["name"] == settings.kafka.prefix for acl in acls)
+
+
+def acls_of(user: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = manifest("KafkaUser", user)["spec"]["authorization"]["acls"]
+    return found
+
+
+def may_read_group(user: str, group: str) -> bool:
+    """librdkafka looks for the coordinator of any group (READ has the right to that in it), and fails if refused."""
+    resources = [acl["resource"] for acl in acls_of(user) if "Read" in acl["operations"]]
+    return any(
+        group.startswith(one["name"]) if one["patternType"] == "prefix" else group == one["name"]
+        for one in resources
+        if one["type"] == "group"
+    )
+
+
+def test_each_may_use_the_groups_that_it_uses(settings: Settings) -> None:
+    """The names of all groups stand in `schemas/topics.py`."""
+    user = settings.kafka.client["sasl.username"]
+    assert may_read_group(user, NO_GROUP)
+    if user == "waystation-spark":
+        assert may_read_group(user, lease_group(settings.kafka.prefix, "ledger"))
+        assert may_read_group(user, "spark-kafka-source-1")
+    assert not may_read_group(user, "somebody-elses")
+
+
+def test_no_group_has_a_name_of_its_own_elsewhere() -> None:
+    """So that the test above sees all of them."""
+    found = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for package in ("gateway", "jobs", "pipelines")
+        for file in (ROOT / package).rglob("*.py")
+        for line in file.read_text().splitlines()
+        if re.search(r"""["']group\.id["']""", line) and not re.search(r"NO_GROUP|lease_group\(", line)
+    ]
+    assert found == []
 
 
 def test_the_gateways_ports_are_those_it_listens_on(settings: Settings) -> None:
-    [container] = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]["spec"]["containers"]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    """All of its listeners, and none without TLS but that of the metrics."""
+    pod = manifest("Deployment", "waystation-gateway")["spec"]["template"]
+    ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
     gateway = settings.gateway
-    assert ports == {
+    listeners = {
+        "mqtt": gateway.mqtt_port,
+        "ws": gateway.websocket_port,
+        "http": gateway.http_port,
         "mqtts": gateway.tls.mqtts_port,
         "wss": gateway.tls.wss_port,
         "https": gateway.tls.https_port,
         "metrics": gateway.metrics_port,
     }
+    assert ports == {name: port for name, port in listeners.items() if port != "off"}
+    assert set(ports) == {"mqtts", "wss", "https", "metrics"}
+    assert pod["metadata"]["annotations"] == scraped(gateway.metrics_port)
     service = {port["port"] for port in manifest("Service", "waystation-gateway")["spec"]["ports"]}
     assert service == set(ports.values()) - {gateway.metrics_port}
 
 
+def scraped(port: object) -> dict[str, str]:
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)}
+
+
+def test_drivers_metrics_are_reached_and_found(settings: Settings) -> None:
+    """From other pods, at the port that the application serves."""
+    places = {
+        "waystation-router-active": router_place(settings.router, ["active"]),
+        "waystation-router-backup": router_place(settings.router, ["backup"]),
+        "waystation-ledger": Place(settings.ledger.metrics_host, settings.ledger.metrics_port, "", ""),
+    }
+    for name, place in places.items():
+        driver = applications()[name]["driver"]
+        assert place.host == "0.0.0.0"
+        assert driver["ports"] == [{"name": "metrics", "containerPort": place.port, "protocol": "TCP"}]
+        assert driver["annotations"] == scraped(place.port)
+
+
+def test_there_are_never_two_gateways() -> None:
+    """Not while an update rolls, and no second pod on the spool; what takes its place has its name and its volume."""
+    spec = manifest("Deployment", "waystation-gateway")["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
+    pod = spec["template"]["spec"]
+    environ = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert environ["WAYSTATION_GATEWAY__NAME"] == "waystation-gateway"
+    [claim] = [v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v]
+    assert manifest("PersistentVolumeClaim", claim)["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounted["data"] == environ["WAYSTATION_DATA"]
+
+
+def test_pages_of_the_quality_job_outlive_its_pod(settings: Settings) -> None:
+    spec = applications()["waystation-quality"]
+    claims = {
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+        for volume in spec["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    [volume] = [m["name"] for m in spec["driver"]["volumeMounts"] if m["mountPath"] == settings.quality.docs]
+    assert manifest("PersistentVolumeClaim", claims[volume])
+
+
+def test_a_date_that_failed_is_judged_once_a_night() -> None:
+    """Status 1 says that something does not hold: no crash, and another try would only find the same."""
+    assert applications()["waystation-quality"]["restartPolicy"] == {"type": "Never"}
+
+
 def test_files_of_the_configuration_are_mounted() -> None:
     """Every path that the gateway's settings name lies in a volume."""
-    [container] = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]["spec"]["containers"]
+    [container] = manifest("Deployment", "waystation-gateway")["spec"]["template"]["spec"]["containers"]
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     for text in manifest("ConfigMap", "waystation")["data"].values():
         for path in re.findall(r'"(/etc/waystation/[^"]+)"', text):
@@ -144,6 +237,8 @@ def applications() -> dict[str, Manifest]:
     found = {}
     for file in ("routers.yaml", "ledger.yaml", "batch.yaml"):
         for each in manifests(file):
+            if not each["kind"].endswith("SparkApplication"):
+                continue
             spec = each["spec"]
             found[each["metadata"]["name"]] = spec["template"] if each["kind"].startswith("Scheduled") else spec
     return found
@@ -160,7 +255,8 @@ def test_applications_start_what_is_in_the_image(name: str) -> None:
 
 
 def test_the_pair_is_kept_apart(settings: Settings) -> None:
-    """No pod of one router on a machine with one of the other; and each has a task for every partition."""
+    """No pod of one router on a machine with one of the other; and each query has a task for every partition, with one
+    to spare that reads the routes."""
     routers = {role: applications()[f"waystation-router-{role}"] for role in ("active", "backup")}
     for role, other in (("active", "backup"), ("backup", "active")):
         for pod in ("driver", "executor"):
@@ -169,12 +265,14 @@ def test_the_pair_is_kept_apart(settings: Settings) -> None:
             assert term["labelSelector"]["matchLabels"] == routers[other][pod]["labels"]
         assert routers[role]["arguments"] == ["jobs.router", "--role", role]
         executor = routers[role]["executor"]
-        assert executor["instances"] * executor["cores"] >= settings.kafka.ingress_partitions
+        needed = router_slots(settings.kafka.ingress_partitions, settings.router.relief) + 1
+        assert executor["instances"] * executor["cores"] >= needed
+        assert float(executor["coreRequest"]) < executor["cores"], "slots are not CPU that a pod has to ask for"
 
 
 def test_containers_have_no_more_rights_than_they_need() -> None:
     """Not root, no new privileges, no capabilities; the gateway's file system is read-only."""
-    pod = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]["spec"]
+    pod = manifest("Deployment", "waystation-gateway")["spec"]["template"]["spec"]
     contexts = [(pod["securityContext"], pod["containers"][0]["securityContext"])]
     contexts += [
         (spec[of]["podSecurityContext"], spec[of]["securityContext"])
