@@ -1,4 +1,4 @@
-"""`router replace`: another version of the routers in the place of those that run, without a pause (R5)."""
+"""`router replace`: another version of the routers in the place of those that run, while messages flow (R5)."""
 
 import sys
 import time
@@ -41,13 +41,12 @@ def replace(
     role: Annotated[Role, typer.Option(help="Which router; with one process for both there is only `both`.")] = (
         Role.BOTH
     ),
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds a new process may take until it is level.")] = 180.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds a new process may take until it is level.")] = 300.0,
 ) -> None:
     """Replace the routers of the running stack by the version of this installation, one after the other.
 
     A new process begins beside the old one, from where that is. Once it has routed all there was, the old one stops;
-    so messages go on without a pause. If it does not get so far, it is stopped, the old one stays, and the exit status
-    is 1.
+    so messages go on meanwhile. If it does not get so far, it is stopped, the old one stays, and the exit status is 1.
 
     Examples:
 
