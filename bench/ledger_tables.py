@@ -1,6 +1,7 @@
 """Whether a batch takes longer because the tables are large: batches of the same size, in turns, over tables of few and
 of many rows, by the ledger's own queries in one session."""
 
+import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -66,7 +67,7 @@ class TablesBench:
                 for number in range(WARM_ROUNDS + rounds):
                     # In turns, or always the same one would find the processors as the other has left them.
                     for rows, ledger in sorted(ledgers.items(), reverse=number % 2 == 1):
-                        took_ms = self._batch(ledger, number * messages, messages)
+                        took_ms = self._batch(ledger, 1 + number * messages, messages)
                         if number >= WARM_ROUNDS:
                             found[rows].append(took_ms)
             finally:
@@ -82,29 +83,40 @@ class TablesBench:
         create_topics(admin_client(self._bootstrap, {}), topics.declared(2, SHARDS, DAY_MS))
         settings = self._settings(data, topics.prefix)
         ensure_tables(settings.tables)
-        # A session of its own: names of queries are the same in each. They are started before there are rows, or they
-        # would want to know how far the tables have the topics.
+        # A session of its own: names of queries are the same in each. They have done a batch before there are rows, or
+        # they would want to know how far the tables have the topics.
         starts = queries(self._spark.newSession(), settings, time.time)
-        ledger = Ledger(topics, {name: starts[name]() for name in MEASURED})
+        begun = Ledger(topics, {name: starts[name]() for name in MEASURED})
+        self._batch(begun, 0, 1)
+        for query in begun.running.values():
+            query.stop()
         for table in FILLED:
             fill(self._spark, settings.tables, table, rows // len(FILLED))
-        return ledger
+        # What is remembered of copies is made anew from the tables: as much as there would be after so many rows.
+        shutil.rmtree(data / "states")
+        return Ledger(topics, {name: starts[name]() for name in MEASURED})
 
     def _batch(self, ledger: Ledger, first: int, count: int) -> float:
         """Puts the records of `count` messages on the topics and has each query take them; milliseconds of its work."""
+        known = {name: last_batch(query) for name, query in ledger.running.items()}
         prefix, begin_ms = ledger.topics.prefix, int(time.time() * 1000) - 5 * (first + count) - 1000
         for one in life(range(first, first + count), 2, SHARDS, begin_ms):
             if one.topic in ("ingress", "egress", "progress"):
                 headers = list(one.headers or [])
                 self._producer.produce(prefix + one.topic, one.value, one.key, one.partition, headers=headers)
         self._producer.flush(60)
-        return sum(work_ms(query) for query in ledger.running.values())
+        return sum(work_ms(query, known[name]) for name, query in ledger.running.items())
 
 
-def work_ms(query: StreamingQuery) -> float:
-    """Has a query take all there is; what its batches took."""
+def last_batch(query: StreamingQuery) -> int:
+    """The number of the last batch that has ended; -1 if none has since the query was started."""
     last = query.lastProgress
-    known = -1 if last is None else last.batchId
+    return -1 if last is None else last.batchId
+
+
+def work_ms(query: StreamingQuery, known: int) -> float:
+    """Has a query take all there is; what its batches took after the batch `known`. It began on its own, when the
+    records came."""
     query.processAllAvailable()
     return float(sum(each.batchDuration for each in query.recentProgress if each.numInputRows and each.batchId > known))
 

@@ -2,7 +2,8 @@
 
 * bytes a row of each history table, as the ledger's own queries append it from batches of so many messages, and after
   compaction;
-* bytes of state a message, of the queries that drop copies and find completions, on disk (RocksDB);
+* bytes a row of what the queries that drop copies remember, and a message of what is in flight for the query that finds
+  completions;
 * bytes a route of what a router broadcasts;
 * bytes of the records on Kafka.
 
@@ -20,23 +21,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from bench.ledger_state import Nowhere
 from bench.life import Written, life
 from bench.recorded import SPARK_SCHEMA, stream, write_batch
 from bench.routes import write_routes
 from jobs.spark import build_session
 from pipelines import completion, ledger
+from pipelines.completion_sink import CompletionSink
+from pipelines.local_database import file_of, measures_of
 from pipelines.routes import routes_history
 from pipelines.routing import RoutingPlan, route
-from pipelines.sinks import append_to_table, ensure_tables
+from pipelines.sinks import Remembered, append_to_table, ensure_tables
 from pipelines.sources import read_table
 from pipelines.streams import StreamId
 from schemas import tables
+from schemas.settings import DAY_S
 
 PARTITIONS = 6
 SHARDS = 12
 WINDOW_DAYS = 7
 BATCHES = 10
+HAVE_COPIES = (tables.INSTRUCTIONS, tables.OUTCOMES, tables.COMPLETIONS)
 TOPICS = "topics"
 RECORD_OVERHEAD = 12
 """Of a record in Kafka's format (KIP-98): lengths, attributes, deltas; a batch's own 61 bytes are shared by many."""
@@ -91,9 +98,9 @@ def kafka_bytes(one: Written) -> int:
 def queries() -> list[tuple[tables.Table, str, Callable[[DataFrame], DataFrame]]]:
     return [
         (tables.MESSAGES, "ingress", ledger.messages),
-        (tables.INSTRUCTIONS, "egress", lambda records: ledger.instructions(records, WINDOW_DAYS)),
-        (tables.OUTCOMES, "progress", lambda records: ledger.outcomes(records, WINDOW_DAYS)),
-        (tables.COMPLETIONS, "completion", lambda records: ledger.completions(records, WINDOW_DAYS)),
+        (tables.INSTRUCTIONS, "egress", ledger.instructions),
+        (tables.OUTCOMES, "progress", ledger.outcomes),
+        (tables.COMPLETIONS, "completion", ledger.completions),
         (tables.PRESENCE_HISTORY, "presence", ledger.presence_history),
         (tables.ROUTES_HISTORY, "routes", lambda records: routes_history(records, 25.0)),
     ]
@@ -104,14 +111,16 @@ def append(
 ) -> None:
     rows = transform(stream(spark, directory / TOPICS, topic))
     bad = (lambda batch: None) if "quarantined" in rows.columns else None
-    query = append_to_table(rows, StreamId(table.name), str(directory), table, 0.1, bad)
+    states = directory / "states"
+    seen = Remembered(states, WINDOW_DAYS * DAY_S) if table in HAVE_COPIES else None
+    query = append_to_table(rows, StreamId(table.name), str(directory), table, 0.1, bad, seen=seen)
     query.processAllAvailable()
     query.stop()
     delta = DeltaTable(str(directory / table.name))
     count, batches = stored(delta)
     delta.optimize.compact()
     _, compacted = stored(DeltaTable(str(directory / table.name)))
-    state = state_bytes(directory / table.name / "_checkpoints" / f"{table.name}-1")
+    state = (measures_of(file_of(states, table.name)) or {"disk_bytes": 0})["disk_bytes"]
     say(
         f"table {table.name}: {batches / count:.0f} bytes a row in batches of {count // BATCHES}, "
         f"{compacted / count:.0f} in one file; state {state / count:.0f}"
@@ -126,17 +135,15 @@ def stored(table: DeltaTable) -> tuple[int, int]:
 
 def states(spark: SparkSession, directory: Path) -> None:
     """The query that finds completions writes no table."""
-    found = completion.completions(stream(spark, directory / TOPICS, "progress"), SHARDS, WINDOW_DAYS)
-    checkpoint = directory / "completion"
-    query = found.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint)).start()
+    nowhere: Any = Nowhere()
+    sink = CompletionSink(nowhere, "completion", PARTITIONS, SHARDS, WINDOW_DAYS * DAY_S, directory, lambda _: None)
+    rows = completion.relinquished(stream(spark, directory / TOPICS, "progress")).withColumn("limit", F.lit(2))
+    query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(directory / "completion")).start()
     query.processAllAvailable()
     query.stop()
     count = sum(file.num_rows for file in map(pq.read_metadata, (directory / TOPICS / "progress").glob("*.parquet")))
-    say(f"query completion: state {state_bytes(checkpoint) / count:.0f} bytes a message")
-
-
-def state_bytes(checkpoint: Path) -> int:
-    return sum(file.stat().st_size for file in (checkpoint / "state").rglob("*") if file.is_file())
+    size = (measures_of(file_of(directory, "completion")) or {})["disk_bytes"]
+    say(f"query completion: state {size / count:.0f} bytes a message in flight")
 
 
 def broadcast_bytes(spark: SparkSession, directory: Path, routes: int) -> int:

@@ -11,6 +11,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pipelines import completion, ledger, message_presence, presence, routes, sinks
 from pipelines.beginnings import begin
 from pipelines.checkpoints import Checkpoint
+from pipelines.completion_sink import CompletionSink
 from pipelines.custody import Limits
 from pipelines.kafka_topics import KafkaTopics
 from pipelines.kafka_writer import KafkaWriter
@@ -18,11 +19,11 @@ from pipelines.message_presence_sink import MessagePresenceSink
 from pipelines.positions import Lost, ReadTopic
 from pipelines.presence_sink import PresenceSink
 from pipelines.records import Format
-from pipelines.sources import Kafka, topic_stream
+from pipelines.sources import Kafka, topic_stream, topic_until
 from pipelines.streams import StreamId
 from pipelines.turns import Turns
 from schemas import tables
-from schemas.settings import Settings
+from schemas.settings import DAY_S, Settings
 from schemas.topics import Topics
 
 TICKS_A_BATCH = 12
@@ -92,23 +93,24 @@ def queries(
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
         """Records for a query that does not tell what it has: from the beginning, if it has no checkpoint."""
         topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
-        return read(topic, begin(topic, checkpoint, None, True, _say_lost))
+        return read(topic, begin(topic, checkpoint, None, _say_lost))
 
     def append(
         name: str,
         table: tables.Table,
         rows_of: Callable[[DataFrame], DataFrame],
-        has_state: bool = False,
+        has_copies: bool = False,
         headers: bool = False,
         min_offsets: int = 0,
     ) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
-        starting = begin(topic, checkpoint, files, has_state, _say_lost)
+        starting = begin(topic, checkpoint, files, _say_lost)
         rows = rows_of(read(topic, starting, headers, min_offsets))
         bad_to = quarantine if "quarantined" in rows.columns else None
         every_s = trigger_s(table.name, settings)
-        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic, turns)
+        seen = sinks.Remembered(states, window * DAY_S) if has_copies else None
+        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic, turns, seen)
 
     def fold_routes() -> StreamingQuery:
         table, stream = sinks.RoutesTable(settings.tables, lead_s, window, on_folded), StreamId("routes")
@@ -117,9 +119,15 @@ def queries(
 
     def find_completions() -> StreamingQuery:
         stream = StreamId("completion")
-        found = completion.completions(read_anew(topics.progress, stream), settings.kafka.shards, window)
-        every_s = trigger_s(stream.query, settings)
-        return sinks.produce_to_topic(found, stream, settings.tables, kafka, topics.completion, every_s, "update")
+        relinquished = completion.relinquished(read_anew(topics.progress, stream))
+
+        def replay(spark: SparkSession) -> DataFrame | None:
+            ends = Checkpoint(stream, settings.tables).taken().get(topics.progress)
+            return completion.relinquished(topic_until(spark, kafka, topics.progress, ends)) if ends else None
+
+        kept_s, writer = window * DAY_S, KafkaWriter(kafka)
+        sink = CompletionSink(writer, topics.completion, partitions, settings.kafka.shards, kept_s, states, replay)
+        return sinks.tell_states(relinquished, stream, settings.tables, sink, trigger_s(stream.query, settings))
 
     def merge_presence() -> StreamingQuery:
         stream = StreamId("presence_state")
@@ -137,7 +145,7 @@ def queries(
     def keep(name: str, table: tables.Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
-        records = read(topic, begin(topic, checkpoint, files, False, _say_lost))
+        records = read(topic, begin(topic, checkpoint, files, _say_lost))
         every_s = presence_of.table_trigger_s
         return sinks.keep_current(
             records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic, turns
@@ -149,15 +157,9 @@ def queries(
         "presence_state": merge_presence,
         "message_presence_state": merge_message_presence,
         "messages": lambda: append(topics.ingress, tables.MESSAGES, ledger.messages, headers=True),
-        "instructions": lambda: append(
-            topics.egress, tables.INSTRUCTIONS, partial(ledger.instructions, window_days=window), True, headers=True
-        ),
-        "outcomes": lambda: append(
-            topics.progress, tables.OUTCOMES, partial(ledger.outcomes, window_days=window), True
-        ),
-        "completions": lambda: append(
-            topics.completion, tables.COMPLETIONS, partial(ledger.completions, window_days=window), True
-        ),
+        "instructions": lambda: append(topics.egress, tables.INSTRUCTIONS, ledger.instructions, True, headers=True),
+        "outcomes": lambda: append(topics.progress, tables.OUTCOMES, ledger.outcomes, True),
+        "completions": lambda: append(topics.completion, tables.COMPLETIONS, ledger.completions, True),
         "presence_history": lambda: append(topics.presence, tables.PRESENCE_HISTORY, ledger.presence_history),
         # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
         "routes_history": lambda: append(
@@ -176,9 +178,7 @@ def queries(
             message_presence.state_format(),
             message_presence.columns,
         ),
-        "quarantine": lambda: append(
-            topics.quarantine, tables.QUARANTINE, partial(ledger.quarantine, window_days=window), True
-        ),
+        "quarantine": lambda: append(topics.quarantine, tables.QUARANTINE, ledger.quarantine, True),
     }
 
 

@@ -6,12 +6,10 @@
 * `positions`: `{topic: {partition: offset}}`, the first record of each partition that the query has not taken
 * `lags`, `lag`: `{topic: records}` not taken when the batch ended, and their sum. A topic of which Spark does not say
   where it ends is not among them; `lag` is null if none is.
-* `late_rows`: rows that the watermark has dropped since the query was started, which nothing else tells of
-* `freshness_s`: how long ago the youngest message of the last batch was appended when the batch ended, and
-  `watermark_ms`: what is older is late, ms since the epoch; both of queries with a watermark, once they had a row
-* `state`: of all its state stores after the last batch `memory_bytes`, `disk_bytes` and `rows` (null where they are not
-  counted), in the batch `updated_rows`, `removed_rows` and `copies` (rows dropped as copies of others); null if it
-  keeps no state
+* `freshness_s`: how long ago the youngest message of the last batch was appended when the batch ended; of queries
+  whose rows are about messages, once they had one
+* `state`: of what it remembers between batches `rows` and `disk_bytes`, and of the last batch `updated_rows`,
+  `removed_rows`, and `copies` (rows left out as copies of others); null if it remembers nothing
 * `failures`: how often it has failed since the application was started
 * `at_ms`: when this was written, ms since the epoch
 * `error`: why the query ended, null once it goes again
@@ -20,7 +18,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -35,11 +33,11 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
-    StateOperatorProgress,
     StreamingQueryProgress,
 )
 
 from jobs.lags import Positions, lags
+from pipelines.local_database import file_of, measures_of
 from pipelines.positions import offsets
 from pipelines.streams import StreamId
 from schemas.readiness import read_json, write_json
@@ -113,8 +111,8 @@ class StatusListener(StreamingQueryListener):
         if progress.runId in self._ended:
             return
         status = self._begun(progress.runId, progress.name or str(progress.id))
-        measured = measures(progress)
-        self._write(status, **measured | {"late_rows": status["late_rows"] + measured["late_rows"]})
+        measured = measures(progress) | {"state": self._remembered(status["query"])}
+        self._write(status, **measured)
         for watcher in self._watchers:
             watcher.progressed(status["query"], measured)
 
@@ -143,9 +141,12 @@ class StatusListener(StreamingQueryListener):
         for watcher in self._watchers:
             watcher.failed(query, first_line(error))
 
+    def _remembered(self, query: str) -> Mapping[str, int] | None:
+        return measures_of(file_of(Path(self._data) / "states", query))
+
     def _begun(self, run: UUID, name: str) -> dict[str, Any]:
         """The status of a run, new if this is the first that is heard of it."""
-        empty = {"query": StreamId.parse(name).query, "part": self._part, "late_rows": 0, "error": None}
+        empty = {"query": StreamId.parse(name).query, "part": self._part, "error": None}
         return self._statuses.setdefault(run, empty)
 
     def _write(self, status: dict[str, Any], **news: Any) -> None:
@@ -154,7 +155,7 @@ class StatusListener(StreamingQueryListener):
 
 
 def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """What a progress tells, as in the status file, but that `late_rows` are those of the batch."""
+    """What a progress tells, as in the status file; `state` is told elsewhere."""
     positions: Positions = {}
     ends: Positions = {}
     for source in progress.sources:
@@ -170,42 +171,18 @@ def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
         "positions": positions,
         "lags": behind,
         "lag": sum(behind.values()) if behind else None,
-        "late_rows": sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators),
-        "state": _state(progress.stateOperators),
+        "state": None,
         **_times(progress),
     }
 
 
-def _state(operators: Sequence[StateOperatorProgress]) -> dict[str, int | None] | None:
-    """What all state stores of a query hold. Without `trackTotalNumberOfRows` Spark says 0 rows, which is no news. Of
-    RocksDB's files it tells the size when some have been written: what is only in the log of changes is not among them.
-    """
-    if not operators:
-        return None
-
-    def special(name: str) -> int:
-        return sum(operator.customMetrics.get(name, 0) for operator in operators)
-
-    return {
-        "rows": sum(operator.numRowsTotal for operator in operators) or None,
-        "memory_bytes": sum(operator.memoryUsedBytes for operator in operators),
-        "disk_bytes": special("rocksdbSstFileSize"),
-        "updated_rows": sum(operator.numRowsUpdated for operator in operators),
-        "removed_rows": sum(operator.numRowsRemoved for operator in operators),
-        "copies": special("numDroppedDuplicateRows"),
-    }
-
-
 def _times(progress: StreamingQueryProgress) -> dict[str, float]:
-    """`freshness_s` and `watermark_ms`, as far as the progress tells them."""
-    found: dict[str, float] = {}
-    youngest, watermark = progress.eventTime.get("max"), progress.eventTime.get("watermark")
-    if youngest is not None:
-        ended_ms = _epoch_ms(progress.timestamp) + progress.batchDuration
-        found["freshness_s"] = round(max(0, ended_ms - _epoch_ms(youngest)) / 1000, 3)
-    if watermark is not None and _epoch_ms(watermark) > 0:
-        found["watermark_ms"] = _epoch_ms(watermark)
-    return found
+    """`freshness_s`, as far as the progress tells it."""
+    youngest = progress.eventTime.get("max")
+    if youngest is None:
+        return {}
+    ended_ms = _epoch_ms(progress.timestamp) + progress.batchDuration
+    return {"freshness_s": round(max(0, ended_ms - _epoch_ms(youngest)) / 1000, 3)}
 
 
 def _epoch_ms(moment: str) -> int:

@@ -16,12 +16,9 @@ class RecordsDeleted(WaystationError):
     """The broker has deleted records before the query has read them."""
 
 
-def begin(
-    topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, replays: bool, on_lost: Callable[[Lost], None]
-) -> str:
+def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on_lost: Callable[[Lost], None]) -> str:
     """Where a query begins `topic` if its `checkpoint` is new, as Spark's option `startingOffsets`: where its `table`
-    ends, if it writes one; at the oldest record if it `replays`, because it has a state to be rebuilt (what the table
-    has is then passed over by :class:`pipelines.appends.Appends`).
+    ends, if it writes one, else at the oldest record.
 
     `on_lost` is told of records that are in neither the table nor on the topic. Raises TopicReplaced, PositionsUnknown,
     RecordsDeleted.
@@ -45,7 +42,7 @@ def begin(
     reached = table.has_of_topic()
     for part in lost(topic, reached):
         on_lost(part)
-    return EARLIEST if replays else beginning(topic, reached)
+    return beginning(topic, reached)
 
 
 def _told(gone: list[Lost]) -> str:

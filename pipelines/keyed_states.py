@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipelines.local_database import KEYS_A_QUERY, LocalDatabase, placeholders
+from pipelines.local_database import KEYS_A_QUERY, LocalDatabase, Taken, placeholders
 from pipelines.table_files import query_id
 
 LAYOUT = 1
@@ -29,7 +29,6 @@ FORGOTTEN_A_BATCH = 5_000
 _TABLES = """
 CREATE TABLE IF NOT EXISTS states (key BLOB PRIMARY KEY, state BLOB NOT NULL, heard_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS heard ON states (heard_ms);
-CREATE TABLE IF NOT EXISTS batches (layout INTEGER NOT NULL, query TEXT NOT NULL, batch INTEGER NOT NULL);
 """
 
 Told = Callable[[SparkSession], Iterable[tuple[str, bytes, int]]]
@@ -98,11 +97,11 @@ class KeyedStates:
 
     def begin(self, spark: SparkSession, query: str, batch_id: int) -> bool:
         """Have the states ready for a batch; False if they have it already."""
-        known = self._database.execute("SELECT layout, query, batch FROM batches").fetchone()
-        if known == (LAYOUT, query, batch_id):
+        has = self._file.taken
+        if has == Taken(LAYOUT, query, batch_id):
             return False
-        if known != (LAYOUT, query, batch_id - 1):
-            self._begin_anew(spark)
+        if has != Taken(LAYOUT, query, batch_id - 1):
+            self._begin_anew(spark, Taken(LAYOUT, query, batch_id - 1))
         return True
 
     def folded(self, rows: Iterable[Row], key: str, fold: Fold[Given]) -> tuple[dict[str, bytes], list[Given]]:
@@ -129,17 +128,20 @@ class KeyedStates:
         """All that the batch gives out is out: take over its states; None has a key forgotten. `heard_ms`: the append
         time of its last record, 0 if it has none. `lasting`: when states of which nothing was heard were last of use
         (:meth:`unused`); without it all of which nothing was heard for long are forgotten."""
+        written = {key: state for key, state in states.items() if state is not None}
+        there = len(self.known(written))
         with self._database as database:
-            self._write(database, ((key, state, heard_ms) for key, state in states.items() if state is not None))
-            over = ((key.encode(),) for key, state in states.items() if state is None)
-            database.executemany("DELETE FROM states WHERE key = ?", over)
+            self._write(database, ((key, state, heard_ms) for key, state in written.items()))
+            over = [(key.encode(),) for key, state in states.items() if state is None]
+            removed = max(0, database.executemany("DELETE FROM states WHERE key = ?", over).rowcount)
             if lasting is None:
-                database.execute("DELETE FROM states WHERE heard_ms < ?", (heard_ms - self._kept_ms,))
+                since_ms = heard_ms - self._kept_ms
+                removed += database.execute("DELETE FROM states WHERE heard_ms < ?", (since_ms,)).rowcount
             else:
                 used = ((used_ms, key.encode()) for key, used_ms in lasting.items())
                 database.executemany("UPDATE states SET heard_ms = ? WHERE key = ?", used)
-            database.execute("DELETE FROM batches")
-            database.execute("INSERT INTO batches VALUES (?, ?, ?)", (LAYOUT, query, batch_id))
+            rows = self._file.rows + len(written) - there - removed
+            self._file.take(Taken(LAYOUT, query, batch_id), rows, len(written), removed)
 
     def known(self, keys: Iterable[str]) -> dict[str, bytes]:
         """The states of those of the keys that have one."""
@@ -157,11 +159,12 @@ class KeyedStates:
         encoded = ((key.encode(), state, heard_ms) for key, state, heard_ms in rows)
         database.executemany("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", encoded)
 
-    def _begin_anew(self, spark: SparkSession) -> None:
+    def _begin_anew(self, spark: SparkSession, taken: Taken) -> None:
         with self._database as database:
-            database.execute("DELETE FROM batches")
             database.execute("DELETE FROM states")
             self._write(database, self._told(spark))
+            (rows,) = database.execute("SELECT count(*) FROM states").fetchone()
+            self._file.take(taken, rows, rows, 0)
 
     @property
     def _database(self) -> sqlite3.Connection:

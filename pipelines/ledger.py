@@ -4,18 +4,14 @@ Every transform takes the columns of the Kafka source and returns the columns of
 `quarantined`, which is null but for bad records (:func:`pipelines.records.judged`): they are rows of no table, and go
 to the topic `quarantine`. `quarantine` itself has its rows without that column.
 
-Where a topic may hold copies (hedged routers, replays, Spark's Kafka sink), they are recognised for `window_days` after
-the *message's* append time, which all copies share: a router that comes back late and replays is still recognised. Rows
-about messages older than that, measured against the youngest message seen, are dropped by the watermark without a trace
-but the query's count of late rows; as topics are kept no longer than the window, only a stray record can be that old.
-Rows of such tables have the column `place` too, that of their record (:class:`pipelines.appends.Appends`).
+Where a topic may hold copies (hedged routers, replays, Spark's Kafka sink), so do these rows: what appends them to the
+table tells copies by its key (:class:`pipelines.seen.SeenKeys`).
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.completion import progress_format
-from pipelines.positions import place
 from pipelines.presence import presence_format
 from pipelines.records import (
     LATEST_INT,
@@ -33,7 +29,6 @@ from pipelines.records import (
 )
 from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
 from schemas.events import CompletionEvent, QuarantineEvent
-from schemas.tables import OUTCOMES
 
 UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 META = "^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*$"
@@ -157,11 +152,9 @@ def messages(records: DataFrame) -> DataFrame:
     )
 
 
-def instructions(records: DataFrame, window_days: int) -> DataFrame:
-    """Rows of `instructions`, from `egress`, without the copies of the other router or of a replay.
-
-    Copies of an instruction stand on one partition and stay in its order, so the one kept is the first.
-    """
+def instructions(records: DataFrame) -> DataFrame:
+    """Rows of `instructions`, from `egress`, copies of the other router or of a replay among them: those of an
+    instruction stand on one partition, so that the first of them is known."""
     record = F.col("record")
     rows = judged(records, instruction_format()).select(
         record["id"].alias("message_id"),
@@ -176,20 +169,16 @@ def instructions(records: DataFrame, window_days: int) -> DataFrame:
         record["appended"].alias("message_appended"),
         F.col("offset").alias("egress_offset"),
         *appended(),
-        place(),
         "quarantined",
     )
-    return _good_once(rows, "message_appended", window_days, "partition", "offset", "shard", "scope")
+    return rows.transform(_told_by, "message_appended")
 
 
-def outcomes(records: DataFrame, window_days: int) -> DataFrame:
+def outcomes(records: DataFrame) -> DataFrame:
     """Rows of `outcomes`, from `progress`: one a delivery; `nobody` for an instruction that ended without any;
-    `untouched` for a message without instructions. A `replayed` relinquish adds none. What an instruction brought is
-    looked for among copies as long as its message is in the window; an own copy, which may be of a retained message of
-    any age, for a window from its report."""
+    `untouched` for a message without instructions. A `replayed` relinquish adds none. What a home says again after a
+    crash is among them again."""
     event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
-    is_own_copy = (event["kind"] == "outcome") & event["number"].isNull()
-    message_appended = moment_ms(event["appended_ms"])
     deliveries = F.when(~is_bad & (event["kind"] != "untouched"), event["deliveries"])
     is_replayed = F.coalesce(event["replayed"], F.lit(False))
     none_given = F.coalesce(F.size("record.deliveries"), F.lit(0)) == 0
@@ -207,20 +196,17 @@ def outcomes(records: DataFrame, window_days: int) -> DataFrame:
             F.coalesce("delivery.outcome", without).alias("outcome"),
             F.col("delivery.qos").try_cast("int").alias("qos"),
             F.coalesce(moment_us(F.col("delivery.at_us")), F.col("timestamp")).alias("at"),
-            message_appended.alias("message_appended"),
+            moment_ms(event["appended_ms"]).alias("message_appended"),
             *appended(),
             F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
-            F.when(is_own_copy, F.col("timestamp")).otherwise(message_appended).alias("window_begin"),
-            place(),
             "quarantined",
         )
     )
-    # Two decisions on a message number their instructions alike; scope keeps them apart.
-    return _good_once(rows, "window_begin", window_days, *OUTCOMES.key).drop("window_begin")
+    return rows.transform(_told_by, "message_appended")
 
 
-def completions(records: DataFrame, window_days: int) -> DataFrame:
-    """Rows of `completions`, from `completion`; the first word on a message stands."""
+def completions(records: DataFrame) -> DataFrame:
+    """Rows of `completions`, from `completion`: of a message the first word stands, and later ones are copies."""
     event = F.col("record")
     rows = judged(records, completion_format()).select(
         event["id"].alias("message_id"),
@@ -228,10 +214,9 @@ def completions(records: DataFrame, window_days: int) -> DataFrame:
         moment_ms(event["appended_ms"]).alias("message_appended"),
         moment_ms(event["completed_ms"]).alias("completed"),
         *appended(),
-        place(),
         "quarantined",
     )
-    return _good_once(rows, "message_appended", window_days, "message_id")
+    return rows.transform(_told_by, "message_appended")
 
 
 def presence_history(records: DataFrame) -> DataFrame:
@@ -249,7 +234,7 @@ def presence_history(records: DataFrame) -> DataFrame:
     )
 
 
-def quarantine(records: DataFrame, window_days: int) -> DataFrame:
+def quarantine(records: DataFrame) -> DataFrame:
     """Rows of `quarantine`, from the topic, a record's first complaint only.
 
     A record of `quarantine` that cannot be parsed becomes a row about itself: sent back to the topic it would go round
@@ -257,7 +242,7 @@ def quarantine(records: DataFrame, window_days: int) -> DataFrame:
     """
     event, itself = F.col("record"), F.col("quarantined")
     bad = itself.isNotNull()
-    rows = judged(records, event_format(QuarantineEvent)).select(
+    return judged(records, event_format(QuarantineEvent)).select(
         F.when(bad, itself["topic"]).otherwise(event["topic"]).alias("topic"),
         F.when(bad, itself["partition"]).otherwise(event["partition"].try_cast("int")).alias("partition"),
         F.when(bad, itself["offset"]).otherwise(event["offset"]).alias("offset"),
@@ -265,26 +250,14 @@ def quarantine(records: DataFrame, window_days: int) -> DataFrame:
         F.when(bad, F.col("value")).otherwise(F.try_to_binary(event["record"], F.lit("base64"))).alias("record"),
         F.when(bad, F.col("timestamp")).otherwise(moment_us(event["at_us"])).alias("at"),
         *appended(),
-        place(),
     )
-    return _once(rows, "appended", window_days, "topic", "partition", "offset")
 
 
-def _good_once(rows: DataFrame, event_time: str, window_days: int, *key: str) -> DataFrame:
-    """The good rows once each, and all bad ones: a bad record is a copy of nothing, and its fields and times are not to
-    be believed."""
-    bad = F.col("quarantined")
-    apart = rows.withColumns(
-        {
-            event_time: F.when(bad.isNull(), F.col(event_time)).otherwise(F.col("appended")),
-            "bad_record": F.when(bad.isNotNull(), F.concat_ws("/", bad["partition"], bad["offset"])),
-        }
-    )
-    return _once(apart, event_time, window_days, *key, "bad_record").drop("bad_record")
-
-
-def _once(rows: DataFrame, event_time: str, window_days: int, *key: str) -> DataFrame:
-    return rows.withWatermark(event_time, f"{window_days} days").dropDuplicatesWithinWatermark(list(key))
+def _told_by(rows: DataFrame, time: str) -> DataFrame:
+    """The same rows; Spark is told that `time` is theirs, and its progress tells the youngest of each batch. Nothing is
+    dropped for being old: only an operator with a state would do that. Fields of bad records are not to be believed."""
+    believed = F.when(F.col("quarantined").isNull(), F.col(time)).otherwise(F.col("appended"))
+    return rows.withColumn(time, believed).withWatermark(time, "0 seconds")
 
 
 def appended() -> tuple[Column, Column]:

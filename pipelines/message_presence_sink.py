@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pipelines.custody import Limits
 from pipelines.kafka_writer import KafkaWriter, Out
 from pipelines.keyed_states import KeyedStates
+from pipelines.local_database import file_of
 from pipelines.message_presence import begun, fold, last_used_ms, state_format
 from pipelines.sources import Kafka, topic_now
 from schemas.events import encode
@@ -33,7 +34,7 @@ class MessagePresenceSink:
         self._partitions = partitions
         self._fold = partial(fold, limits)
         self._kept_ms = int(limits.kept_s * 1000)
-        self._known = KeyedStates(directory / "message_presence_state.sqlite", int(limits.kept_s), self._begun)
+        self._known = KeyedStates(file_of(directory, "message_presence_state"), int(limits.kept_s), self._begun)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self._known.take(batch, batch_id, "id", self._fold, self._tell, self._end, partial(last_used_ms, self._kept_ms))

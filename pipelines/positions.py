@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from deltalake import DeltaTable, Transaction
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 EARLIEST = "earliest"
 KNOWN = "positions"
@@ -79,20 +77,6 @@ def lost(topic: ReadTopic, reached: Mapping[int, int]) -> list[Lost]:
         for partition, oldest in topic.begins.items()
         if reached.get(partition, oldest) < oldest
     ]
-
-
-def is_before(reached: Mapping[int, int]) -> Column:
-    """Of rows with the `place` of their record: whether that is before `reached`."""
-    place = F.col("place")
-    before = F.lit(False)
-    for partition, offset in reached.items():
-        before = before | ((place["partition"] == partition) & (place["offset"] < offset))
-    return before
-
-
-def place() -> Column:
-    """The column `place` of a record of a Kafka source."""
-    return F.struct("partition", "offset").alias("place")
 
 
 def _name(topic: ReadTopic, partition: int) -> str:

@@ -13,6 +13,7 @@ from pipelines.attachments import revised, state_of
 from pipelines.kafka_writer import KafkaWriter, Out
 from pipelines.keyed_states import KeyedStates
 from pipelines.liveness import Liveness
+from pipelines.local_database import file_of
 from pipelines.presence import CLIENT, Changed, begun, fold, last_used_ms, signs, state_format, ticks
 from pipelines.sources import Kafka, topic_now
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
@@ -62,7 +63,7 @@ class PresenceSink:
         self._liveness: Liveness | None = None
         self._topic_now: DataFrame | None = None
         self._fold = partial(fold, settings.attachments)
-        self._known = KeyedStates(directory / "presence_state.sqlite", settings.kept_s, self._begun)
+        self._known = KeyedStates(file_of(directory, "presence_state"), settings.kept_s, self._begun)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         tell = partial(self._tell, batch.sparkSession)

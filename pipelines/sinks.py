@@ -3,6 +3,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
@@ -13,10 +15,10 @@ from pipelines import routes
 from pipelines.appends import Appends, Quarantine
 from pipelines.checkpoints import Checkpoint
 from pipelines.current_table import CurrentTable, current_rows
-from pipelines.message_presence_sink import MessagePresenceSink
+from pipelines.local_database import file_of
 from pipelines.positions import ReadTopic
-from pipelines.presence_sink import PresenceSink
 from pipelines.records import Format, judged, quarantine_records
+from pipelines.seen import SeenKeys
 from pipelines.sources import Kafka, table_uri
 from pipelines.streams import StreamId
 from pipelines.table_files import TableFiles, query_id, until_committed
@@ -55,6 +57,13 @@ CATCH_ALL_ROW = f"""
 """Of an empty table: nothing to aggregate, one row, with the types of the columns."""
 
 
+class Remembered(NamedTuple):
+    """Where the keys of a table are remembered, and for how long."""
+
+    directory: Path
+    kept_s: int
+
+
 def files_of(stream: StreamId, tables: str, table: Table, topic: ReadTopic | None) -> tuple[TableFiles, Checkpoint]:
     """What `stream`, which reads `topic`, writes of a table, and its checkpoint."""
     checkpoint = Checkpoint(stream, tables, table.name)
@@ -80,14 +89,17 @@ def append_to_table(
     quarantine: Quarantine | None = None,
     topic: ReadTopic | None = None,
     turns: Turns | None = None,
+    seen: Remembered | None = None,
 ) -> StreamingQuery:
     """Start appending `rows` to a Delta table, and giving the bad ones among them to `quarantine` if they are marked.
 
     Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.appends.Appends`). With
-    the `topic` that the rows are from the table says how far it has it. Batches are written in their `turns`.
+    the `topic` that the rows are from the table says how far it has it. Batches are written in their `turns`. If what
+    was `seen` is remembered, copies are left out.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
-    write = Appends(files, quarantine)
+    keys = seen and SeenKeys(file_of(seen.directory, stream.query), table.key, seen.kept_s, files.since)
+    write = Appends(files, quarantine, keys)
     return (
         rows.writeStream.foreachBatch(turns.taken_by(write) if turns else write)
         .queryName(stream.name)
@@ -128,28 +140,12 @@ def keep_current(
 
 
 def tell_states(
-    events: DataFrame, stream: StreamId, tables: str, sink: PresenceSink | MessagePresenceSink, trigger_s: float
+    events: DataFrame, stream: StreamId, tables: str, sink: Callable[[DataFrame, int], None], trigger_s: float
 ) -> StreamingQuery:
-    """Start telling what is known by events: contract as that of the sink."""
+    """Start telling what follows from events: contract as that of the sink."""
     return (
         events.writeStream.foreachBatch(sink)
         .queryName(stream.name)
-        .option("checkpointLocation", stream.checkpoint(tables))
-        .trigger(processingTime=_interval(trigger_s))
-        .start()
-    )
-
-
-def produce_to_topic(
-    records: DataFrame, stream: StreamId, tables: str, kafka: Kafka, topic: str, trigger_s: float, mode: str = "append"
-) -> StreamingQuery:
-    """Start writing `records` (`key, value`) to a topic. Contract: at least once; a crash repeats up to one batch."""
-    return (
-        records.writeStream.format("kafka")
-        .queryName(stream.name)
-        .outputMode(mode)
-        .options(**kafka.options())
-        .option("topic", topic)
         .option("checkpointLocation", stream.checkpoint(tables))
         .trigger(processingTime=_interval(trigger_s))
         .start()

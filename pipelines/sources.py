@@ -1,5 +1,6 @@
 """The one file of the pipelines that reads: Kafka topics as streams, Delta tables as they are now."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,9 @@ _PEM_FILES = {
     "ssl.key.location": ("ssl.keystore.key", "keystore"),
 }
 """PEM files of librdkafka: the Java setting that takes their content, and the kind of store it makes."""
+
+EARLIEST_OFFSET = -2
+"""Stands for it where Spark wants an offset for each partition."""
 
 LONGEST_WAIT = "1m"
 
@@ -91,6 +95,19 @@ def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: st
         .option("startingOffsets", positions or "earliest")
         .option("failOnDataLoss", "false")
         .option("includeHeaders", "true")
+        .load()
+    )
+
+
+def topic_until(spark: SparkSession, kafka: Kafka, topic: str, ends: Mapping[int, int]) -> DataFrame:
+    """What there still is of `topic` before `ends`, by partition the first offset that is not to be read."""
+    return (
+        spark.read.format("kafka")
+        .options(**kafka.source_options())
+        .option("assign", json.dumps({topic: sorted(ends)}))
+        .option("startingOffsets", json.dumps({topic: dict.fromkeys(map(str, ends), EARLIEST_OFFSET)}))
+        .option("endingOffsets", json.dumps({topic: {str(partition): end for partition, end in ends.items()}}))
+        .option("failOnDataLoss", "false")
         .load()
     )
 

@@ -5,8 +5,9 @@ a Spark job for each batch: some 40 % of the ledger's CPU time, and more with ev
 the table in memory and reads what came since.
 """
 
+import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -14,13 +15,15 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.fs import FileInfo, FileSelector, PyFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileType, PyFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
@@ -102,6 +105,28 @@ class TableFiles:
                 files, "append", self._delta.schema(), partition_by, None, commit_properties=properties
             )
 
+    def keep(self, directory: str, columns: Sequence[str], chosen: Callable[[pa.Table], pa.Array]) -> None:
+        """Leaves of the rows in a directory those that are `chosen` by the `columns` of all, in the order in which they
+        were written."""
+        files = sorted(self._files_in(directory), key=lambda file: str(file.path))
+        read = [self._read(file, columns) for file in files]
+        if not read:
+            return
+        all_chosen, first = chosen(pa.concat_tables(read)), 0
+        for file, rows in zip(files, read, strict=True):
+            of_file = all_chosen.slice(first, rows.num_rows)
+            first += rows.num_rows
+            if not pc.all(of_file, min_count=0).as_py():
+                self._rewrite(file, self._read(file).filter(of_file))
+
+    def since(self, columns: Sequence[str], kept_s: int) -> Iterator[pa.RecordBatch]:
+        """These `columns`, of those that the table has, of its rows of the last `kept_s` before its newest date."""
+        known = [column.name for column in self._table.columns if column.name in columns]
+        dates = [date.fromisoformat(of["date"]) for of in self._delta.partitions()]
+        if dates:
+            is_young = ds.field("date") >= max(dates) - timedelta(seconds=kept_s) - timedelta(days=1)
+            yield from self._delta.to_pyarrow_dataset().to_batches(columns=known, filter=is_young)
+
     def rows_in(self, partitions: Sequence[int]) -> pa.Table:
         """What the table has in the partitions of these values, as :meth:`has` has seen it."""
         (partition,) = self._table.partition_by
@@ -142,13 +167,35 @@ class TableFiles:
     def _storage(self) -> PyFileSystem:
         return PyFileSystem(DeltaStorageHandler(self._uri))
 
-    def _added(self, directory: str) -> Iterator[AddAction]:
+    def _files_in(self, directory: str) -> Iterator[FileInfo]:
         for file in self._storage.get_file_info(FileSelector(directory, recursive=True)):
             if file.path.endswith(".parquet"):
-                with self._storage.open_input_file(file.path) as opened:
-                    footer = pq.read_metadata(opened)
-                if footer.num_rows:
-                    yield _added(file, footer)
+                yield file
+
+    def _read(self, file: FileInfo, columns: Sequence[str] | None = None) -> pa.Table:
+        with self._storage.open_input_file(file.path) as opened:
+            return pq.ParquetFile(opened).read(columns)
+
+    def _rewrite(self, file: FileInfo, rows: pa.Table) -> None:
+        """Puts another file in the place of one that nobody reads yet. Under another name: Hadoop keeps a checksum
+        beside what it has written to a local disk."""
+        content = io.BytesIO()
+        pq.write_table(rows, content, coerce_timestamps="us")
+        parent, _, name = file.path.rpartition("/")
+        # Not by way of `_storage`: its streams hand this handler a buffer, and it takes nothing but bytes.
+        stream = DeltaFileSystemHandler(self._uri).open_output_stream(f"{parent}/first-{name}", None)
+        stream.write(content.getvalue())
+        stream.close()  # type: ignore[attr-defined]
+        for old in (file.path, f"{parent}/.{name}.crc"):
+            if self._storage.get_file_info(old).type is FileType.File:
+                self._storage.delete_file(old)
+
+    def _added(self, directory: str) -> Iterator[AddAction]:
+        for file in self._files_in(directory):
+            with self._storage.open_input_file(file.path) as opened:
+                footer = pq.read_metadata(opened)
+            if footer.num_rows:
+                yield _added(file, footer)
 
 
 def _added(file: FileInfo, footer: pq.FileMetaData) -> AddAction:

@@ -202,8 +202,7 @@ def _batch(ms: int | None) -> str:
 
 
 def _state(state: dict[str, Any] | None) -> str:
-    """Memory and files of the state, which are at different places."""
-    return _measure((state["memory_bytes"] + state["disk_bytes"]) / MEGABYTE, " MB") if state else ""
+    return _measure(state["disk_bytes"] / MEGABYTE, " MB") if state else ""
 
 
 _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
@@ -213,7 +212,6 @@ _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "lag": ("lag", _cell),
     "fresh": ("freshness_s", _seconds),
     "state": ("state", _state),
-    "late": ("late_rows", _cell),
     "failed": ("failures", _cell),
     "said": ("age_s", _seconds),
 }

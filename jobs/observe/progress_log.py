@@ -42,13 +42,11 @@ class ProgressLog:
         log.info("query started", query=query)
 
     def progressed(self, query: str, measured: Mapping[str, Any]) -> None:
-        shown = ("batch_id", "batch_ms", "steps_ms", "input_rows", "rows_per_s", "lags", "late_rows", "state")
+        shown = ("batch_id", "batch_ms", "steps_ms", "input_rows", "rows_per_s", "lags", "state")
         log.debug("batch ended", query=query, **{name: measured[name] for name in shown})
         self._runs(query)
         self._note_duration(query, measured)
         self._note_lag(query, measured)
-        if measured["late_rows"]:
-            log.warning("late rows dropped", query=query, rows=measured["late_rows"], batch_id=measured["batch_id"])
 
     def rested(self, query: str, _topics: Mapping[str, Any]) -> None:
         self._runs(query)

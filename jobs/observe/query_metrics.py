@@ -8,9 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 BATCH_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 _STATE = {
-    "rows": ("state_rows", "Rows of state, where they are counted"),
-    "memory_bytes": ("state_memory_bytes", "Memory of the state stores, their share of the common cache included"),
-    "disk_bytes": ("state_disk_bytes", "Size of the state stores' files"),
+    "rows": ("state_rows", "Rows that it remembers"),
+    "disk_bytes": ("state_disk_bytes", "Size of the file in which it remembers them"),
 }
 """By measure of `state`: the metric and what it says."""
 
@@ -48,12 +47,10 @@ class QueryMetrics:
         self._freshness = gauge(
             "freshness_seconds", "How long ago the youngest message of the last batch was appended when the batch ended"
         )
-        self._watermark = gauge("watermark_timestamp_seconds", "What is older is late")
-        self._late = counter("late_rows", "Rows that the watermark has dropped")
         self._state = {measure: gauge(name, meaning) for measure, (name, meaning) in _STATE.items()}
-        self._copies = counter("copies", "Rows dropped as copies of others")
-        self._updated = counter("state_rows_updated", "Rows of state written")
-        self._removed = counter("state_rows_removed", "Rows of state evicted")
+        self._copies = counter("copies", "Rows left out as copies of others")
+        self._updated = counter("state_rows_updated", "Rows newly remembered, or changed")
+        self._removed = counter("state_rows_removed", "Rows forgotten")
         self._heard = gauge(
             "last_progress_timestamp_seconds", "When it last ended a batch, or said it has nothing to do"
         )
@@ -63,7 +60,7 @@ class QueryMetrics:
         increase is seen."""
         for query, trigger_s in triggers.items():
             self._trigger.labels(query).set(trigger_s)
-            for of_query in (self._starts, self._failures, self._batches, self._batch, self._rows, self._late):
+            for of_query in (self._starts, self._failures, self._batches, self._batch, self._rows):
                 of_query.labels(query)
 
     def begun(self, query: str) -> None:
@@ -79,11 +76,8 @@ class QueryMetrics:
         self._rows_per_s.labels(query).set(measured["rows_per_s"])
         for topic, records in measured["lags"].items():
             self._lag.labels(query, topic).set(records)
-        self._late.labels(query).inc(measured["late_rows"])
         if "freshness_s" in measured:
             self._freshness.labels(query).set(measured["freshness_s"])
-        if "watermark_ms" in measured:
-            self._watermark.labels(query).set(measured["watermark_ms"] / 1000)
         if measured["state"] is not None:
             self._take_state(query, measured["state"])
 
@@ -98,8 +92,7 @@ class QueryMetrics:
 
     def _take_state(self, query: str, state: Mapping[str, Any]) -> None:
         for measure, gauge in self._state.items():
-            if state[measure] is not None:
-                gauge.labels(query).set(state[measure])
+            gauge.labels(query).set(state[measure])
         self._updated.labels(query).inc(state["updated_rows"])
         self._removed.labels(query).inc(state["removed_rows"])
         self._copies.labels(query).inc(state["copies"])

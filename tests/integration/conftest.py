@@ -136,12 +136,12 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     sources: list[tuple[Path, declared.Table, Callable[[DataFrame], DataFrame]]] = [
         (of_routes, declared.ROUTES_HISTORY, lambda rows: routes.routes_history(rows, LEAD_S)),
         (ingress, declared.MESSAGES, ledger.messages),
-        (directory / "egress", declared.INSTRUCTIONS, lambda rows: ledger.instructions(rows, WINDOW_DAYS)),
-        (records("progress", progress), declared.OUTCOMES, lambda rows: ledger.outcomes(rows, WINDOW_DAYS)),
+        (directory / "egress", declared.INSTRUCTIONS, ledger.instructions),
+        (records("progress", progress), declared.OUTCOMES, ledger.outcomes),
         (
             events("completion", (CompletionEvent(id=ids[0], touches=2, appended_ms=ms(0), completed_ms=ms(0.6)), 0.7)),
             declared.COMPLETIONS,
-            lambda rows: ledger.completions(rows, WINDOW_DAYS),
+            ledger.completions,
         ),
         (
             events(
@@ -167,7 +167,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
                 (QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=us(1)), 1),
             ),
             declared.QUARANTINE,
-            lambda rows: ledger.quarantine(rows, WINDOW_DAYS),
+            ledger.quarantine,
         ),
     ]
     running = []

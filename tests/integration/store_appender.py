@@ -1,7 +1,7 @@
 """A process of its own with a history table's query on an object store: `store_appender.py BASE OVERLAY SOURCE BATCH`.
 
-It puts ten rows into the directory SOURCE, appends all that is new there to the table `quarantine`, and prints how many
-rows Spark reads in the table.
+It puts ten rows into the directory SOURCE, and copies of them and of those before, appends what is new there to the
+table `quarantine`, and prints how many rows Spark reads in the table.
 """
 
 import sys
@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from jobs.spark import build_session
 from jobs.storage import storage_settings, use_store
-from pipelines.sinks import append_to_table, ensure_tables
+from pipelines.sinks import Remembered, append_to_table, ensure_tables
 from pipelines.sources import read_table
 from pipelines.streams import StreamId
-from schemas.settings import load_settings
+from schemas.settings import DAY_S, load_settings
 from schemas.spark import table_schema
 from schemas.tables import QUARANTINE
 
@@ -30,7 +30,8 @@ def main(base: str, overlay: str, source: str, batch: str) -> None:
     Path(source).mkdir(exist_ok=True)
     pq.write_table(rows(int(batch)), Path(source) / f"{batch}.parquet")
     stream = spark.readStream.schema(table_schema(QUARANTINE)).parquet(source)
-    query = append_to_table(stream, StreamId("quarantine"), settings.tables, QUARANTINE, 0.1)
+    seen = Remembered(Path(source).parent / "states", 100 * DAY_S)
+    query = append_to_table(stream, StreamId("quarantine"), settings.tables, QUARANTINE, 0.1, seen=seen)
     query.processAllAvailable()
     query.stop()
     print(read_table(spark, settings.tables, QUARANTINE).count())  # noqa: T201
@@ -60,7 +61,8 @@ def rows(batch: int) -> pa.Table:
             ("date", pa.date32()),
         ]
     )
-    return pa.Table.from_pylist([{**values, "offset": 10 * batch + n} for n in range(10)], schema)
+    offsets = [*range(10 * batch, 10 * batch + 10), *range(10 * batch + 5)]
+    return pa.Table.from_pylist([{**values, "offset": offset} for offset in offsets], schema)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,8 @@ def test_deltalake_reads_and_commits(settings: Settings) -> None:
 @pytest.mark.timeout(1800)
 def test_spark_appends_with_checkpoints_in_the_store(settings: Settings, java_home: Path, tmp_path: Path) -> None:
     """A history table's query: Spark writes the files of its batches by S3A's magic committer, keeps its checkpoint
-    beside them, and deltalake commits; started again it goes on from there. Read with Spark and with DuckDB."""
+    beside them, copies are taken out of them, and deltalake commits; started again it goes on from there. Read with
+    Spark and with DuckDB."""
     jar_sets.resolve(os.environ, print, jar_sets.STORES["s3"])
     environ = os.environ | {"JAVA_HOME": str(java_home)}
     command = [sys.executable, str(Path(__file__).parent / "store_appender.py")]

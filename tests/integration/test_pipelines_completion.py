@@ -1,17 +1,25 @@
 """Completion: any order, copies, never early (R4), at once for a message nobody wants (R7)."""
 
 import random
+import shutil
+import sqlite3
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.completion import completions
+from pipelines.completion import relinquished
+from pipelines.completion_sink import CompletionSink
+from pipelines.kafka_writer import Out
+from pipelines.table_files import QUERY_ID
 from schemas.events import CompletionEvent, Delivery, ProgressEvent, decode, encode
-from tests.integration.streamed import streamed
+from schemas.settings import DAY_S
+from tests.integration.streamed import in_batches, kafka_rows
 
 SHARDS = 130
 START_MS = 1_700_000_000_000
@@ -70,9 +78,7 @@ def test_complete_exactly_when_all_are_relinquished(
     ]
     size = -(-len(rows) // BATCHES)
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-    found = streamed(
-        spark, tmp_path_factory.mktemp("completion"), batches, lambda df: completions(df, SHARDS, 7), "update"
-    )
+    found = completed(spark, tmp_path_factory.mktemp("completion"), batches, SHARDS)
 
     heard_numbers: dict[str, set[int | None]] = defaultdict(set)
     due: dict[str, int] = {}
@@ -85,7 +91,7 @@ def test_complete_exactly_when_all_are_relinquished(
             wanted = touches[int(event.id[1:])]
             if event.id not in due and len(heard_numbers[event.id]) == max(wanted, 1):
                 due[event.id] = number
-        given_now = {decode(CompletionEvent, row.value) for row in found[number]}
+        given_now = set(found[number])
         first_now = {id for id, when in due.items() if when == number}
         assert first_now <= {event.id for event in given_now} <= due.keys(), f"batch {number}"
         for event in given_now:
@@ -106,6 +112,83 @@ def test_the_decisions_of_two_routers_are_counted_apart(spark: SparkSession, tmp
         progress(1, 0, 2, "routed"),
     ]
     batches = [[(b"m1", encode(event), "progress", 0, n, START_MS + n, [])] for n, event in enumerate(events)]
-    found = streamed(spark, tmp_path, batches, lambda df: completions(df, 4, 7), "update")
-    assert [len(rows) for rows in found] == [0, 0, 0, 0, 1]
-    assert decode(CompletionEvent, found[4][0].value).touches == 2
+    found = completed(spark, tmp_path, batches, 4)
+    assert [len(events) for events in found] == [0, 0, 0, 0, 1]
+    assert found[4][0].touches == 2
+
+
+def test_a_message_whose_recipient_comes_back_after_days_is_complete(spark: SparkSession, tmp_path: Path) -> None:
+    """R4: whatever was relinquished meanwhile; and nothing is kept of what is complete."""
+    day = 86_400_000
+    batches = [
+        [row(progress(1, 0, 2), 0), row(progress(2, 0, 1), 0)],
+        [row(progress(3, 0, 2), 6 * day)],
+        [row(progress(1, 1, 2), 6 * day), row(progress(4, 0, 0), 6 * day)],
+    ]
+    found = completed(spark, tmp_path, batches, 4)
+    assert [[event.id for event in events] for events in found] == [["m2"], [], ["m1", "m4"]]
+    assert open_decisions(tmp_path) == {"routed m3"}
+
+
+def test_what_was_in_flight_is_known_again_without_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    """R4: from the topic, as far as batches had taken it, by Spark; numbers of more than one word among them."""
+    first = [row(progress(1, 0, SHARDS), 0), row(progress(1, SHARDS - 1, SHARDS), 0), row(progress(2, 0, 1), 0)]
+    rest = [row(progress(1, number, SHARDS), 1) for number in range(1, SHARDS - 1)]
+
+    def replay(session: SparkSession) -> DataFrame:
+        shutil.rmtree(tmp_path / "lost", ignore_errors=True)
+        return relinquished(kafka_rows(session, first))
+
+    assert completed(spark, tmp_path / "before", [first], SHARDS)[0][0].id == "m2"
+    sink, written = sink_of(tmp_path / "lost", SHARDS, replay)
+    spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
+    sink(relinquished(kafka_rows(spark, rest)), 7)
+    assert [(event.id, event.touches) for event in written] == [("m1", SHARDS)]
+
+
+def test_a_number_that_no_message_has_completes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    far = progress(1, 2**31 - 1, 2**31 - 1)
+    found = completed(spark, tmp_path, [[row(far, 0), row(progress(1, 0, 1), 0)]], 4)
+    assert [[event.touches for event in events] for events in found] == [[1]]
+
+
+class Written(list[CompletionEvent]):
+    """Stands for a writer to Kafka."""
+
+    def write(self, records: Iterable[Out]) -> None:
+        self.extend(decode(CompletionEvent, record.value or b"") for record in records)
+
+
+def row(event: ProgressEvent, after_ms: int) -> tuple[Any, ...]:
+    return (event.id.encode(), encode(event), "progress", 0, 0, START_MS + after_ms, [])
+
+
+def sink_of(
+    directory: Path, shards: int, replay: Callable[[SparkSession], DataFrame | None] = lambda _spark: None
+) -> tuple[CompletionSink, Written]:
+    written: Any = Written()
+    return CompletionSink(written, "completion", 2, shards, 7 * DAY_S, directory, replay), written
+
+
+def completed(
+    spark: SparkSession, directory: Path, batches: Sequence[Sequence[tuple[Any, ...]]], shards: int
+) -> list[list[CompletionEvent]]:
+    """The events that each batch of Kafka rows gives."""
+    sink, written = sink_of(directory, shards)
+    given: dict[int, list[CompletionEvent]] = {}
+
+    def keep(rows: DataFrame, batch_id: int) -> None:
+        sink(rows, batch_id)
+        given[batch_id] = list(written)
+        written.clear()
+
+    in_batches(spark, directory, batches, relinquished, keep)
+    return [given.get(number, []) for number in range(len(batches))]
+
+
+def open_decisions(directory: Path) -> set[str]:
+    database = sqlite3.connect(directory / "completion.sqlite")
+    try:
+        return {key.decode() for (key,) in database.execute("SELECT key FROM states")}
+    finally:
+        database.close()

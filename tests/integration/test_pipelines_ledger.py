@@ -29,11 +29,11 @@ from schemas.events import (
     encode,
 )
 from schemas.spark import table_schema
-from schemas.tables import MESSAGES, TABLES
+from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, QUARANTINE, TABLES
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
 from tests.integration.ledger_records import AT, AT_MS, DAY, ID, egress, event, headers, raw, relinquish
-from tests.integration.streamed import kafka_rows, streamed
+from tests.integration.streamed import appended_once, kafka_rows
 
 
 def test_messages_are_exact(spark: SparkSession) -> None:
@@ -69,7 +69,7 @@ def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path
         return (b"a/b", b"x", "egress", partition, offset, ms, headers)
 
     late = AT_MS + 6 * 86_400_000
-    found = streamed(
+    found = appended_once(
         spark,
         tmp_path,
         [
@@ -77,7 +77,8 @@ def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path
             [row(2, egress("active")), row(3, egress("backup", 3, 4, EVERYONE))],
             [row(4, egress("active"), ms=late), row(5, egress("backup", 3, 4, EVERYONE), ms=late)],
         ],
-        lambda records: ledger.instructions(records, 7),
+        ledger.instructions,
+        INSTRUCTIONS,
     )
     kept = [sorted((r.shard, r.number, r.limit, r.scope, r.router, r.egress_offset) for r in batch) for batch in found]
     assert kept == [
@@ -102,8 +103,8 @@ def test_outcomes_one_row_a_delivery(spark: SparkSession, tmp_path: Path) -> Non
         untouched, untouched,
     ]  # fmt: skip
     rows = [event(e, "progress", n) for n, e in enumerate(events)]
-    found = [row for batch in streamed(spark, tmp_path, [rows[:5], rows[5:]],
-             lambda records: ledger.outcomes(records, 7)) for row in batch]  # fmt: skip
+    batches = appended_once(spark, tmp_path, [rows[:5], rows[5:]], ledger.outcomes, OUTCOMES)
+    found = [row for batch in batches for row in batch]
     assert sorted(
         (r.message_id == ID, r.shard, r.number, r.client, r.outcome, r.qos, r.at) for r in found if r.client
     ) == [
@@ -125,7 +126,7 @@ def test_outcomes_of_retained_messages_of_any_age(spark: SparkSession, tmp_path:
     batches = [[event(e, "progress", n) for n, e in enumerate(events)] for events in (
         [fresh], [kept("c2"), kept("c3")], [kept("c2"), kept("c4")],
     )]  # fmt: skip
-    found = streamed(spark, tmp_path, batches, lambda records: ledger.outcomes(records, 7))
+    found = appended_once(spark, tmp_path, batches, ledger.outcomes, OUTCOMES)
     assert [sorted(row.client for row in batch) for batch in found] == [["c1"], ["c2", "c3"], ["c4"]]
     assert found[1][0].message_appended == AT - timedelta(days=30)
 
@@ -135,14 +136,15 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
     complaint, and its own bad records too."""
     done = CompletionEvent(id=ID, touches=2, appended_ms=AT_MS, completed_ms=AT_MS + 9)
     again = CompletionEvent(id=ID, touches=2, appended_ms=AT_MS, completed_ms=AT_MS + 99)
-    (first,), second = streamed(
+    (first,), second = appended_once(
         spark,
         tmp_path / "c",
         [[event(done, "completion")], [event(again, "completion", 1)]],
-        lambda records: ledger.completions(records, 7),
+        ledger.completions,
+        COMPLETIONS,
     )
     assert not second
-    assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY, Row(0, 0), None)
+    assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY)
 
     lost = PresenceEvent(client="c", event="lost", gateway="g", epoch=3, seq=2, at_us=AT_MS * 1000, reason="keep alive")
     (row,) = ledger.presence_history(kafka_rows(spark, [event(lost, "presence")])).collect()
@@ -154,11 +156,12 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
 
     bad = QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=AT_MS * 1000)
     worse = (None, b"\xff", "quarantine", 0, 9, AT_MS, None)
-    (rows,) = streamed(
+    (rows,) = appended_once(
         spark,
         tmp_path / "q",
         [[event(bad, "quarantine"), event(bad, "quarantine", 1), worse]],
-        lambda records: ledger.quarantine(records, 7),
+        ledger.quarantine,
+        QUARANTINE,
     )
     assert sorted((r.topic, r.partition, r.offset, bytes(r.record), r.at) for r in rows) == [
         ("quarantine", 0, 9, b"\xff", AT),

@@ -66,10 +66,6 @@ def test_a_slow_batch_is_said_with_what_took_longest_but_not_the_first_of_a_run(
     assert lines(told, slow) == []
 
 
-def test_late_rows_are_said_with_each_batch_that_has_some(told: ProgressLog) -> None:
-    assert lines(told, batch(), batch(late_rows=2), batch()) == [("warning", "late rows dropped")]
-
-
 def test_a_lag_is_said_when_it_passes_the_bound_when_it_doubles_and_when_it_is_over(told: ProgressLog) -> None:
     grows, over = ("warning", "query lags"), ("info", "query lags no longer")
     assert lines(told, *[batch(lag=lag) for lag in (999, 1000, 1500, 1999)]) == [grows]

@@ -6,6 +6,8 @@ from jobs.observe.routing import RouterMetrics, RoutesMetrics
 from tests.unit.observe_spark.jvm import FakeJvm
 from tests.unit.observe_spark.recorded import NOW, measured, observer, progress_of, recorded, samples, tell
 
+REMEMBERED = {"rows": 7, "disk_bytes": 1000, "updated_rows": 6, "removed_rows": 5, "copies": 4}
+
 
 def expect(this: Observer, **triggers: float) -> None:
     """As the application does once it has its session, without one."""
@@ -17,8 +19,8 @@ def test_a_batch_is_counted_with_its_steps_rows_lag_and_state() -> None:
     """All that Spark tells of a batch, in base units."""
     told = progress_of("outcomes")
     with observer() as this:
-        tell(this, "outcomes")
-        tell(this, "outcomes")
+        for rows in (7, 9):
+            tell(this, "outcomes", state={**REMEMBERED, "rows": rows})
         found = samples(this)
     of = ("outcomes",)
     assert found["waystation_query_batches_total", of] == 2
@@ -30,44 +32,44 @@ def test_a_batch_is_counted_with_its_steps_rows_lag_and_state() -> None:
     assert found["waystation_query_rows_per_second", of] == told["processedRowsPerSecond"]
     assert found["waystation_query_lag_records", ("outcomes", "ws.progress")] == measured(told)["lag"]
     assert found["waystation_query_last_progress_timestamp_seconds", of] == NOW
-    state = told["stateOperators"][0]
-    assert found["waystation_query_state_memory_bytes", of] == state["memoryUsedBytes"] > 0
-    assert found["waystation_query_state_disk_bytes", of] == 0
-    assert found["waystation_query_state_rows_updated_total", of] == 2 * state["numRowsUpdated"] > 0
-    assert found["waystation_query_copies_total", of] == 2 * state["customMetrics"]["numDroppedDuplicateRows"] > 0
+    assert found["waystation_query_state_rows", of] == 9
+    assert found["waystation_query_state_disk_bytes", of] == 1000
+    assert found["waystation_query_state_rows_updated_total", of] == 2 * 6
+    assert found["waystation_query_state_rows_removed_total", of] == 2 * 5
+    assert found["waystation_query_copies_total", of] == 2 * 4
 
 
 def test_freshness_is_from_the_youngest_message_to_the_end_of_its_batch() -> None:
     told = progress_of("outcomes") | {
         "timestamp": "2026-01-01T00:00:10.000Z",
         "batchDuration": 2500,
-        "eventTime": {"max": "2026-01-01T00:00:08.000Z", "watermark": "2025-12-25T00:00:00.000Z"},
+        "eventTime": {"max": "2026-01-01T00:00:08.000Z"},
     }
     found = measured(told)
-    assert (found["freshness_s"], found["watermark_ms"]) == (4.5, 1_766_620_800_000)
+    assert found["freshness_s"] == 4.5
     idle = measured(told | {"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
-    assert not {"freshness_s", "watermark_ms"} & idle.keys(), "a query that has had no row knows neither"
+    assert "freshness_s" not in idle, "a query that has had no row does not know it"
 
 
-def test_a_query_without_state_or_watermark_has_no_such_metrics() -> None:
+def test_a_query_that_remembers_nothing_has_no_such_metrics() -> None:
     with observer() as this:
         tell(this, "routes")
         names = {name for name, labels in samples(this) if "routes" in labels}
     assert "waystation_query_batches_total" in names
-    assert not {name for name in names if "state" in name or "watermark" in name or "freshness" in name}
+    assert not {name for name in names if "state" in name or "freshness" in name}
 
 
 def test_what_a_query_counts_goes_on_over_batches_and_restarts() -> None:
     with observer() as this:
         expect(this, outcomes=10.0)
-        assert samples(this)["waystation_query_late_rows_total", ("outcomes",)] == 0
-        for late in (3, 0, 4):
-            tell(this, "outcomes", late_rows=late)
+        assert samples(this)["waystation_query_failures_total", ("outcomes",)] == 0
+        for copies in (3, 0, 4):
+            tell(this, "outcomes", state={**REMEMBERED, "copies": copies})
             for part in this.watchers:
                 part.failed("outcomes", "disk full")
                 part.begun("outcomes")
         found = samples(this)
-    assert found["waystation_query_late_rows_total", ("outcomes",)] == 7
+    assert found["waystation_query_copies_total", ("outcomes",)] == 7
     assert found["waystation_query_failures_total", ("outcomes",)] == 3
     assert found["waystation_query_starts_total", ("outcomes",)] == 3
     assert found["waystation_query_trigger_seconds", ("outcomes",)] == 10

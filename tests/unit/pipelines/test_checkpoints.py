@@ -44,23 +44,19 @@ def table(tables: Path, reached: dict[int, int] | None) -> TableFiles:
     return TableFiles(uri, MESSAGES, TOPIC)
 
 
-def begun(
-    tables: Path, files: TableFiles | None, replays: bool = False, topic: ReadTopic = TOPIC
-) -> tuple[str, list[Lost]]:
+def begun(tables: Path, files: TableFiles | None, topic: ReadTopic = TOPIC) -> tuple[str, list[Lost]]:
     lost: list[Lost] = []
-    return begin(topic, checkpoint(tables), files, replays, lost.append), lost
+    return begin(topic, checkpoint(tables), files, lost.append), lost
 
 
 def test_without_a_checkpoint_a_query_begins_where_its_table_ends(tmp_path: Path) -> None:
-    """One that has a state to rebuild replays; what the broker has deleted meanwhile is said."""
+    """What the broker has deleted meanwhile is said."""
     files = table(tmp_path, {0: 7, 1: 50})
     assert begun(tmp_path, files) == ('{"ws.ingress": {"0": 7, "1": 50}}', [])
-    assert begun(tmp_path, files, replays=True) == (EARLIEST, [])
     assert begun(tmp_path, None) == (EARLIEST, [])
     files = table(tmp_path, {0: 8, 1: 30})
     lost = [Lost("ws.ingress", 1, 30, 40)]
     assert begun(tmp_path, files) == ('{"ws.ingress": {"0": 8, "1": 40}}', lost)
-    assert begun(tmp_path, files, replays=True) == (EARLIEST, lost)
 
 
 def test_an_empty_table_is_begun_at_the_beginning(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobs.progress import StatusListener, first_line, measures, offsets, status_file
+from pipelines.local_database import LocalDatabase, Taken, file_of
 from schemas.readiness import read_json
 
 
@@ -25,16 +26,6 @@ def progress(*sources: Any, **fields: Any) -> Any:
         "sources": list(sources),
         "timestamp": "2026-01-01T00:00:00.000Z",
         "eventTime": {},
-        "stateOperators": [
-            SimpleNamespace(
-                numRowsDroppedByWatermark=2,
-                numRowsTotal=0,
-                numRowsUpdated=6,
-                numRowsRemoved=1,
-                memoryUsedBytes=1000,
-                customMetrics={"rocksdbSstFileSize": 300},
-            )
-        ],
     }
     return SimpleNamespace(**values | fields)
 
@@ -86,15 +77,7 @@ def test_error_stays_until_the_query_goes_again(tmp_path: Path) -> None:
         "positions": {"a": {"0": 5}},
         "lags": {"a": 1},
         "lag": 1,
-        "late_rows": 2,
-        "state": {
-            "rows": None,
-            "memory_bytes": 1000,
-            "disk_bytes": 300,
-            "updated_rows": 6,
-            "removed_rows": 1,
-            "copies": 0,
-        },
+        "state": None,
         "failures": 0,
         "at_ms": 12500,
         "error": None,
@@ -143,7 +126,6 @@ def test_a_failure_is_counted_once_and_progress_of_before_it_does_not_hide_it(tm
 
 
 def test_watchers_are_told_by_query_what_was_measured(tmp_path: Path) -> None:
-    """`late_rows` of the batch for them, of the run in the file."""
     told: list[tuple[Any, ...]] = []
 
     class Watching:
@@ -151,7 +133,7 @@ def test_watchers_are_told_by_query_what_was_measured(tmp_path: Path) -> None:
             told.append(("begun", query))
 
         def progressed(self, query: str, measured: Any) -> None:
-            told.append(("progressed", query, measured["late_rows"]))
+            told.append(("progressed", query, measured["input_rows"]))
 
         def rested(self, query: str, topics: Any) -> None:
             told.append(("rested", query, list(topics)))
@@ -170,9 +152,29 @@ def test_watchers_are_told_by_query_what_was_measured(tmp_path: Path) -> None:
     assert told == [
         ("begun", "messages"),
         ("rested", "messages", []),
-        ("progressed", "messages", 2),
-        ("progressed", "messages", 2),
+        ("progressed", "messages", 3),
+        ("progressed", "messages", 3),
         ("rested", "messages", ["a"]),
         ("failed", "messages", "disk full"),
     ]
-    assert (read_json(status_file(tmp_path, "messages")) or {})["late_rows"] == 4
+
+
+def test_what_a_query_remembers_is_told_from_its_file(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    class Watching:
+        def progressed(self, query: str, measured: Any) -> None:
+            told.append(measured["state"])
+
+        def begun(self, query: str) -> None: ...
+
+    file = file_of(tmp_path / "states", "messages")
+    database = LocalDatabase(file, "")
+    with database.connection:
+        database.take(Taken(1, "q", 4), 7, 3, 2, 1)
+    listener = StatusListener(tmp_path, "ledger", lambda: 12.5, [Watching()])  # type: ignore[list-item]
+    listener.onQueryProgress(SimpleNamespace(progress=progress(source('{"a":{"0":5}}', None))))  # type: ignore[arg-type]
+    written = (read_json(status_file(tmp_path, "messages")) or {})["state"]
+    assert told == [written]
+    assert written.pop("disk_bytes") > 0
+    assert written == {"rows": 7, "updated_rows": 3, "removed_rows": 2, "copies": 1}

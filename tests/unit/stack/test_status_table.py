@@ -12,8 +12,7 @@ QUERY = {
     "rows_per_s": 123_456.7,
     "lag": 12_345_678,
     "freshness_s": 1234.5,
-    "state": {"memory_bytes": 1_000_000, "disk_bytes": 2_500_000_000},
-    "late_rows": 1234,
+    "state": {"rows": 10_000_000, "disk_bytes": 2_500_000_000},
     "failures": 12,
     "age_s": 1234.5,
     "error": None,
@@ -33,7 +32,7 @@ def shown(capsys: pytest.CaptureFixture[str], *queries: object) -> str:
 
 def test_large_figures_have_room(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, QUERY)
-    for figure in ("presence_history", "123456 ", "12.3 s", "123457", "12345678", "1234 s", "2501 MB"):
+    for figure in ("presence_history", "123456 ", "12.3 s", "123457", "12345678", "1234 s", "2500 MB"):
         assert figure in text, figure
     assert "have failed" not in text
     assert max(map(len, text.splitlines())) <= 120

@@ -1,0 +1,175 @@
+"""Copies are told by the keys of what came before, across batches, crashes, and the loss of the file (R3, R4)."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.local_database import measures_of
+from pipelines.seen import LEAST_FORGOTTEN, SeenKeys, keys_of
+
+KEPT_S = 100
+KEY = ("message_id", "number", "client")
+Row = tuple[str, int | None, str | None]
+
+
+def rows(*of: Row, at_ms: int = 0) -> pa.Table:
+    ids, numbers, clients = zip(*of, strict=True) if of else ((), (), ())
+    times = pa.array([at_ms * 1000] * len(of), pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.table(
+        {
+            "message_id": pa.array(ids, pa.string()),
+            "number": pa.array(numbers, pa.int32()),
+            "client": pa.array(clients, pa.string()),
+            "message_appended": pa.array([0] * len(of), pa.int64()).cast(pa.timestamp("us", "UTC")),
+            "appended": times,
+        }
+    )
+
+
+class World:
+    """A table, and what remembers its keys."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "states" / "outcomes.sqlite"
+        self.table: list[pa.Table] = []
+        self.read = 0
+        self.seen = self.begun()
+
+    def begun(self) -> SeenKeys:
+        return SeenKeys(self.file, KEY, KEPT_S, self._told)
+
+    def _told(self, columns: Sequence[str], kept_s: int) -> Iterable[pa.RecordBatch]:
+        self.read += 1
+        assert kept_s == KEPT_S
+        return [batch for table in self.table for batch in table.select(list(columns)).to_batches()]
+
+    def batch(self, number: int, *of: Row, query: str = "q", at_ms: int = 0, commits: bool = True) -> list[Row]:
+        """The rows of a batch that are first ones; `commits`: whether the process lives until the table has them."""
+        table = rows(*of, at_ms=at_ms)
+        first = table.filter(self.seen.first(table, query, number))
+        if commits:
+            self.table.append(first)
+        return list(zip(*(first[name].to_pylist() for name in KEY), strict=True))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+A: Row = ("a", 0, "c")
+B: Row = ("a", 1, None)
+C: Row = ("b", None, None)
+
+
+def test_the_first_of_each_key_is_kept_in_its_batch_and_after_it(world: World) -> None:
+    assert world.batch(0, A, B, A, B) == [A, B]
+    assert world.batch(1, B, C, A, C) == [C]
+    assert world.batch(2) == []
+    assert world.batch(3, A, B, C) == []
+
+
+def test_nulls_and_texts_are_told_apart(world: World) -> None:
+    alike: list[Row] = [("a", 0, None), ("a", 0, "None"), ("a", None, "0"), ("a, 0", None, None), ("", None, "")]
+    assert world.batch(0, *alike) == alike
+    assert world.batch(1, *reversed(alike)) == []
+
+
+@pytest.mark.parametrize("again", ["same process", "another process"])
+def test_a_batch_that_is_repeated_is_no_copy_of_itself(world: World, again: str) -> None:
+    """Killed when its keys were remembered and the table had not its rows."""
+    world.batch(0, A)
+    assert world.batch(1, A, B, C, commits=False) == [B, C]
+    if again == "another process":
+        world.seen = world.begun()
+    assert world.batch(1, A, B, C) == [B, C]
+    assert world.batch(2, A, B, C) == []
+    assert world.read == 1, "only at the beginning"
+
+
+@pytest.mark.parametrize("lost", ["removed", "damaged", "another query", "a batch behind"])
+def test_without_its_file_it_knows_what_the_table_has(world: World, lost: str) -> None:
+    world.batch(0, A)
+    world.batch(1, B)
+    number, query = 2, "q"
+    if lost == "removed":
+        for file in world.file.parent.iterdir():
+            file.unlink()
+    elif lost == "damaged":
+        world.file.write_bytes(b"no database at all" * 1000)
+    elif lost == "another query":
+        number, query = 0, "p"
+    else:  # power was lost, and with it what the file had last
+        world.table.append(rows(C))
+        number = 3
+    world.seen = world.begun()
+    assert world.batch(number, A, B, query=query) == []
+    assert world.batch(number + 1, C, query=query) == ([] if lost == "a batch behind" else [C])
+
+
+def test_keys_are_forgotten_when_their_time_is_over_by_the_clock_of_what_comes(world: World) -> None:
+    """No row is too late: one of which nothing is remembered is a first one."""
+    world.batch(0, A, at_ms=0)
+    assert world.batch(1, A, B, at_ms=KEPT_S * 1000) == [B]
+    world.batch(2, C, at_ms=KEPT_S * 1000 + 1)
+    assert world.batch(3, A, B, at_ms=0) == [A]
+
+
+def test_a_clock_that_jumps_ahead_makes_no_batch_forget_everything(world: World) -> None:
+    many: list[Row] = [(f"m{n}", 0, None) for n in range(2 * LEAST_FORGOTTEN)]
+    world.batch(0, *many)
+    world.batch(1, A, at_ms=10 * KEPT_S * 1000)
+    assert len(world.batch(2, *many, at_ms=0)) == LEAST_FORGOTTEN
+
+
+def test_keys_of_one_time_stand_side_by_side() -> None:
+    """The file is written where it was written last, whatever else is in it."""
+    late, early = (keys_of(rows(A, B, C).set_column(3, "message_appended", _at(ms)), KEY) for ms in (2**33, 2**32))
+    assert max(early) < min(late)
+
+
+def _at(ms: int) -> pa.Array:
+    return pa.array([ms * 1000] * 3, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+row = st.tuples(st.sampled_from("ab"), st.sampled_from([None, 0, 1]), st.sampled_from([None, "", "c"]))
+
+
+@settings(deadline=None, max_examples=50)
+@given(batches=st.lists(st.lists(row, max_size=8), max_size=6), killed=st.sets(st.integers(0, 5)))
+def test_every_key_is_in_the_table_once(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], killed: set[int]
+) -> None:
+    """In whatever batches they come, and whichever of these are repeated after a crash: each where it came first."""
+    world = World(tmp_path_factory.mktemp("seen"))
+    for number, batch in enumerate(batches):
+        if number in killed:
+            world.batch(number, *batch, commits=False)
+            world.seen = world.begun()
+        world.batch(number, *batch)
+    kept = [row for table in world.table for row in zip(*(table[name].to_pylist() for name in KEY), strict=True)]
+    assert kept == list(dict.fromkeys(row for batch in batches for row in batch))
+
+
+def test_what_is_remembered_is_told_to_whoever_looks(world: World) -> None:
+    """Rows there are, and of the last batch rows that came, went, and were copies: of one that is at work, too."""
+    assert measures_of(world.file) is None
+    world.batch(0, A, B, A)
+    first = measures_of(world.file)
+    assert first is not None
+    assert first.pop("disk_bytes", 0) > 0
+    assert first == {"rows": 2, "updated_rows": 2, "removed_rows": 0, "copies": 1}
+    world.batch(1, A, C, at_ms=KEPT_S * 1000 + 1)
+    second = measures_of(world.file)
+    assert second is not None
+    assert {**second, "disk_bytes": 0} == {
+        "rows": 1,
+        "updated_rows": 1,
+        "removed_rows": 2,
+        "copies": 1,
+        "disk_bytes": 0,
+    }
