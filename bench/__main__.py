@@ -92,12 +92,11 @@ def measure_growth(figures: Figures, scale: float) -> None:
         return process_settings({f"WAYSTATION_{name}": value for name, value in own.items()})
 
     with running_broker(os.environ) as bootstrap:
-        counted = {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "true"}
         heap = {"spark.driver.memory": "2g"}
         with session("local[4]", heap) as spark:
             tables = TablesBench(spark, figures, bootstrap, settings)
             tables.run(200_000, 20_000_000, rounds=round(15 * scale), messages=2000)
-        with session("local[2]", heap | counted) as spark:
+        with session("local[2]", heap) as spark:
             StateBench(spark, figures, round(12_000 * scale)).run()
 
 

@@ -32,7 +32,7 @@ def train(archive: Path) -> None:
 
 
 def _work(spark: SparkSession, directory: str) -> None:
-    """Tables written, read and merged; streams with and without state; what queries are made of."""
+    """Tables written, read and merged; streams; what queries are made of."""
     rows = spark.range(50).select(
         "id",
         (F.col("id") % 7).alias("key"),
@@ -44,23 +44,15 @@ def _work(spark: SparkSession, directory: str) -> None:
     rows.write.format("delta").partitionBy("key").save(table)
     spark.createDataFrame([(1, "a")], "key LONG, name STRING").write.format("delta").save(state)
 
-    stream = spark.readStream.format("delta").load(table).withWatermark("at", "1 minute")
+    stream = spark.readStream.format("delta").load(table).withWatermark("at", "0 seconds")
     known = spark.read.format("delta").load(state)
+    _run(stream.join(F.broadcast(known), "key", "left").select("id", F.explode("levels")), f"{directory}/messages")
     _run(
-        stream.dropDuplicates(["id", "at"]).join(F.broadcast(known), "key", "left").select("id", F.explode("levels")),
-        "append",
-        f"{directory}/messages",
-    )
-    _run(
-        stream.groupBy("key", F.window("at", "1 hour")).agg(
-            F.max("id").alias("id"), F.collect_set("levels").alias("levels")
-        ),
-        "update",
-        f"{directory}/presence",
+        stream.select("id", F.from_json(F.col("value").cast("string"), "id LONG").alias("record")), f"{directory}/read"
     )
 
 
-def _run(query: DataFrame, mode: str, table: str) -> None:
+def _run(query: DataFrame, table: str) -> None:
     def append(batch: DataFrame, number: int) -> None:
         batch.persist()
         options = {"txnAppId": "training", "txnVersion": str(number)}
@@ -68,7 +60,7 @@ def _run(query: DataFrame, mode: str, table: str) -> None:
         batch.sparkSession.sql(f"SELECT count(*) FROM delta.`{table}`").collect()
         batch.unpersist()
 
-    writer = query.writeStream.outputMode(mode).foreachBatch(append).option("checkpointLocation", f"{table}-checkpoint")
+    writer = query.writeStream.foreachBatch(append).option("checkpointLocation", f"{table}-checkpoint")
     writer.trigger(availableNow=True).start().awaitTermination()
 
 

@@ -47,21 +47,10 @@ ON_ONE_MACHINE = {
 }
 
 STREAMS = {
-    # Halves the cost of a trigger. (RawLocalFileSystem would save more, and break RocksDB's snapshots.)
+    # Halves the cost of a trigger.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # To know the number of rows of state would cost a read for each write.
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # All state stores of the process share one bounded cache.
-    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
-    # Evicting state gives no rows in any of our queries: it can wait for the next batch with data.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Every trigger lists the checkpoint's logs; ten batches are enough to go back.
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
