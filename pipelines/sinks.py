@@ -43,7 +43,8 @@ PROPERTIES = {
     "delta.checkpointPolicy": "classic",
 }
 REWRITTEN = PROPERTIES | {
-    # The routes table is rewritten every few seconds: a longer memory of removed files would weigh on every snapshot.
+    # Buckets are rewritten every few seconds: a longer memory of removed files would weigh on every snapshot, and on the
+    # disk.
     "delta.logRetentionDuration": "interval 1 hour",
     "delta.deletedFileRetentionDuration": "interval 1 hour",
 }
@@ -280,7 +281,7 @@ def ensure_table(tables: str, table: Table) -> None:
         partition_by=list(table.partition_by),
         name=table.name,
         description=table.doc,
-        configuration=dict(REWRITTEN if table is ROUTES else PROPERTIES),
+        configuration=dict(REWRITTEN if "bucket" in table.partition_by else PROPERTIES),
     )
     there = {field.name for field in existing.schema().fields}
     missing = [field for field in declared.fields if field.name not in there]
