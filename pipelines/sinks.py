@@ -43,7 +43,7 @@ PROPERTIES = {
     "delta.checkpointPolicy": "classic",
 }
 REWRITTEN = PROPERTIES | {
-    # Buckets are rewritten every few seconds: a longer memory of removed files would weigh on every snapshot, and on the
+    # Buckets are rewritten every few seconds: a longer memory of removed files would weigh on every snapshot and the
     # disk.
     "delta.logRetentionDuration": "interval 1 hour",
     "delta.deletedFileRetentionDuration": "interval 1 hour",
