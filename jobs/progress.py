@@ -4,8 +4,9 @@
 * `batch_id`, `batch_ms`, `steps_ms`: the last batch, how long it took, and how long each step of it
 * `rows_per_s`, `input_rows`: rows of the last batch
 * `positions`: `{topic: {partition: offset}}`, the first record of each partition that the query has not taken
-* `lags`, `lag`: `{topic: records}` not taken when the batch ended, and their sum. A topic of which Spark does not say
-  where it ends is not among them; `lag` is null if none is.
+* `lags`, `lag`: `{topic: records}` that were there when the batch began and that it has not taken, and their sum: Spark
+  looks where a topic ends before a batch, not after. A topic of which Spark does not say where it ends is not among
+  them; `lag` is null if none is.
 * `freshness_s`: how long ago the youngest message of the last batch was appended when the batch ended; of queries
   whose rows are about messages, once they had one
 * `state`: of what it remembers between batches `rows` and `disk_bytes`, and of the last batch `updated_rows`,

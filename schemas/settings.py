@@ -182,6 +182,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
     format: Annotated[str, Meta(pattern="^(json|text)$")]
     slow_batch_triggers: Annotated[float, Meta(ge=1)]
     lag_records: Positive
+    progress_every_s: Annotated[float, Meta(ge=0)]
 
 
 class Settings(Section, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ class Observer:
         self.readiness = Readiness()
         self._jvm = Jvm()
         self._queries = QueryMetrics(self.registry, clock)
-        self._log = ProgressLog(settings)
+        self._log = ProgressLog(settings, clock)
         for collector in (self.readiness, self._jvm):
             self.registry.register(collector)
         ProcessCollector(registry=self.registry)

@@ -1,6 +1,6 @@
-"""Lines in the log about streaming queries: each batch at debug level, and what somebody should know above it."""
+"""Lines in the log about streaming queries: each batch at debug level, sums of them, and what somebody should know."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,24 +12,38 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass
-class _Heard:
-    """Of one query: whether a batch of this run has ended, whether it had failed, and the lag last told of."""
+class _Sum:
+    """Of the batches that ended after `since`, seconds since the epoch."""
 
+    since: float
+    batches: int = 0
+    rows: int = 0
+    longest_ms: int = 0
+
+
+@dataclass
+class _Heard:
+    """Of one query: what has not been summed up in a line yet, whether a batch of this run has ended, whether it had
+    failed, and the lag last told of."""
+
+    sum: _Sum
     is_warm: bool = False
     has_failed: bool = False
     lag_told: int = 0
 
 
 class ProgressLog:
-    """Says when a query has started and recovered, when a batch is slow, rows are late, or a lag grows. That a query
-    has failed says whoever starts it again.
+    """Says when a query has started and recovered, when a batch is slow, or a lag grows; and every `progress_every_s`
+    what a query has done since, if it had anything to do. That a query has failed says whoever starts it again. `clock`
+    gives seconds since the epoch.
 
     A batch is slow if it takes longer than `slow_batch_triggers` of its query's triggers; the first of a run, where all
     is cold, is no measure. A lag is told of from `lag_records` on, whenever it has doubled, and when it is below again.
     """
 
-    def __init__(self, settings: LogSettings) -> None:
+    def __init__(self, settings: LogSettings, clock: Callable[[], float]) -> None:
         self._settings = settings
+        self._clock = clock
         self._triggers: Mapping[str, float] = {}
         self._heard: dict[str, _Heard] = {}
 
@@ -45,6 +59,7 @@ class ProgressLog:
         shown = ("batch_id", "batch_ms", "steps_ms", "input_rows", "rows_per_s", "lags", "state")
         log.debug("batch ended", query=query, **{name: measured[name] for name in shown})
         self._runs(query)
+        self._sum_up(query, measured)
         self._note_duration(query, measured)
         self._note_lag(query, measured)
 
@@ -55,13 +70,38 @@ class ProgressLog:
         self._of(query).has_failed = True
 
     def _of(self, query: str) -> _Heard:
-        return self._heard.setdefault(query, _Heard())
+        if query not in self._heard:
+            self._heard[query] = _Heard(_Sum(self._clock()))
+        return self._heard[query]
 
     def _runs(self, query: str) -> None:
         heard = self._of(query)
         if heard.has_failed:
             heard.has_failed = False
             log.info("query recovered", query=query)
+
+    def _sum_up(self, query: str, measured: Mapping[str, Any]) -> None:
+        heard, now = self._of(query), self._clock()
+        so_far = heard.sum
+        so_far.batches += 1
+        so_far.rows += measured["input_rows"]
+        so_far.longest_ms = max(so_far.longest_ms, measured["batch_ms"])
+        took_s = now - so_far.since
+        if not self._settings.progress_every_s or took_s < self._settings.progress_every_s:
+            return
+        heard.sum = _Sum(now)
+        if so_far.rows:
+            log.info(
+                "query progress",
+                query=query,
+                over_s=round(took_s, 1),
+                batches=so_far.batches,
+                longest_batch_ms=so_far.longest_ms,
+                rows=so_far.rows,
+                rows_per_s=round(so_far.rows / took_s, 1),
+                lag=measured["lag"],
+                state=measured["state"],
+            )
 
     def _note_duration(self, query: str, measured: Mapping[str, Any]) -> None:
         heard, trigger_s = self._of(query), self._triggers.get(query)

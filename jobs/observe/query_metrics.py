@@ -43,7 +43,7 @@ class QueryMetrics:
         self._steps = counter("step_seconds", "How long the steps of batches took", "step")
         self._rows = counter("rows", "Records taken")
         self._rows_per_s = gauge("rows_per_second", "Records a second of the last batch while it was at work")
-        self._lag = gauge("lag_records", "Records not taken when the last batch ended", "topic")
+        self._lag = gauge("lag_records", "Records of before the last batch began that it has not taken", "topic")
         self._freshness = gauge(
             "freshness_seconds", "How long ago the youngest message of the last batch was appended when the batch ended"
         )

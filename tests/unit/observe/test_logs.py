@@ -16,7 +16,9 @@ LIBRARIES = """
 import logging
 from schemas.logs import configure_logging
 from schemas.settings import LogSettings
-configure_logging(LogSettings(level="debug", format="json", slow_batch_triggers=3.0, lag_records=100))
+configure_logging(
+    LogSettings(level="debug", format="json", slow_batch_triggers=3.0, lag_records=100, progress_every_s=0)
+)
 logging.getLogger("websockets.server").debug("< BINARY secret-payload")
 logging.getLogger("aiohttp.server").info("secret-header")
 logging.getLogger("librdkafka").warning("%s", "a broker is down")

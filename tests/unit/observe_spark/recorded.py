@@ -20,7 +20,7 @@ from schemas.settings import LogSettings
 
 HOST = "127.0.0.1"
 NOW = 1_700_000_000.0
-LOG = LogSettings(level="debug", format="json", slow_batch_triggers=3.0, lag_records=1000)
+LOG = LogSettings(level="debug", format="json", slow_batch_triggers=3.0, lag_records=1000, progress_every_s=60.0)
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
 

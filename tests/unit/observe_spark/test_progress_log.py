@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from structlog.testing import capture_logs
@@ -16,7 +17,7 @@ QUERY = "outcomes"
 @pytest.fixture
 def told() -> ProgressLog:
     structlog.reset_defaults()  # the level that another test may have set
-    log = ProgressLog(LOG)
+    log = ProgressLog(LOG, lambda: 0.0)
     log.expect({QUERY: TRIGGER_S})
     return log
 
@@ -39,6 +40,34 @@ def test_each_batch_is_a_line_at_debug_level(told: ProgressLog) -> None:
     assert [(line["log_level"], line["event"], line["query"]) for line in said] == [("debug", "batch ended", QUERY)]
     assert said[0]["batch_ms"] == 100
     assert said[0]["input_rows"] == progress_of(QUERY)["numInputRows"]
+
+
+def test_now_and_then_a_line_sums_up_what_a_query_has_done(told: ProgressLog) -> None:
+    """Batch time, rows a second, lag and state, at info level, once a `progress_every_s` and not for each batch."""
+    now = [0.0]
+    told = ProgressLog(LOG, lambda: now[0])
+    told.begun(QUERY)
+    with capture_logs() as said:
+        for at in (20.0, 40.0, 60.0, 80.0):
+            now[0] = at
+            told.progressed(QUERY, batch(batch_ms=int(at), input_rows=200, lag=7))
+        for at in (125.0, 190.0, 250.0):
+            now[0] = at
+            told.progressed(QUERY, batch(input_rows=200 if at == 125 else 0))
+    summed = [line for line in said if line["event"] == "query progress"]
+    assert [(line["log_level"], line["query"]) for line in summed] == [("info", QUERY)] * 2
+    first, second = summed
+    assert (first["over_s"], first["batches"], first["rows"], first["rows_per_s"]) == (60.0, 3, 600, 10.0)
+    assert (first["longest_batch_ms"], first["lag"], first["state"]) == (60, 7, None)
+    assert (second["over_s"], second["rows"]) == (65.0, 400)
+
+
+def test_sums_can_be_left_out() -> None:
+    now = [0.0]
+    told = ProgressLog(msgspec.structs.replace(LOG, progress_every_s=0), lambda: now[0])
+    told.begun(QUERY)
+    now[0] = 1e6
+    assert lines(told, batch(input_rows=5)) == []
 
 
 def test_started_and_recovered_are_said_once(told: ProgressLog) -> None:

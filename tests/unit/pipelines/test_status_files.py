@@ -42,6 +42,12 @@ def test_lag_is_by_topic_and_summed() -> None:
     assert measured["lag"] == 6
 
 
+def test_lag_is_of_what_was_there_when_the_batch_began() -> None:
+    """A router takes what comes during its batch, too: it ends behind where the topic ended when it began."""
+    measured = measures(progress(source('{"a":{"0":500,"1":600}}', '{"a":{"0":520,"1":508}}')))
+    assert (measured["lags"], measured["lag"]) == ({"a": 20}, 20)
+
+
 def test_a_source_that_does_not_say_where_its_topic_ends_has_a_position_and_no_lag() -> None:
     measured = measures(progress(source('{"a":{"0":9}}', None)))
     assert (measured["positions"], measured["lags"], measured["lag"]) == ({"a": {0: 9}}, {}, None)
