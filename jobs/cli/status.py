@@ -1,9 +1,10 @@
-"""`status`: every process, gateway, streaming query and topic of a stack, for people or as JSON."""
+"""`status`: every process, gateway, streaming query and topic of a stack, for people or as JSON; without a stack, what
+applications that were submitted say of their queries."""
 
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,16 +13,18 @@ import typer
 from rich.table import Table
 
 from jobs.cli.context import cell, output, shared
-from jobs.errors import GatewayApiError, TopicsError
+from jobs.errors import GatewayApiError, StackError, TopicsError
 from jobs.gateway_api import GatewayApi, api_of
 from jobs.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
-from jobs.stack.state import ProcessState, StackState, running_state
+from jobs.stack.state import ProcessState, StackState, state_if_running
 from jobs.stack.topics import admin_client, topic_ends
 from schemas.readiness import read_json
-from schemas.settings import load_settings
+from schemas.settings import Settings, load_settings
 
 SAMPLE_S = 0.3
 MEGABYTE = 1_000_000
+RELIEF = "-relief"
+"""How the name of a router's second query ends (`router.relief`)."""
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +43,9 @@ def status(
     Lag is in records: where the topic ends now, less what the consumer has taken. The table shows the biggest of each
     topic, --json all of them. Queries say what they have taken at the end of a batch.
 
+    Where no stack of this machine runs over the data directory, it shows what applications have written there of their
+    queries (`status/`), and lags by the broker of the configuration.
+
     Examples:
 
         waystation status
@@ -47,10 +53,37 @@ def status(
     """
     options = shared(context)
     data = options.data()
-    state = running_state(data)
-    found = queries(data / "status", time.time())
-    topics = topic_lags_of(state, options.environ, found)
-    report = {
+    state = state_if_running(data)
+    written = queries(data / "status", time.time())
+    if state is not None:
+        report = of_stack(state, options.environ, written)
+    elif written:
+        settings = options.settings()
+        report = of_applications(settings, written)
+        broker = settings.kafka.bootstrap
+        silent = "" if report["topics"] else ", which does not answer or has no topics"
+        typer.echo(
+            f"no stack is running over {data}: this is what applications have written there, and lags are by "
+            f"kafka.bootstrap = {broker}{silent}",
+            err=True,
+        )
+    else:
+        raise StackError(
+            f"no stack is running over {data}, and no application has written of its queries there: start one with "
+            f"`waystation up`, or name the directory with --data"
+        )
+    if as_json:
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    else:
+        _show(report)
+
+
+def of_stack(state: StackState, environ: Mapping[str, str], written: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is told of a stack that runs."""
+    settings = load_settings([Path(path) for path in state.configuration], environ)
+    found = present(written, settings, {process.name for process in state.processes})
+    topics = topic_lags_of(state.bootstrap, {}, settings.kafka.prefix, found, state.listeners.get("metrics"))
+    return {
         "ready": state.ready,
         "processes": processes(state),
         "gateways": gateways(state),
@@ -58,10 +91,31 @@ def status(
         "queries": [with_lags(query, topics) for query in found],
         "topics": [topic.report() for topic in topics],
     }
-    if as_json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
-    else:
-        _show(report)
+
+
+def of_applications(settings: Settings, written: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is told where no stack runs: nobody says whether all is ready, and there are no processes to look at."""
+    kafka, found = settings.kafka, present(written, settings)
+    topics = topic_lags_of(kafka.bootstrap, kafka.client, kafka.prefix, found)
+    return {
+        "ready": None,
+        "processes": [],
+        "gateways": [],
+        "listeners": {},
+        "queries": [with_lags(query, topics) for query in found],
+        "topics": [topic.report() for topic in topics],
+    }
+
+
+def present(written: list[dict[str, Any]], settings: Settings, parts: set[str] | None = None) -> list[dict[str, Any]]:
+    """Those of the queries that there are now: nobody removes the file of one that is no more, such as a router's
+    relief after `stack.router_processes` has become 1. `parts`: those of the stack, if one runs."""
+    return [
+        query
+        for query in written
+        if (parts is None or query.get("part") in parts)
+        and (settings.router.relief or not query["query"].endswith(RELIEF))
+    ]
 
 
 def processes(state: StackState) -> list[dict[str, Any]]:
@@ -105,17 +159,19 @@ def queries(directory: Path, now: float) -> list[dict[str, Any]]:
     return [{**query, "age_s": round(now - query.get("at_ms", 0) / 1000, 1)} for query in found if query]
 
 
-def topic_lags_of(state: StackState, environ: Any, queries: list[dict[str, Any]]) -> list[TopicLag]:
-    """Every topic of the stack with the lag of each consumer; empty while the broker does not answer.
+def topic_lags_of(
+    bootstrap: str, client: Mapping[str, str], prefix: str, queries: list[dict[str, Any]], gateway: str | None = None
+) -> list[TopicLag]:
+    """Every topic under `prefix` with the lag of each consumer, that of a `gateway` by its metrics' address; empty
+    while the broker does not answer.
 
     Positions are asked for first, ends after them: a lag may be too large by what came between, never too small.
     """
     consumers = {query["query"]: query_positions(query) for query in queries}
-    if "metrics" in state.listeners:
-        consumers["gateway"] = gateway_positions(state.listeners["metrics"])
-    settings = load_settings([Path(path) for path in state.configuration], environ)
+    if gateway is not None:
+        consumers["gateway"] = gateway_positions(gateway)
     try:
-        ends = topic_ends(admin_client(state.bootstrap, {}), settings.kafka.prefix)
+        ends = topic_ends(admin_client(bootstrap, client), prefix)
     except TopicsError:
         return []
     return topic_lags({end.name: end.end_offsets for end in ends}, consumers)
@@ -140,6 +196,12 @@ def _cpu_s(process: ProcessState) -> float:
 
 
 def _show(report: dict[str, Any]) -> None:
+    if report["ready"] is not None:
+        _show_stack(report)
+    _show_queries(report)
+
+
+def _show_stack(report: dict[str, Any]) -> None:
     terminal = output()
     table = Table(title="processes", title_justify="left")
     for heading in ("name", "state", "pid", "uptime", "restarts", "memory", "cpu"):
@@ -155,6 +217,9 @@ def _show(report: dict[str, Any]) -> None:
         table.add_row(one["url"], "yes" if one["ready"] else "no", _cell(faults))
     terminal.print(table)
 
+
+def _show_queries(report: dict[str, Any]) -> None:
+    terminal = output()
     table = Table(title="streaming queries", title_justify="left")
     for heading in ("query", "part", *_FIGURES):
         table.add_column(heading, justify="left" if heading in ("query", "part") else "right")
@@ -178,6 +243,8 @@ def _show(report: dict[str, Any]) -> None:
         table.add_row(one["name"], str(one["partitions"]), str(one["end_offset"]), _cell(one["lag"]), slowest)
     terminal.print(table)
 
+    if report["ready"] is None:
+        return
     table = Table("listener", "address", title="listeners", title_justify="left")
     for name, address in sorted(report["listeners"].items()):
         table.add_row(name, address)

@@ -69,10 +69,16 @@ def forget_state(data: Path) -> None:
     (data / FILE).unlink(missing_ok=True)
 
 
+def state_if_running(data: Path) -> StackState | None:
+    """The stack that runs over this directory; None if none does."""
+    state = read_state(data)
+    return state if state is not None and state.supervisor.alive() else None
+
+
 def running_state(data: Path) -> StackState:
     """The stack that runs over this directory. Raises StackError if none does."""
-    state = read_state(data)
-    if state is None or not state.supervisor.alive():
+    state = state_if_running(data)
+    if state is None:
         raise StackError(f"no stack is running over {data}: start one with `waystation up`, or name it with --data")
     return state
 
