@@ -208,15 +208,23 @@ def test_there_are_never_two_gateways() -> None:
     assert mounted["data"] == environ["WAYSTATION_DATA"]
 
 
+def claim_at(application: str, path: str) -> str:
+    """The name of the claim that a driver has mounted there."""
+    spec = applications()[application]
+    [volume] = [mount["name"] for mount in spec["driver"]["volumeMounts"] if mount["mountPath"] == path]
+    [found] = [each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"] if each["name"] == volume]
+    return str(found)
+
+
 def test_pages_of_the_quality_job_outlive_its_pod(settings: Settings) -> None:
-    spec = applications()["waystation-quality"]
-    claims = {
-        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
-        for volume in spec["volumes"]
-        if "persistentVolumeClaim" in volume
-    }
-    [volume] = [m["name"] for m in spec["driver"]["volumeMounts"] if m["mountPath"] == settings.quality.docs]
-    assert manifest("PersistentVolumeClaim", claims[volume])
+    assert manifest("PersistentVolumeClaim", claim_at("waystation-quality", settings.quality.docs))
+
+
+def test_what_the_ledger_remembers_outlives_its_pod() -> None:
+    """It is as large as traffic makes it, and takes its time to be made anew; two drivers never share it."""
+    [data] = [each["value"] for each in applications()["waystation-ledger"]["driver"]["env"] if "DATA" in each["name"]]
+    claim = manifest("PersistentVolumeClaim", claim_at("waystation-ledger", data))
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
 
 
 def test_a_date_that_failed_is_judged_once_a_night() -> None:
