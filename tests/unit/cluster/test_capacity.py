@@ -85,6 +85,7 @@ def example(m: float, days: float, c: float = 4) -> dict[str, float]:
         "Kafka's disks": written * 86_400 * days * 1.2,
         "tables, a day": evaluated(formula("tables, disk a day"), values),
         "state of the ledger | ": evaluated(formula("state of the ledger, disk"), values),
+        "ledgers, a prefix each": math.ceil(evaluated(formula("ledgers, a prefix each"), values)),
         "`max_offsets_per_trigger`": evaluated(formula("records of a trigger"), values),
     }
 
