@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -14,7 +12,9 @@ from jobs.application import JVM_GONE
 from jobs.lags import lags
 from jobs.observe.routing import Told
 from jobs.progress import first_line
-from pipelines.checkpoints import inherited_positions
+from jobs.router_routes import UNREADABLE
+from jobs.router_topic import RouterTopic
+from pipelines.checkpoints import TopicReplaced
 from pipelines.phase import Phase, next_start
 from pipelines.positions import offsets
 from pipelines.routes_in_memory import RoutesInMemory
@@ -22,6 +22,7 @@ from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, realtime_stream
 from pipelines.streams import StreamId
+from schemas.errors import WaystationError
 from schemas.settings import Settings
 from schemas.topics import Topics
 
@@ -58,12 +59,16 @@ class Router:
     pause_s: float = 0.0
     began: float = 0.0
     has_flowed: bool = False
+    looked: int | None = None
 
     def __post_init__(self) -> None:
         self.name = self.role + (RELIEF if self.relief else "")
         self.stream = StreamId(f"router-{self.name}", self.generation)
         self.phase = Phase(self.settings.router.batch_s, patient=self.anchor is not None)
         self.told.metrics.expect(self.name)
+        kafka, ingress = self.settings.kafka, Topics(self.settings.kafka.prefix).ingress
+        source = Kafka(kafka.bootstrap, kafka.client)
+        self.ingress = RouterTopic(source, ingress, self.stream, self._elders(), self.settings.tables)
 
     def watch(self, now: float, keeps_phase: bool = True) -> None:
         """Starts or restarts the query if it is time to; one that `keeps_phase` realigns it too.
@@ -77,8 +82,10 @@ class Router:
                 self.query, self.began = self._start(), now
             except JVM_GONE:
                 raise
-            except (PySparkException, Py4JError) as error:
+            except (*UNREADABLE, WaystationError) as error:
                 self._failed(now, str(error))
+        if self.query is not None:
+            self._look_at_topic(self.query, now)
         if self.query is not None:
             if not self.has_flowed and self.is_flowing():
                 self.has_flowed = True
@@ -115,6 +122,18 @@ class Router:
     def stop(self) -> None:
         if self.query is not None:
             self.query.stop()
+
+    def _look_at_topic(self, query: StreamingQuery, now: float) -> None:
+        """Once after each batch: a query whose topic was made again is stopped, and refused from then on."""
+        progress = query.lastProgress
+        if progress is None or progress.batchId == self.looked:
+            return
+        self.looked = progress.batchId
+        try:
+            self.ingress.look(offsets(progress.sources[0].endOffset).get(self.ingress.name, {}))
+        except TopicReplaced as error:
+            query.stop()
+            self._failed(now, str(error))
 
     def _note_batch(self, query: StreamingQuery) -> None:
         progress = query.lastProgress
@@ -160,19 +179,18 @@ class Router:
             route_lead_s=settings.router.route_lead_s,
             router=self.role,
         )
-        # It is read once: a realignment is a pause, and by then there is a checkpoint.
-        positions = None if realigned else self._inherited()
+        # Looked at once: a realignment is a pause, and by then there is a checkpoint.
+        positions = None if realigned else self.ingress.begin()
         records = route(realtime_stream(self.spark, kafka, topics.ingress, positions), self.routes.read(), plan)
         checkpoint = self.stream.checkpoint(settings.tables)
         target = self._target()
         trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)
         return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
 
-    def _inherited(self) -> str | None:
-        """Positions to begin at: a new generation where the one before it is, a relief where its role's query is."""
+    def _elders(self) -> list[StreamId]:
+        """Where it may begin: a new generation where the one before it is, a relief where its role's query is."""
         newest = self.generation if self.relief else self.generation - 1
-        elders = [StreamId(f"router-{self.role}", number) for number in range(newest, 0, -1)]
-        return inherited_positions(self.stream, elders, self.settings.tables) if elders else None
+        return [StreamId(f"router-{self.role}", number) for number in range(newest, 0, -1)]
 
     def _failed(self, now: float, error: str) -> None:
         lasted = now - self.began > LONGEST_PAUSE_S

@@ -14,7 +14,7 @@ from pipelines.routes_in_memory import RoutesInMemory
 
 LOOK_S = 0.5
 UNREADABLE = (PySparkException, Py4JError, DeltaError, OSError)
-"""What a look raises where there is no table, or no way to it."""
+"""What a look raises where there is no table, or no checkpoint, or no way to it."""
 
 log = structlog.get_logger(__name__)
 

@@ -87,6 +87,8 @@ def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: st
 
     Contract: every record from the beginning, or from `positions` on (JSON, `{topic: {partition: offset}}`), for a
     query whose checkpoint is new; in order within a partition, at least once: a crash shows up to one batch again.
+    When the broker has deleted records before they were read, the query fails at each start: in Real-Time Mode
+    `failOnDataLoss` does not have it skip them (:mod:`pipelines.skipping` does).
     """
     return (
         spark.readStream.format("kafka")
