@@ -75,7 +75,7 @@ def application(instance: str, queries: list[str], **changed: str) -> Series:
         f"up{{{process}}}": steady(1),
         f"waystation_jvm_heap_used_bytes{{{process}}}": steady(5e8),
         f"waystation_jvm_heap_max_bytes{{{process}}}": steady(1e9),
-        f'waystation_jvm_gc_seconds_total{{{process},collector="G1"}}': growing(0.5),
+        f'waystation_jvm_gc_seconds_total{{{process},collector="Copy"}}': growing(0.5),
     }
     for query in queries:
         labels = f'{process},query="{query}"'
