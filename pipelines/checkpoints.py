@@ -1,7 +1,6 @@
 """What is looked at, and kept, in the checkpoint of a query, beside what Spark does with it."""
 
 import json
-from collections.abc import Iterable
 from functools import cached_property
 
 from deltalake._internal import DeltaFileSystemHandler
@@ -79,16 +78,3 @@ class Checkpoint:
             return otherwise
         with self._files.open_input_file(path) as file:
             return str(file.read().decode())
-
-
-def inherited_positions(stream: StreamId, elders: Iterable[StreamId], tables: str) -> str | None:
-    """Where a query that has committed nothing begins: Spark's option `startingOffsets`, the positions after the last
-    committed batch of the first of `elders` that has one. None if the stream has positions of its own, or none has.
-
-    What the elder has done since that batch is done again: nothing is left out. Raises what reading raises if a
-    checkpoint cannot be read: to begin at the beginning for that would route all of it again.
-    """
-    if Checkpoint(stream, tables).taken():
-        return None
-    found = (Checkpoint(elder, tables).taken() for elder in elders)
-    return next((json.dumps(taken) for taken in found if taken), None)

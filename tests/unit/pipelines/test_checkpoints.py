@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipelines import positions
 from pipelines.beginnings import PositionsUnknown, RecordsDeleted, begin
-from pipelines.checkpoints import Checkpoint, TopicReplaced, inherited_positions
+from pipelines.checkpoints import Checkpoint, TopicReplaced
 from pipelines.positions import EARLIEST, Lost, ReadTopic
 from pipelines.streams import StreamId
 from pipelines.table_files import TableFiles
@@ -99,24 +99,3 @@ def test_records_deleted_before_they_were_read_stop_a_query(tmp_path: Path) -> N
     written(of, "commits", 2)
     assert begun(tmp_path, None) == (EARLIEST, [])
     assert of.reached(2) == {"ws.ingress": {0: 9, 1: 60}}
-
-
-def write_router_checkpoint(tables: Path, stream: StreamId, batches: int, committed: int) -> None:
-    """Batch n of it ends at offset 10 n."""
-    for batch in range(batches):
-        planned(Checkpoint(stream, str(tables)), batch, {0: 10 * batch})
-    for batch in range(committed):
-        written(Checkpoint(stream, str(tables)), "commits", batch)
-
-
-def test_a_new_generation_begins_where_the_one_before_it_has_committed(tmp_path: Path) -> None:
-    """R5: what the old one has written since may come twice, and nothing is left out."""
-    tables, stream = str(tmp_path), StreamId("router-active", 4)
-    elders = [stream._replace(generation=number) for number in (3, 2, 1)]
-    assert inherited_positions(stream, elders, tables) is None
-    write_router_checkpoint(tmp_path, StreamId("router-active", 1), batches=2, committed=2)
-    write_router_checkpoint(tmp_path, StreamId("router-active", 2), batches=12, committed=11)
-    write_router_checkpoint(tmp_path, StreamId("router-active", 3), batches=1, committed=0)
-    assert inherited_positions(stream, elders, tables) == '{"ws.ingress": {"0": 100}}'
-    write_router_checkpoint(tmp_path, stream, batches=1, committed=1)
-    assert inherited_positions(stream, elders, tables) is None, "it has positions of its own"

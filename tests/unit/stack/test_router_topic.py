@@ -37,14 +37,15 @@ class Broker:
         return self.topic
 
 
-def routed(tables: Path, stream: StreamId, reached: int) -> None:
-    """A batch of `stream` that is committed: of each partition what is before `reached`."""
+def routed(tables: Path, stream: StreamId, reached: int, batch: int = 0, is_committed: bool = True) -> None:
+    """A batch of `stream`: of each partition what is before `reached`."""
     of = Path(Checkpoint(stream, str(tables)).uri)
     for log in ("offsets", "commits"):
         (of / log).mkdir(parents=True, exist_ok=True)
     ends = {NAME: {"0": reached, "1": reached}}
-    (of / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(ends)}")
-    (of / "commits" / "0").write_text("v1\n{}")
+    (of / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(ends)}")
+    if is_committed:
+        (of / "commits" / str(batch)).write_text("v1\n{}")
 
 
 def router_topic(broker: Broker, stream: StreamId, elders: list[StreamId], tables: Path) -> RouterTopic:
@@ -59,6 +60,21 @@ def lost(lines: list[dict[str, object]]) -> list[tuple[object, object, object]]:
         for line in lines
         if str(line["event"]).startswith("records lost")
     ]
+
+
+def test_a_new_generation_begins_where_the_one_before_it_has_committed(tmp_path: Path) -> None:
+    """R5: what the old one has written since may come twice, and nothing is left out."""
+    stream = StreamId("router-active", 4)
+    elders = [stream._replace(generation=number) for number in (3, 2, 1)]
+    topic = router_topic(Broker(), stream, elders, tmp_path)
+    assert topic.begin() is None
+    routed(tmp_path, elders[2], 10)
+    for batch in range(12):
+        routed(tmp_path, elders[1], 10 * batch, batch, is_committed=batch < 11)
+    routed(tmp_path, elders[0], 1000, is_committed=False)
+    assert topic.begin() == json.dumps({NAME: {0: 100, 1: 100}})
+    routed(tmp_path, stream, 7)
+    assert topic.begin() is None, "it has positions of its own"
 
 
 def test_a_topic_made_again_is_not_begun(tmp_path: Path) -> None:
