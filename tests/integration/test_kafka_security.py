@@ -15,9 +15,7 @@ from jobs.errors import LeaseError
 from jobs.lease import Lease
 from jobs.progress import first_line
 from jobs.stack.process import ManagedProcess, stop_all
-from pipelines.sinks import produce_to_topic
 from pipelines.sources import Kafka, topic_stream
-from pipelines.streams import StreamId
 from schemas.readiness import PART_VARIABLE, read_ready
 from schemas.settings import KafkaSettings, load_settings
 from tests.integration.secure_broker import MECHANISM, PASSWORD, USER, SecureBroker, secure_broker
@@ -35,7 +33,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path
 def copied(spark: SparkSession, kafka: Kafka, source: str, target: str, directory: Path) -> None:
     """All of one topic onto another, as the ledger reads and writes."""
     records = topic_stream(spark, kafka, [source], 1000).select("key", "value")
-    query = produce_to_topic(records, StreamId("copy"), str(directory), kafka, target, 0.1)
+    writer = records.writeStream.format("kafka").options(**kafka.options()).option("topic", target)
+    query = writer.option("checkpointLocation", str(directory / "checkpoint")).start()
     try:
         query.processAllAvailable()
     finally:
