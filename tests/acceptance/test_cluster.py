@@ -204,7 +204,8 @@ def test_the_ledger_on_a_cluster(
     cluster: SparkCluster, broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:
     """The ledger's executors write to a directory that they share with its driver; every message is in it once. What
-    runs by night runs there too: maintenance, quality, which finds no fault, and an audit."""
+    runs by night runs there too: maintenance, quality, which finds no fault, and an audit, which says that it can judge
+    nothing yet: no router has routed."""
     messages = Messages(broker, broker.topics(unique_prefix, PARTITIONS, SHARDS))
     messages.send(200)
     messages.close()
@@ -221,13 +222,13 @@ def test_the_ledger_on_a_cluster(
         assert read_json(status_file(tmp_path, "messages"))
         assert submitted.stop() == 0, submitted.log()[-4000:]
         today = f"{datetime.now(UTC):%Y-%m-%d}"
-        for name, *arguments in (
-            ["maintain", "--with-today"],
-            ["quality", "--settle", "0"],
-            ["audit", "--since", today],
-        ):
+        for name, *arguments in (["maintain", "--with-today"], ["quality", "--settle", "0"]):
             submitted = Submitted(tmp_path, broker, unique_prefix, cluster, name, "--", *arguments)
             assert submitted.ended() == 0, submitted.log()[-4000:]
+        submitted = Submitted(tmp_path, broker, unique_prefix, cluster, "audit", "--", "--since", today)
+        assert submitted.ended() != 0
+        assert f"none of the {messages.sent} messages" in submitted.log()
+        assert "audit with status 2" in submitted.log()
     finally:
         submitted.kill()
     ledger = LedgerReader(f"{tmp_path}/tables")
