@@ -7,7 +7,7 @@ stopped (SIGSTOP) while the topics are filled.
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.error import HTTPError
@@ -57,12 +57,10 @@ class LedgerBench:
         with self._running(EAGER) as (process, topics, metrics):
             self._await_taken(metrics, taken(metrics), self._fill(topics, 0, warm))
             before = taken(metrics)
-            for each in family(process):
-                each.suspend()
+            signal_all(process, psutil.Process.suspend)
             wanted = self._fill(topics, warm, messages)
             cpu_before, began = cpu_s(process), time.monotonic()
-            for each in family(process):
-                each.resume()
+            signal_all(process, psutil.Process.resume)
             self._await_taken(metrics, before, wanted)
             seconds = time.monotonic() - began
             self._figures.add("ledger_events_per_s", round(sum(wanted.values()) / seconds))
@@ -185,6 +183,13 @@ def wait(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
 def family(process: psutil.Process) -> list[psutil.Process]:
     """The process and all it has started."""
     return [process, *process.children(recursive=True)]
+
+
+def signal_all(process: psutil.Process, send: Callable[[psutil.Process], None]) -> None:
+    """To the whole family; a helper of Hadoop's may be gone before it is reached."""
+    for each in family(process):
+        with suppress(psutil.NoSuchProcess):
+            send(each)
 
 
 def all_run(metrics: str) -> bool:
