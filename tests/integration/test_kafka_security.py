@@ -1,4 +1,4 @@
-"""Spark, the gateway and leases against a broker that asks for TLS and a password."""
+"""Spark, the gateway and leases against a broker that asks for TLS and a password, with the rights of the manifests."""
 
 import os
 import sys
@@ -15,10 +15,15 @@ from jobs.errors import LeaseError
 from jobs.lease import Lease
 from jobs.progress import first_line
 from jobs.stack.process import ManagedProcess, stop_all
+from jobs.stack.topics import admin_client, topic_ends
+from pipelines.kafka_topics import KafkaTopics
+from pipelines.kafka_writer import KafkaWriter, NotWritten, Out
 from pipelines.sources import Kafka, topic_stream
 from schemas.readiness import PART_VARIABLE, read_ready
 from schemas.settings import KafkaSettings, load_settings
-from tests.integration.secure_broker import MECHANISM, PASSWORD, USER, SecureBroker, secure_broker
+from schemas.topics import NO_GROUP, Topics
+from tests.conftest import LocalBroker
+from tests.integration.secure_broker import GATEWAY, MECHANISM, PASSWORD, SPARK, SecureBroker, secure_broker
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -44,12 +49,12 @@ def copied(spark: SparkSession, kafka: Kafka, source: str, target: str, director
 def test_spark_reads_and_writes(secure: SecureBroker, spark: SparkSession, unique_prefix: str, tmp_path: Path) -> None:
     """With the settings of librdkafka, a PEM file of the authority among them, and a password of any characters."""
     topics = secure.topics(unique_prefix)
-    producer = Producer({**secure.client(), "bootstrap.servers": secure.secure})
+    producer = Producer({**secure.client(GATEWAY), "bootstrap.servers": secure.secure})
     for number in range(20):
         producer.produce(topics.ingress, key=b"k", value=str(number).encode(), partition=0)
     assert producer.flush(30) == 0
-    copied(spark, Kafka(secure.secure, secure.client()), topics.ingress, topics.quarantine, tmp_path)
-    consumer = Consumer({**secure.client(), "bootstrap.servers": secure.secure, "group.id": "unused"})
+    copied(spark, Kafka(secure.secure, secure.client(SPARK)), topics.ingress, topics.quarantine, tmp_path)
+    consumer = Consumer({**secure.client(SPARK), "bootstrap.servers": secure.secure, "group.id": NO_GROUP})
     consumer.assign([TopicPartition(topics.quarantine, 0, 0)])
     try:
         assert [record.value() for record in consumer.consume(20, 30)] == [str(n).encode() for n in range(20)]
@@ -62,11 +67,32 @@ def test_spark_says_that_the_password_is_wrong(
 ) -> None:
     """And not what it was."""
     topics = secure.topics(unique_prefix)
-    kafka = Kafka(secure.secure, secure.client("not-the-password"))
+    kafka = Kafka(secure.secure, secure.client(SPARK, "not-the-password"))
     with pytest.raises(PySparkException) as raised:
         copied(spark, kafka, topics.ingress, topics.quarantine, tmp_path)
     assert "Authentication failed" in str(raised.value)
     assert "not-the-password" not in first_line(str(raised.value))
+
+
+def test_the_ledger_reads_and_writes_on_its_own(secure: SecureBroker, unique_prefix: str) -> None:
+    """For presence: in the consumer group that it asks for and keeps nothing in; and it sees how topics stand."""
+    topics = secure.topics(unique_prefix)
+    kafka = Kafka(secure.secure, secure.client(SPARK))
+    writer = KafkaWriter(kafka)
+    writer.write([Out(topics.ingress, 0, b"k", b"told")])
+    assert [record.value() for record in writer.since(topics.ingress, 2, 0)] == [b"told"]
+    ends = topic_ends(admin_client(kafka.bootstrap, kafka.client), unique_prefix)
+    assert {end.name: sum(end.end_offsets) for end in ends}[topics.ingress] == 1
+    assert KafkaTopics(kafka).read(topics.ingress).name == topics.ingress
+
+
+def test_nobody_has_rights_on_the_topics_of_others(secure: SecureBroker, unique_prefix: str) -> None:
+    """So that the other tests here would find a right that is missing."""
+    other = f"not-{unique_prefix}"
+    LocalBroker(secure.bootstrap).topics(other)
+    writer = KafkaWriter(Kafka(secure.secure, secure.client(SPARK)))
+    with pytest.raises(NotWritten, match="authorization failed"):
+        writer.write([Out(Topics(other).ingress, 0, b"k", b"told")])
 
 
 def lease(secure: SecureBroker, prefix: str, password: str) -> Lease:
@@ -76,7 +102,7 @@ def lease(secure: SecureBroker, prefix: str, password: str) -> Lease:
         ingress_partitions=2,
         shards=4,
         retention_days=1,
-        client=secure.client(password),
+        client=secure.client(SPARK, password),
         password_file="",
     )
     return Lease(kafka, "ledger", 6.0, Event(), Event().set)
@@ -102,7 +128,7 @@ def start_gateway(secure: SecureBroker, prefix: str, directory: Path, password: 
         [kafka.client]
         "security.protocol" = "SASL_SSL"
         "sasl.mechanisms" = "{MECHANISM}"
-        "sasl.username" = "{USER}"
+        "sasl.username" = "{GATEWAY}"
         "ssl.ca.location" = "{secure.authority.file}"
         [gateway]
         mqtt_port = 0
