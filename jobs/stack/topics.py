@@ -21,8 +21,10 @@ BETWEEN_LEADERS = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._NOENT,
 )
+"""Of a partition that exists: also the broker that leads it learns of it a moment after its creation."""
 
 
 class _NoLeader(TopicsError):

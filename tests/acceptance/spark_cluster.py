@@ -97,7 +97,7 @@ class SparkCluster:
             with urllib.request.urlopen(f"http://{HOST}:{self._web}/json/", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
                 return state
-        except OSError:
+        except (OSError, json.JSONDecodeError):  # not up yet; its pages are up before /json/ is
             return None
 
     @staticmethod
