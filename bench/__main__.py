@@ -65,7 +65,7 @@ def measure_router(figures: Figures, scale: float) -> None:
 def measure_pauses(figures: Figures, scale: float) -> None:
     say("a single router's pause between batches, by the number of routes")
     with running_broker(os.environ) as bootstrap:
-        RouterBench(bootstrap, figures).pauses((ROUTES[0], ROUTES[-1]), rounds=2, batches=round(9 * scale))
+        RouterBench(bootstrap, figures).pauses((ROUTES[0], ROUTES[-1]), rounds=round(6 * scale), batches=4)
 
 
 def measure_failover(figures: Figures, scale: float) -> None:

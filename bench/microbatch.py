@@ -7,11 +7,12 @@ from threading import Event
 
 from jobs.router import session_settings
 from jobs.spark import build_session
+from pipelines.routes_in_memory import RoutesInMemory
 from pipelines.routing import RoutingPlan, route
-from pipelines.sources import Kafka, read_table, realtime_stream
+from pipelines.sources import Kafka, realtime_stream
+from pipelines.streams import StreamId
 from schemas.readiness import announce_ready
 from schemas.settings import Settings, process_settings
-from schemas.tables import ROUTES
 from schemas.topics import Topics
 
 
@@ -19,9 +20,11 @@ def run(settings: Settings, stopped: Event) -> None:
     topics, kafka = Topics(settings.kafka.prefix), Kafka(settings.kafka.bootstrap)
     spark = build_session("bench", "local[8]", session_settings(settings))
     plan = RoutingPlan(topics.egress, topics.progress, 2, settings.kafka.shards, settings.router.route_lead_s, "bench")
+    routes = RoutesInMemory(spark, settings.tables, StreamId("bench-microbatch"))
+    routes.refresh()
     messages = realtime_stream(spark, kafka, topics.ingress)
     query = (
-        route(messages, read_table(spark, settings.tables, ROUTES), plan)
+        route(messages, routes.read(), plan)
         .writeStream.format("kafka")
         .outputMode("append")
         .options(**kafka.options())

@@ -11,7 +11,7 @@ from bench.figures import Figures
 from bench.kafka_load import measure_latency
 from bench.routes import ticking, write_routes
 from bench.running import running
-from bench.silence import median_pause_ms
+from bench.silence import pauses_ms
 from jobs.stack.topics import admin_client, create_topics
 from schemas.settings import process_settings
 from schemas.topics import DAY_MS, Topics
@@ -20,6 +20,9 @@ SHARDS = 4
 WARM_S = 30.0
 PAUSE_RATE = 200.0
 BATCH_S = 10.0
+TAKEN_OVER_S = 2 * BATCH_S
+"""Until no batch has the routes of before."""
+ROUTES = 100
 
 
 class RouterBench:
@@ -31,13 +34,13 @@ class RouterBench:
         self._number = 0
 
     @contextmanager
-    def _fresh(self, routes: int = 100) -> Iterator[tuple[Path, Topics, list[str]]]:
+    def _fresh(self) -> Iterator[tuple[Path, Topics, list[str]]]:
         self._number += 1
         topics = Topics(f"bench{self._number}.")
         create_topics(admin_client(self._bootstrap, {}), topics.declared(2, SHARDS, DAY_MS))
         data = Path(mkdtemp(prefix="waystation-bench-"))
         try:
-            yield data, topics, write_routes(data / "tables", routes, lambda _: [1, 2])
+            yield data, topics, write_routes(data / "tables", ROUTES, _wanted_by)
         finally:
             shutil.rmtree(data, ignore_errors=True)
 
@@ -54,22 +57,28 @@ class RouterBench:
 
     def pauses(self, routes: tuple[int, int], rounds: int, batches: int) -> None:
         """Records `router_pause_ms_<routes>`, how long a router of its own gives nothing between two batches, and the
-        second by the first as `router_pause_ratio_200k`; measured in turns, the median of all. The table gets a tick as
-        often as the ledger gives it one: routers take it over each time."""
+        second by the first as `router_pause_ratio_200k`; the medians of all batches. One process has both tables in
+        turns, `batches` each time, or the ratio would be that of two compilers and two minutes of the machine. The
+        table gets a tick as often as the ledger gives it one: routers take it over each time."""
         every_s = process_settings({}).ledger.routes_trigger_s
         found: dict[int, list[float]] = {count: [] for count in routes}
-        for _ in range(rounds):
-            for count in routes:
-                with (
-                    self._fresh(count) as (data, topics, destinations),
-                    running(data, self._bootstrap, topics.prefix, "jobs.router", "--role", "active"),
-                    ticking(data / "tables", every_s),
-                ):
-                    where = (self._bootstrap, topics.ingress, topics.egress, destinations)
-                    measure_latency(*where, PAUSE_RATE, WARM_S, 2)
+        with (
+            self._fresh() as (data, topics, destinations),
+            running(data, self._bootstrap, topics.prefix, "jobs.router", "--role", "active"),
+        ):
+            where = (self._bootstrap, topics.ingress, topics.egress, destinations)
+            measure_latency(*where, PAUSE_RATE, WARM_S, 2)
+            for count in routes * rounds:
+                write_routes(data / "tables", count, _wanted_by)
+                with ticking(data / "tables", every_s):
+                    measure_latency(*where, PAUSE_RATE, TAKEN_OVER_S, 2)
                     seen = measure_latency(*where, PAUSE_RATE, batches * BATCH_S, 2)
-                    found[count].append(median_pause_ms(seen.arrivals_s, 1 / PAUSE_RATE, BATCH_S))
+                found[count].extend(pauses_ms(seen.arrivals_s, 1 / PAUSE_RATE, BATCH_S))
         few, many = (median(found[count]) for count in routes)
         for count, pause in zip(routes, (few, many), strict=True):
             self._figures.add(f"router_pause_ms_{count}", round(pause, 1))
         self._figures.add("router_pause_ratio_200k", round(many / few, 2))
+
+
+def _wanted_by(_route: int) -> list[int]:
+    return [1, 2]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 
 def longest_silence_ms(arrivals_s: Sequence[float], interval_s: float, since_s: float, until_s: float) -> float:
@@ -12,8 +11,8 @@ def longest_silence_ms(arrivals_s: Sequence[float], interval_s: float, since_s: 
     return max(0.0, max(gaps) - interval_s) * 1000
 
 
-def median_pause_ms(arrivals_s: Sequence[float], interval_s: float, period_s: float) -> float:
-    """What a single router's pause usually is: the median of the longest silence of each period."""
+def pauses_ms(arrivals_s: Sequence[float], interval_s: float, period_s: float) -> list[float]:
+    """A single router's pauses: the longest silence of each period."""
     periods = int((arrivals_s[-1] - arrivals_s[0]) / period_s)
     begins = [arrivals_s[0] + number * period_s for number in range(periods)]
-    return median(longest_silence_ms(arrivals_s, interval_s, begin, begin + period_s) for begin in begins)
+    return [longest_silence_ms(arrivals_s, interval_s, begin, begin + period_s) for begin in begins]

@@ -32,9 +32,9 @@ from pipelines import completion, ledger
 from pipelines.completion_sink import CompletionSink
 from pipelines.local_database import file_of, measures_of
 from pipelines.routes import routes_history
+from pipelines.routes_in_memory import RoutesInMemory
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import Remembered, append_to_table, ensure_tables
-from pipelines.sources import read_table
 from pipelines.streams import StreamId
 from schemas import tables
 from schemas.settings import DAY_S
@@ -150,9 +150,11 @@ def broadcast_bytes(spark: SparkSession, directory: Path, routes: int) -> int:
     """What the join with the routes table broadcasts, as Spark's own metric has it."""
     directory.mkdir()
     write_routes(directory, routes, lambda number: [number % SHARDS])
+    held = RoutesInMemory(spark, str(directory), StreamId("bench"))
+    held.refresh()
     plan = RoutingPlan("egress", "progress", 6, SHARDS, 25.0, "active")
     messages = spark.createDataFrame([], SPARK_SCHEMA)
-    routed = route(messages, read_table(spark, str(directory), tables.ROUTES), plan)
+    routed = route(messages, held.read(), plan)
     executed = routed._jdf.queryExecution().executedPlan()
     executed.execute().count()
     return max(exchange_sizes(executed))

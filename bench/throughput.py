@@ -25,12 +25,12 @@ from bench.routes import write_routes
 from jobs.router import session_settings
 from jobs.spark import build_session
 from jobs.stack.topics import admin_client, create_topics, topic_ends
+from pipelines.routes_in_memory import RoutesInMemory
 from pipelines.routing import RoutingPlan, route
 from pipelines.sinks import produce_in_real_time
-from pipelines.sources import Kafka, read_table, realtime_stream
+from pipelines.sources import Kafka, realtime_stream
 from pipelines.streams import StreamId
 from schemas.settings import process_settings
-from schemas.tables import ROUTES
 from schemas.topics import DAY_MS, Topic, Topics
 
 PARTITIONS = 2
@@ -94,7 +94,8 @@ class ThroughputBench:
 
     def _turn(self, spark: SparkSession, routes: int) -> dict[str, float]:
         """Records a second of each query."""
-        table = read_table(spark, str(self._data / str(routes)), ROUTES)
+        held = RoutesInMemory(spark, str(self._data / str(routes)), StreamId("bench"))
+        held.refresh()
         messages = realtime_stream(spark, self._kafka, self._topics.ingress)
 
         def bare(topic: str, checkpoint: str) -> StreamingQuery:
@@ -105,7 +106,7 @@ class ThroughputBench:
 
         def routing(topic: str, checkpoint: str) -> StreamingQuery:
             plan = RoutingPlan(topic, "unused", PARTITIONS, PARTITIONS, 1.0, "bench")
-            return self._start(route(messages, table, plan), checkpoint)
+            return self._start(route(messages, held.read(), plan), checkpoint)
 
         queries = {"passthrough": bare, "tuned_passthrough": tuned, "routing": routing}
         return {name: self._drain(start) for name, start in queries.items()}

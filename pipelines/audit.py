@@ -23,6 +23,7 @@ from pipelines.decisions import (
     UNTOUCHED,
     Reach,
 )
+from pipelines.route_groups import in_groups
 from pipelines.routes import stepped
 from pipelines.routing import RoutingPlan, numbered, with_route_keys, with_routes, with_shards
 from schemas.envelope import EVERYONE, ROUTED
@@ -134,7 +135,7 @@ def wanted(messages: DataFrame, routes: DataFrame, period: Period, shards: int) 
         messages.select("id", "partition", "offset", "destination", F.col("appended").alias("timestamp"))
         .transform(with_route_keys)
         .transform(with_sliced_keys, period)
-        .transform(with_routes, routes, plan)
+        .transform(with_routes, in_groups(routes), plan)
         .transform(with_shards, plan)
         .select(
             F.col("id").alias("message_id"),

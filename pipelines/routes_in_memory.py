@@ -4,7 +4,7 @@ Spark plans a batch and reads its static sides while nothing flows. Here the tab
 on, and not by Spark, which takes a second of CPU time to find out what belongs to a Delta table. deltalake copies it to
 one file; a plan reads that file, and Spark takes what is cached of it instead. What is held may be older than the table
 by the time between two looks; `as_of` is as old as the rest, so that a process that cannot read any more sends to every
-shard.
+shard. The copy has the routes in groups (:mod:`pipelines.route_groups`), as they are joined.
 """
 
 import pyarrow as pa
@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.checkpoints import Checkpoint
+from pipelines.route_groups import GROUPED, GroupedRoutes, RouteGroups
 from pipelines.sources import table_uri
 from pipelines.streams import StreamId
-from schemas.spark import table_schema
 from schemas.tables import ROUTES
 
 COPY = "routes.parquet"
@@ -28,15 +28,15 @@ class RoutesInMemory:
     def __init__(self, spark: SparkSession, tables: str, stream: StreamId) -> None:
         self._spark = spark
         self._checkpoint = Checkpoint(stream, tables)
-        self._schema = table_schema(ROUTES)
+        self._groups = RouteGroups()
         self._uri = table_uri(tables, ROUTES)
         self._table: DeltaTable | None = None
         self._cached: DataFrame | None = None
         self._version: int | None = None
 
-    def read(self) -> DataFrame:
-        """The routes for a query's plan: each of its batches has them as they were taken over last."""
-        return self._spark.read.schema(self._schema).parquet(f"{self._checkpoint.uri}/{COPY}")
+    def read(self) -> GroupedRoutes:
+        """The routes in groups, for a query's plan: each of its batches has them as they were taken over last."""
+        return GroupedRoutes(self._groups, self._copy())
 
     def refresh(self) -> bool:
         """Take over the table as it is now; False if nothing has changed. Raises what Spark and deltalake raise.
@@ -51,14 +51,18 @@ class RoutesInMemory:
         version = self._table.version()
         if version == self._version:
             return False
-        self._checkpoint.write(COPY, _as_parquet(self._table.to_pyarrow_table(columns=self._schema.names)))
-        now = self.read()
+        routes = self._table.to_pyarrow_table(columns=["route_key", "targets", "as_of"])
+        self._checkpoint.write(COPY, _as_parquet(self._groups.arrow_rows(routes)))
+        now = self._copy()
         if self._cached is not None:
             self._cached.unpersist()
         self._cached = now.cache()
         self._cached.write.format("noop").mode("overwrite").save()
         self._version = version
         return True
+
+    def _copy(self) -> DataFrame:
+        return self._spark.read.schema(GROUPED).parquet(f"{self._checkpoint.uri}/{COPY}")
 
 
 def _as_parquet(rows: pa.Table) -> bytes:

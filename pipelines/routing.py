@@ -15,6 +15,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.route_groups import GroupedRoutes
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 from schemas.tables import FAR_FUTURE
@@ -37,11 +38,11 @@ class RoutingPlan:
     depth: int = ROUTE_DEPTH
 
 
-def route(messages: DataFrame, routes: DataFrame, plan: RoutingPlan) -> DataFrame:
+def route(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -> DataFrame:
     """Instructions and zero-touch records for `messages`.
 
     `messages`: Kafka source columns with headers (`key, value, headers, partition, offset, timestamp`).
-    `routes`: the routes table (`route_key, targets, as_of`), one row a key, with a row for the catch-all key.
+    `routes`: the routes table in groups, with the catch-all key.
     Returns Kafka sink columns `topic, key, value, headers, partition`: one row an instruction, or one row on `progress`
     for a message that nobody wants. Records without a valid envelope are left out; the ledger quarantines them.
     """
@@ -71,19 +72,19 @@ def with_route_keys(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
     return messages.select("*", catch_all, *keys)
 
 
-def with_routes(messages: DataFrame, routes: DataFrame, plan: RoutingPlan) -> DataFrame:
+def with_routes(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -> DataFrame:
     """Adds `targets` (all candidate routes, whatever their time) and `known_until` (the time until which the routes are
     known to be complete, `as_of + route_lead`): depth+1 broadcast hash joins."""
     # For every row of the routes and not for every message: Spark adds an interval by way of the calendar.
     known_until = F.col("as_of") + F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
-    known = routes.select("route_key", "targets", known_until.alias("known_until"))
+    known = routes.rows.select("group", "route_keys", "targets", known_until.alias("known_until"))
     joined = messages
     for level in range(plan.depth + 1):
         side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
-        joined = joined.join(side, F.col(f"key_{level}") == F.col(f"route_key_{level}"), how="left")
-    found = [F.coalesce(f"targets_{level}", F.array()) for level in range(plan.depth + 1)]
-    # Every side is asked for the same columns, though only the catch-all row has `known_until`: so the joins share one
-    # scan and one broadcast. A second scan would add a third to the pause between batches.
+        joined = joined.join(side, routes.groups.of(F.col(f"key_{level}")) == F.col(f"group_{level}"), how="left")
+    found = [_targets_of(level) for level in range(plan.depth + 1)]
+    # Every side is asked for the same columns, though only the catch-all's row has `known_until`: so the joins share
+    # one scan and one broadcast. A second scan would add a third to the pause between batches.
     until = F.coalesce(*(f"known_until_{level}" for level in range(plan.depth + 1)))
     return joined.select("*", F.concat(*found).alias("targets"), until.alias("known_until"))
 
@@ -172,6 +173,12 @@ def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
         .withColumn("shards_at", at)
         .drop("by_start", "begun", "by_end")
     )
+
+
+def _targets_of(level: int) -> Column:
+    """Those of the key of this level in the group that was joined; none if it is not there, or there is no group."""
+    found = F.get(f"targets_{level}", _place(F.col(f"route_keys_{level}"), F.col(f"key_{level}")) - 1)
+    return F.coalesce(found, F.array())
 
 
 def _place(elements: Column, element: Column) -> Column:

@@ -32,6 +32,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     from jobs.quality.results import Result, ResultsTable, Run
     from pipelines import ledger, message_presence, presence, routes
     from pipelines.expectations import of_required
+    from pipelines.route_groups import in_groups
     from pipelines.routing import RoutingPlan, route
     from pipelines.sinks import RoutesTable, append_to_table, ensure_tables, keep_current
     from pipelines.sources import read_table
@@ -101,9 +102,8 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         ],
     )
     plan = RoutingPlan("egress", "progress", 1, SHARDS, LEAD_S, "active")
-    routed = route(
-        spark.read.schema(KAFKA).parquet(str(ingress)), read_table(spark, tables, declared.ROUTES), plan
-    ).collect()
+    known = in_groups(read_table(spark, tables, declared.ROUTES))
+    routed = route(spark.read.schema(KAFKA).parquet(str(ingress)), known, plan).collect()
     shard_records: list[tuple[Any, ...]] = []
     progress: list[tuple[Any, ...]] = []
     for record in routed:

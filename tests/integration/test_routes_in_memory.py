@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from bench.routes import write_routes
+from pipelines import route_groups
+from pipelines.route_groups import GROUPED, GroupedRoutes, RouteGroups
 from pipelines.routes_in_memory import COPY, RoutesInMemory
 from pipelines.sources import read_table, table_uri
 from pipelines.streams import StreamId
@@ -23,8 +27,8 @@ def routes(spark: SparkSession, tmp_path: Path) -> Iterator[RoutesInMemory]:
     spark.catalog.clearCache()
 
 
-def keys(routes: DataFrame) -> int:
-    return routes.select("route_key", "targets").count()
+def keys(routes: GroupedRoutes) -> int:
+    return routes.rows.select(F.explode(F.arrays_zip("route_keys", "targets"))).count()
 
 
 def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_path: Path) -> None:
@@ -36,24 +40,45 @@ def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_
     assert keys(routes.read()) == 1 + 3
     assert routes.refresh()
     (tmp_path / "_checkpoints" / STREAM.name / COPY).unlink()
-    assert keys(planned_before.select("*")) == 1 + 5
+    assert keys(planned_before) == 1 + 5
     assert not routes.refresh(), "nothing has changed"
     tick = {"as_of": "to_timestamp_micros(5000000)"}
     DeltaTable(table_uri(str(tmp_path), ROUTES)).update(updates=tick, predicate="route_key = '#'")
     assert routes.refresh()
-    (row,) = planned_before.where("route_key = '#'").selectExpr("unix_micros(as_of)").collect()
+    (row,) = planned_before.rows.where(F.array_contains("route_keys", "#")).selectExpr("unix_micros(as_of)").collect()
     assert row[0] == 5_000_000
 
 
-def test_what_is_in_memory_is_the_table(spark: SparkSession, routes: RoutesInMemory, tmp_path: Path) -> None:
-    """Every column as Spark reads it of the table: names, types and values."""
-    write_routes(tmp_path, 40, lambda n: list(range(n % 3)))
-    routes.refresh()
-    table = read_table(spark, str(tmp_path), ROUTES)
-    assert [(field.name, field.dataType) for field in routes.read().schema] == [
-        (field.name, field.dataType) for field in table.schema
-    ]
-    assert sorted(routes.read().collect()) == sorted(table.collect())
+@pytest.mark.parametrize("digits", [1, 3], ids=["keys share groups", "as in life"])
+def test_what_is_in_memory_is_the_table(
+    spark: SparkSession, routes: RoutesInMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: int
+) -> None:
+    """Each key with its targets, in the group in which messages look for it; and `as_of`. Also once keys have come and
+    gone."""
+    monkeypatch.setattr(route_groups, "DIGITS", digits)
+    for count in (40, 60, 20):
+        write_routes(tmp_path, count, lambda n: list(range(n % 3)))
+        assert routes.refresh()
+        held, table = routes.read(), read_table(spark, str(tmp_path), ROUTES)
+        assert held.rows.schema == spark.createDataFrame([], GROUPED).schema
+        assert held.rows.count() == held.rows.select("group").distinct().count() <= 16**digits
+        each = held.rows.select("group", F.explode(F.arrays_zip("route_keys", "targets")).alias("one"))
+        found = each.select(F.col("one.route_keys").alias("route_key"), "one.targets", "group")
+        wanted = table.select("route_key", "targets", held.groups.of(F.col("route_key")).alias("group"))
+        assert sorted(found.collect()) == sorted(wanted.collect())
+        known = table.where(F.col("as_of").isNotNull()).select(held.groups.of(F.col("route_key")), "as_of")
+        assert held.rows.where(F.col("as_of").isNotNull()).select("group", "as_of").collect() == known.collect()
+
+
+def test_nobody_knows_which_keys_share_a_group() -> None:
+    """Another process, other groups: clients choose the keys."""
+    keys = pa.array([f"town/{n}" for n in range(2000)])
+    routes = pa.table(
+        {"route_key": keys, "targets": [[]] * len(keys), "as_of": pa.nulls(len(keys), pa.timestamp("us"))}
+    )
+    one, other = ({tuple(x) for x in RouteGroups().arrow_rows(routes)["route_keys"].to_pylist()} for _ in range(2))
+    assert sum(map(len, one)) == sum(map(len, other)) == len(keys)
+    assert one != other
 
 
 def test_there_is_no_table_yet(routes: RoutesInMemory, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
+from pipelines import route_groups
+from pipelines.route_groups import in_groups
 from pipelines.routing import RoutingPlan, route, with_shards
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
@@ -89,6 +92,15 @@ def message_row(number: int, topic: str, appended: datetime) -> tuple[Any, ...]:
     return topic.encode(), b"payload", headers, 0, number, appended
 
 
+@pytest.fixture(scope="module")
+def few_groups() -> Iterator[None]:
+    """At most 16, so that keys share them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(route_groups, "DIGITS", 1)
+        yield
+
+
+@pytest.mark.usefixtures("few_groups")
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=messages_of, routes=routes_of, as_of=st.one_of(st.none(), moments))
 def test_the_transform_equals_the_reference(
@@ -99,7 +111,7 @@ def test_the_transform_equals_the_reference(
     for topic_filter, shard, (begin, end) in routes:
         targets.setdefault(route_key(topic_filter), []).append((shard, begin, end))
     rows = [(key, 0, found, as_of if key == CATCH_ALL else None) for key, found in targets.items()]
-    table = spark.createDataFrame(rows, table_schema(ROUTES))
+    table = in_groups(spark.createDataFrame(rows, table_schema(ROUTES)))
     stream = spark.createDataFrame([message_row(n, *m) for n, m in enumerate(messages)], MESSAGE_SCHEMA)
     active = [observed(row) for row in route(stream, table, plan()).collect()]
     backup = [observed(row) for row in route(stream, table, plan("backup")).collect()]
@@ -130,7 +142,7 @@ def test_targets_are_decided_by_their_times(spark: SparkSession, cases: list[tup
 def test_routing_is_one_compiled_stage(spark: SparkSession) -> None:
     """What Spark would interpret takes the whole query's throughput with it."""
     stream = spark.createDataFrame([message_row(0, "a/b", EPOCH)], MESSAGE_SCHEMA)
-    table = spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES))
+    table = in_groups(spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES)))
     adaptive = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     try:
@@ -151,6 +163,6 @@ def test_a_record_without_envelope_is_left_to_the_quarantine(spark: SparkSession
     """R2: the router passes over what has no valid envelope, and goes on."""
     good, bad = message_row(0, "a/b", EPOCH), (b"a/b", b"", headers, 0, 1, EPOCH)
     stream = spark.createDataFrame([bad, good], MESSAGE_SCHEMA)
-    table = spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES))
+    table = in_groups(spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES)))
     offsets = {Instruction.decode(observed(row)[2]).offset for row in route(stream, table, plan()).collect()}
     assert offsets == {0}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.silence import longest_silence_ms, median_pause_ms
+from bench.silence import longest_silence_ms, pauses_ms
 
 
 def test_a_silence_is_what_a_gap_has_beyond_the_interval() -> None:
@@ -16,6 +16,6 @@ def test_a_gap_counts_if_it_only_reaches_into_the_window() -> None:
     assert longest_silence_ms([0.0, 1.0], 0.1, 0.9, 5.0) == pytest.approx(900)
 
 
-def test_the_usual_pause_is_the_median_of_the_periods() -> None:
+def test_the_pause_of_a_period_is_its_longest_silence() -> None:
     arrivals = [n / 10 for n in range(101) if n not in (5, 25, 26, 27, 45, 65, 85)]
-    assert median_pause_ms(arrivals, 0.1, 2.0) == pytest.approx(100)
+    assert pauses_ms(arrivals, 0.1, 2.0) == pytest.approx([100, 300, 100, 100, 100])

@@ -1,0 +1,89 @@
+"""Routes in groups: what a router joins its messages with.
+
+A join with one row a route key costs each batch the more, the more keys there are: Spark collects, hashes and stores
+all rows anew. So the keys that share a hash stand in one row, in which a message then looks for its key: there are
+never more than `GROUPS` rows, each the longer the more routes there are.
+
+Clients choose route keys, so the hash has a secret: who does not know the `salt` can't crowd a group.
+"""
+
+import secrets
+from dataclasses import dataclass
+from hashlib import md5
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.routes import TARGET
+
+DIGITS = 3
+"""Of the hash, hexadecimal, that tell groups apart."""
+GROUPS = 16**DIGITS
+SALT_BYTES = 8
+
+GROUPED = f"group string, route_keys array<string>, targets array<array<{TARGET}>>, as_of timestamp"
+"""The nth of `targets` are those of the nth of `route_keys`; `as_of` is that of the one key, if any, that has it.
+
+`group` is a string, because Spark's hash table for integers takes 33 MB, however few they are.
+"""
+
+
+class RouteGroups:
+    """Which group a route key is of: the same for all that have the same `salt`."""
+
+    def __init__(self) -> None:
+        self._salt = secrets.token_hex(SALT_BYTES)
+        self._keys, self._groups = (pa.array([], pa.string()) for _ in range(2))
+
+    def of(self, route_key: Column) -> Column:
+        return F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS)
+
+    def rows(self, routes: DataFrame) -> DataFrame:
+        """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
+        members = F.collect_list(F.struct("route_key", "targets")).alias("members")
+        grouped = routes.groupBy(self.of(F.col("route_key")).alias("group")).agg(members, F.max("as_of").alias("as_of"))
+        return grouped.select("group", F.col("members.route_key").alias("route_keys"), "members.targets", "as_of")
+
+    def arrow_rows(self, routes: pa.Table) -> pa.Table:
+        """The same in Arrow, for who has no time for a query of Spark's."""
+        keys = routes["route_key"].combine_chunks()
+        named = {"group": self._of_all(keys), "row": pa.arange(0, len(keys))}
+        members = [("route_key", "list"), ("row", "list"), ("as_of", "max")]
+        columns = pa.table({**named, "route_key": keys, "as_of": routes["as_of"]})
+        grouped = columns.group_by("group", use_threads=False).aggregate(members)
+        rows = grouped["row_list"].combine_chunks()
+        targets = routes["targets"].combine_chunks().take(rows.values)
+        return pa.table(
+            {
+                "group": grouped["group"],
+                "route_keys": grouped["route_key_list"],
+                "targets": pa.ListArray.from_arrays(rows.offsets, targets),
+                "as_of": grouped["as_of_max"],
+            }
+        )
+
+    def _of_all(self, keys: pa.Array) -> pa.Array:
+        """Hashes only those that were not there the last time, which is nearly none: hashing takes a µs a key."""
+        groups = self._groups.take(pc.index_in(keys, value_set=self._keys))
+        new = [self._of(key) for key in keys.filter(groups.is_null()).to_pylist()]
+        self._keys, self._groups = keys, pc.replace_with_mask(groups, groups.is_null(), pa.array(new, pa.string()))
+        return self._groups
+
+    def _of(self, route_key: str) -> str:
+        return md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[:DIGITS]
+
+
+@dataclass(frozen=True)
+class GroupedRoutes:
+    """Routes as :data:`GROUPED`, and what tells of which group a key is."""
+
+    groups: RouteGroups
+    rows: DataFrame
+
+
+def in_groups(routes: DataFrame) -> GroupedRoutes:
+    """`routes` as the routes table has them, or with its columns `route_key, targets, as_of` alone."""
+    groups = RouteGroups()
+    return GroupedRoutes(groups, groups.rows(routes))
