@@ -105,6 +105,7 @@ def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
     tables = settings.tables
     if not DeltaTable.is_deltatable(f"{tables}/{MESSAGES.name}"):
         raise AuditError(f"there is no ledger under {tables}: give the data directory with --data")
+    refuse_if_untouched(tables, asked.period)
     reach = reach_of(tables, settings.audit.patience_s)
     os.nice(settings.stack.ledger_niceness)
     spark = build_session(PART, "local[*]", session_settings(settings))
@@ -119,18 +120,37 @@ def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
     return 1 if found["differs"] else 0
 
 
+def refuse_if_untouched(tables: str, period: Period) -> None:
+    """Raises AuditError if the ledger has nothing of these days: known at once, and Spark need not be started."""
+    days = {
+        day["date"] for table in (MESSAGES, INSTRUCTIONS, OUTCOMES) for day in _partitions(f"{tables}/{table.name}")
+    }
+    if not any(period.since.date().isoformat() <= day <= period.until.date().isoformat() for day in days):
+        raise _nothing_between(_text(period.since), _text(period.until))
+
+
 def refuse_if_empty(found: Mapping[str, Any]) -> None:
     """Raises AuditError if nothing was audited: a report without differences would say that all is well."""
     if found["right"] or found["differs"]:
         return
-    period = f"between {found['since']} and {found['until']}"
     if not found["messages"]:
-        raise AuditError(f"the ledger has no messages {period}: there is nothing to audit; name another time")
+        raise _nothing_between(found["since"], found["until"])
+    period = f"between {found['since']} and {found['until']}"
     routes = found["reach"]["routes"] or "nowhere"
     raise AuditError(
         f"none of the {found['messages']:,} messages {period} can be audited yet: the ledger knows all routes until "
         f"{routes} only; keep it running, and ask again in a few minutes"
     )
+
+
+def _nothing_between(since: object, until: object) -> AuditError:
+    return AuditError(
+        f"the ledger has no messages between {since} and {until}: there is nothing to audit; name another time"
+    )
+
+
+def _partitions(uri: str) -> list[dict[str, str]]:
+    return DeltaTable(uri).partitions() if DeltaTable.is_deltatable(uri) else []
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
