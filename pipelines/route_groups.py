@@ -2,9 +2,10 @@
 
 A join with one row a route key costs each batch the more, the more keys there are: Spark collects, hashes and stores
 all rows anew. So the keys that share a hash stand in one row, in which a message then looks for its key: there are
-never more than `GROUPS` rows, each the longer the more routes there are.
+never many more than `GROUPS` rows, each the longer the more routes there are.
 
-Clients choose route keys, so the hash has a secret: who does not know the `salt` can't crowd a group.
+Clients choose route keys, so the hash has a secret: who does not know the `salt` can't crowd a group. The catch-all
+key, which tells until when the routes are known and changes with every look at them, is a group of its own.
 """
 
 import secrets
@@ -17,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.routes import TARGET
+from schemas.identity import CATCH_ALL
 
 DIGITS = 3
 """Of the hash, hexadecimal, that tell groups apart."""
@@ -38,7 +40,8 @@ class RouteGroups:
         self._keys, self._groups = (pa.array([], pa.string()) for _ in range(2))
 
     def of(self, route_key: Column) -> Column:
-        return F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS)
+        hashed = F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS)
+        return F.when(route_key == CATCH_ALL, route_key).otherwise(hashed)
 
     def rows(self, routes: DataFrame) -> DataFrame:
         """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
@@ -72,6 +75,8 @@ class RouteGroups:
         return self._groups
 
     def _of(self, route_key: str) -> str:
+        if route_key == CATCH_ALL:
+            return CATCH_ALL
         return md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[:DIGITS]
 
 
