@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bench.figures import Figures, percentile
+from bench.first_in_line import first_in_line
 from bench.mqtt_load import LoadClient
 from bench.path import RATE, StackBench
 from bench.router import BATCH_S
@@ -110,14 +111,15 @@ async def _while_it_happens(port: int, happening: Callable[[], list[Window]]) ->
     await subscriber.subscribe(topic, 1)
     it = asyncio.get_running_loop().run_in_executor(None, happening)
     sent: list[float] = []
-    began = time.perf_counter()
-    while not it.done():
-        sent.append(time.perf_counter())
-        publisher.publish(topic.encode(), 1)
-        await asyncio.sleep(max(0.0, began + len(sent) / RATE - time.perf_counter()))
-    deadline = time.monotonic() + DRAIN_S
-    while len(subscriber.latencies_ms) < len(sent) and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
+    with first_in_line():
+        began = time.perf_counter()
+        while not it.done():
+            sent.append(time.perf_counter())
+            publisher.publish(topic.encode(), 1)
+            await asyncio.sleep(max(0.0, began + len(sent) / RATE - time.perf_counter()))
+        deadline = time.monotonic() + DRAIN_S
+        while len(subscriber.latencies_ms) < len(sent) and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
     subscriber.close()
     publisher.close()
     if len(subscriber.latencies_ms) != len(sent):
