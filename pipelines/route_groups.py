@@ -2,7 +2,7 @@
 
 A join with one row a route key costs each batch the more, the more keys there are: Spark collects, hashes and stores
 all rows anew. So the keys that share a hash stand in one row, in which a message then looks for its key: there are
-never many more than `GROUPS` rows, each the longer the more routes there are.
+never more than some thousands of rows, each the longer the more routes there are.
 
 Clients choose route keys, so the hash has a secret: who does not know the `salt` can't crowd a group. The catch-all
 key, which tells until when the routes are known and changes with every look at them, is a group of its own.
@@ -21,8 +21,7 @@ from pipelines.routes import TARGET
 from schemas.identity import CATCH_ALL
 
 DIGITS = 3
-"""Of the hash, hexadecimal, that tell groups apart."""
-GROUPS = 16**DIGITS
+"""Of the hash, hexadecimal, that tell groups apart: 4,096 of them."""
 SALT_BYTES = 8
 
 GROUPED = f"group string, route_keys array<string>, targets array<array<{TARGET}>>, as_of timestamp"
@@ -33,48 +32,17 @@ GROUPED = f"group string, route_keys array<string>, targets array<array<{TARGET}
 
 
 class RouteGroups:
-    """Which group a route key is of: the same for all that have the same `salt`."""
+    """Which group a route key is of: every one of these has a hash of its own."""
 
     def __init__(self) -> None:
         self._salt = secrets.token_hex(SALT_BYTES)
-        self._keys, self._groups = (pa.array([], pa.string()) for _ in range(2))
 
     def of(self, route_key: Column) -> Column:
         hashed = F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS)
         return F.when(route_key == CATCH_ALL, route_key).otherwise(hashed)
 
-    def rows(self, routes: DataFrame) -> DataFrame:
-        """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
-        members = F.collect_list(F.struct("route_key", "targets")).alias("members")
-        grouped = routes.groupBy(self.of(F.col("route_key")).alias("group")).agg(members, F.max("as_of").alias("as_of"))
-        return grouped.select("group", F.col("members.route_key").alias("route_keys"), "members.targets", "as_of")
-
-    def arrow_rows(self, routes: pa.Table) -> pa.Table:
-        """The same in Arrow, for who has no time for a query of Spark's."""
-        keys = routes["route_key"].combine_chunks()
-        named = {"group": self._of_all(keys), "row": pa.arange(0, len(keys))}
-        members = [("route_key", "list"), ("row", "list"), ("as_of", "max")]
-        columns = pa.table({**named, "route_key": keys, "as_of": routes["as_of"]})
-        grouped = columns.group_by("group", use_threads=False).aggregate(members)
-        rows = grouped["row_list"].combine_chunks()
-        targets = routes["targets"].combine_chunks().take(rows.values)
-        return pa.table(
-            {
-                "group": grouped["group"],
-                "route_keys": grouped["route_key_list"],
-                "targets": pa.ListArray.from_arrays(rows.offsets, targets),
-                "as_of": grouped["as_of_max"],
-            }
-        )
-
-    def _of_all(self, keys: pa.Array) -> pa.Array:
-        """Hashes only those that were not there the last time, which is nearly none: hashing takes a µs a key."""
-        groups = self._groups.take(pc.index_in(keys, value_set=self._keys))
-        new = [self._of(key) for key in keys.filter(groups.is_null()).to_pylist()]
-        self._keys, self._groups = keys, pc.replace_with_mask(groups, groups.is_null(), pa.array(new, pa.string()))
-        return self._groups
-
-    def _of(self, route_key: str) -> str:
+    def of_key(self, route_key: str) -> str:
+        """The same for one key."""
         if route_key == CATCH_ALL:
             return CATCH_ALL
         return md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[:DIGITS]
@@ -89,6 +57,43 @@ class GroupedRoutes:
 
 
 def in_groups(routes: DataFrame) -> GroupedRoutes:
-    """`routes` as the routes table has them, or with its columns `route_key, targets, as_of` alone."""
+    """`routes` (`route_key, targets, as_of`, one row a key), grouped by Spark."""
     groups = RouteGroups()
-    return GroupedRoutes(groups, groups.rows(routes))
+    members = F.collect_list(F.struct("route_key", "targets")).alias("members")
+    grouped = routes.groupBy(groups.of(F.col("route_key")).alias("group")).agg(members, F.max("as_of").alias("as_of"))
+    rows = grouped.select("group", F.col("members.route_key").alias("route_keys"), "members.targets", "as_of")
+    return GroupedRoutes(groups, rows)
+
+
+class ArrowGrouping:
+    """Groups the rows of one table again and again, for who has no time for a query of Spark's. Only keys that were not
+    there the last time are hashed, which are nearly none: that takes a µs a key."""
+
+    def __init__(self, groups: RouteGroups) -> None:
+        self._groups = groups
+        self._last_keys, self._last_groups = pa.array([], pa.string()), pa.array([], pa.string())
+
+    def rows(self, routes: pa.Table) -> pa.Table:
+        """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
+        keys = routes["route_key"].combine_chunks()
+        named = {"group": self._groups_of(keys), "row": pa.arange(0, len(keys))}
+        members = [("route_key", "list"), ("row", "list"), ("as_of", "max")]
+        columns = pa.table({**named, "route_key": keys, "as_of": routes["as_of"]})
+        grouped = columns.group_by("group", use_threads=False).aggregate(members)
+        rows = grouped["row_list"].combine_chunks()
+        targets = routes["targets"].combine_chunks().take(rows.values)
+        return pa.table(
+            {
+                "group": grouped["group"],
+                "route_keys": grouped["route_key_list"],
+                "targets": pa.ListArray.from_arrays(rows.offsets, targets),
+                "as_of": grouped["as_of_max"],
+            }
+        )
+
+    def _groups_of(self, keys: pa.Array) -> pa.Array:
+        groups = self._last_groups.take(pc.index_in(keys, value_set=self._last_keys))
+        is_new = groups.is_null()
+        new = pa.array([self._groups.of_key(key) for key in keys.filter(is_new).to_pylist()], pa.string())
+        self._last_keys, self._last_groups = keys, pc.replace_with_mask(groups, is_new, new)
+        return self._last_groups

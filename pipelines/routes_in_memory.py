@@ -2,13 +2,11 @@
 
 Spark plans a batch and reads its static sides while nothing flows. Here the table is read beside the queries that go
 on, and not by Spark, which takes a second of CPU time to find out what belongs to a Delta table. deltalake copies it to
-one file; a plan reads that file, and Spark takes what is cached of it instead. What is held may be older than the table
+two files; a plan reads these, and Spark takes what is cached of them instead. What is held may be older than the table
 by the time between two looks; `as_of` is as old as the rest, so that a process that cannot read any more sends to every
-shard. The copy has the routes in groups (:mod:`pipelines.route_groups`), as they are joined; in two files, because
-with every look only the catch-all's row has changed.
+shard. The copy has the routes in groups (:mod:`pipelines.route_groups`), as they are joined; the catch-all has a file
+of its own, because mostly nothing but its row has changed.
 """
-
-from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.checkpoints import Checkpoint
-from pipelines.route_groups import GROUPED, GroupedRoutes, RouteGroups
+from pipelines.route_groups import GROUPED, ArrowGrouping, GroupedRoutes, RouteGroups
 from pipelines.routes import CATCH_ALL_BUCKET
 from pipelines.sources import table_uri
 from pipelines.streams import StreamId
@@ -36,8 +34,8 @@ class RoutesInMemory:
         self._version: int | None = None
         self._files: frozenset[str] | None = None
         self._groups = RouteGroups()
-        self._routes = _Copy(spark, checkpoint, COPY)
-        self._catch_all = _Copy(spark, checkpoint, COPY_OF_CATCH_ALL)
+        self._routes = _Copy(spark, checkpoint, COPY, self._groups)
+        self._catch_all = _Copy(spark, checkpoint, COPY_OF_CATCH_ALL, self._groups)
 
     def read(self) -> GroupedRoutes:
         """The routes in groups, for a query's plan: each of its batches has them as they were taken over last."""
@@ -57,45 +55,46 @@ class RoutesInMemory:
         if version == self._version:
             return False
         # `as_of` comes last: until then it says that less is known than there is.
-        files = self._files_of_routes(self._table)
+        files = _files_of_routes(self._table)
         if files != self._files:
-            self._routes.replace(self._rows(self._table, "!="))
+            self._routes.replace(_routes_of(self._table, "!="))
             self._files = files
-        self._catch_all.replace(self._rows(self._table, "="))
+        self._catch_all.replace(_routes_of(self._table, "="))
         self._version = version
         return True
 
-    def _rows(self, table: DeltaTable, is_catch_all: str) -> pa.Table:
-        columns = ["route_key", "targets", "as_of"]
-        rows = table.to_pyarrow_table(filters=[("bucket", is_catch_all, CATCH_ALL_BUCKET)], columns=columns)
-        return self._groups.arrow_rows(rows)
-
-    @staticmethod
-    def _files_of_routes(table: DeltaTable) -> frozenset[str]:
-        files: Mapping[str, list[object]] = pa.table(table.get_add_actions(flatten=True)).to_pydict()
-        of_buckets = zip(files["path"], files["partition.bucket"], strict=True)
-        return frozenset(str(path) for path, bucket in of_buckets if bucket != CATCH_ALL_BUCKET)
-
 
 class _Copy:
-    """Rows in a file that plans read, which Spark has in its cache."""
+    """Routes in groups in a file that plans read, which Spark has in its cache."""
 
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, name: str) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, name: str, groups: RouteGroups) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
         self._name = name
+        self._grouping = ArrowGrouping(groups)
         self._cached: DataFrame | None = None
 
     def read(self) -> DataFrame:
         return self._spark.read.schema(GROUPED).parquet(f"{self._checkpoint.uri}/{self._name}")
 
-    def replace(self, rows: pa.Table) -> None:
-        self._checkpoint.write(self._name, _as_parquet(rows))
+    def replace(self, routes: pa.Table) -> None:
+        self._checkpoint.write(self._name, _as_parquet(self._grouping.rows(routes)))
         now = self.read()
         if self._cached is not None:
             self._cached.unpersist()
         self._cached = now.cache()
         self._cached.write.format("noop").mode("overwrite").save()
+
+
+def _routes_of(table: DeltaTable, is_catch_all: str) -> pa.Table:
+    """`route_key, targets, as_of` of the catch-all (`=`) or of all others (`!=`)."""
+    only = [("bucket", is_catch_all, CATCH_ALL_BUCKET)]
+    return table.to_pyarrow_table(filters=only, columns=["route_key", "targets", "as_of"])
+
+
+def _files_of_routes(table: DeltaTable) -> frozenset[str]:
+    files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return frozenset(file["path"] for file in files if file["partition.bucket"] != CATCH_ALL_BUCKET)
 
 
 def _as_parquet(rows: pa.Table) -> bytes:

@@ -84,7 +84,7 @@ def with_routes(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -
         joined = joined.join(side, routes.groups.of(F.col(f"key_{level}")) == F.col(f"group_{level}"), how="left")
     found = [_targets_of(level) for level in range(plan.depth + 1)]
     # Every side is asked for the same columns, though only the catch-all's row has `known_until`: so the joins share
-    # one scan and one broadcast. A second scan would add a third to the pause between batches.
+    # one broadcast. A second one would add a third to the pause between batches.
     until = F.coalesce(*(f"known_until_{level}" for level in range(plan.depth + 1)))
     return joined.select("*", F.concat(*found).alias("targets"), until.alias("known_until"))
 

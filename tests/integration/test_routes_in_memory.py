@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from bench.routes import write_routes
 from pipelines import route_groups
-from pipelines.route_groups import GROUPED, GroupedRoutes, RouteGroups
+from pipelines.route_groups import GROUPED, ArrowGrouping, GroupedRoutes, RouteGroups
 from pipelines.routes_in_memory import COPY, COPY_OF_CATCH_ALL, RoutesInMemory
 from pipelines.sources import read_table, table_uri
 from pipelines.streams import StreamId
@@ -77,7 +77,8 @@ def test_nobody_knows_which_keys_share_a_group() -> None:
     routes = pa.table(
         {"route_key": keys, "targets": [[]] * len(keys), "as_of": pa.nulls(len(keys), pa.timestamp("us"))}
     )
-    one, other = ({tuple(x) for x in RouteGroups().arrow_rows(routes)["route_keys"].to_pylist()} for _ in range(2))
+    grouped = (ArrowGrouping(RouteGroups()).rows(routes) for _ in range(2))
+    one, other = ({tuple(together) for together in rows["route_keys"].to_pylist()} for rows in grouped)
     assert sum(map(len, one)) == sum(map(len, other)) == len(keys)
     assert one != other
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -92,21 +91,17 @@ def message_row(number: int, topic: str, appended: datetime) -> tuple[Any, ...]:
     return topic.encode(), b"payload", headers, 0, number, appended
 
 
-@pytest.fixture(scope="module")
-def few_groups() -> Iterator[None]:
-    """At most 16, so that keys share them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(route_groups, "DIGITS", 1)
-        yield
-
-
-@pytest.mark.usefixtures("few_groups")
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=messages_of, routes=routes_of, as_of=st.one_of(st.none(), moments))
 def test_the_transform_equals_the_reference(
-    spark: SparkSession, messages: list[tuple[str, datetime]], routes: list[Any], as_of: datetime | None
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: list[tuple[str, datetime]],
+    routes: list[Any],
+    as_of: datetime | None,
 ) -> None:
     """R3, R7: for any routes, topics and times; and the twin's decision is the same (R5)."""
+    monkeypatch.setattr(route_groups, "DIGITS", 1)  # few groups, so that keys share them
     targets: dict[str, list[Target]] = {CATCH_ALL: []}
     for topic_filter, shard, (begin, end) in routes:
         targets.setdefault(route_key(topic_filter), []).append((shard, begin, end))
