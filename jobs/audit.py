@@ -23,12 +23,14 @@ from pyspark.sql import functions as F
 from jobs.application import run_once
 from jobs.errors import AuditError
 from jobs.progress import first_line
+from jobs.quality.contents import existing_contents
 from jobs.reach import reach_of
 from jobs.spark import build_session
 from jobs.storage import storage_settings
 from pipelines import audit
 from pipelines.audit import Ledger, Period
 from pipelines.decisions import DIFFERS, LATER, RIGHT, Reach
+from pipelines.route_groups import in_groups
 from pipelines.sources import read_table
 from schemas.settings import Settings
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY
@@ -75,7 +77,8 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
     ledger = Ledger(*(read_table(spark, tables, table) for table in tables_read))
     messages = ledger.messages.where((F.col("date") >= period.since.date()) & period.holds(F.col("appended")))
     messages = messages.where(F.col("date") <= period.until.date())
-    routes = audit.routes_in(period, audit.intervals(ledger.routes_history)).persist()
+    routes = in_groups(audit.routes_in(period, audit.intervals(ledger.routes_history)))
+    routes.rows.persist()
     ids = audit.doubtful(audit.wanted(messages, routes, period, shards), ledger, period, reach).persist()
     few = ledger._replace(messages=messages).about(ids)
     # Asked for several times; of the right ones only their number counts.
@@ -122,10 +125,9 @@ def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
 
 def refuse_if_untouched(tables: str, period: Period) -> None:
     """Raises AuditError if the ledger has nothing of these days: known at once, and Spark need not be started."""
-    days = {
-        day["date"] for table in (MESSAGES, INSTRUCTIONS, OUTCOMES) for day in _partitions(f"{tables}/{table.name}")
-    }
-    if not any(period.since.date().isoformat() <= day <= period.until.date().isoformat() for day in days):
+    contents = existing_contents(tables)
+    there = [contents[table.name].days for table in (MESSAGES, INSTRUCTIONS, OUTCOMES) if table.name in contents]
+    if not any(period.since.date() <= day <= period.until.date() for days in there for day in days):
         raise _nothing_between(_text(period.since), _text(period.until))
 
 
@@ -143,14 +145,10 @@ def refuse_if_empty(found: Mapping[str, Any]) -> None:
     )
 
 
-def _nothing_between(since: object, until: object) -> AuditError:
+def _nothing_between(since: str | None, until: str | None) -> AuditError:
     return AuditError(
         f"the ledger has no messages between {since} and {until}: there is nothing to audit; name another time"
     )
-
-
-def _partitions(uri: str) -> list[dict[str, str]]:
-    return DeltaTable(uri).partitions() if DeltaTable.is_deltatable(uri) else []
 
 
 def session_settings(settings: Settings) -> dict[str, str]:

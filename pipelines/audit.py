@@ -23,7 +23,7 @@ from pipelines.decisions import (
     UNTOUCHED,
     Reach,
 )
-from pipelines.route_groups import in_groups
+from pipelines.route_groups import GroupedRoutes
 from pipelines.routes import stepped
 from pipelines.routing import RoutingPlan, numbered, with_route_keys, with_routes, with_shards
 from schemas.envelope import EVERYONE, ROUTED
@@ -125,7 +125,7 @@ def routes_in(period: Period, intervals: DataFrame) -> DataFrame:
     )
 
 
-def wanted(messages: DataFrame, routes: DataFrame, period: Period, shards: int) -> DataFrame:
+def wanted(messages: DataFrame, routes: GroupedRoutes, period: Period, shards: int) -> DataFrame:
     """`message_id, copy` of rows of `messages`: the message as a struct `partition, offset, appended, destination,
     wanted` (the shards it should go to, ascending). All of them are of `period`, and so are `routes`, as
     :func:`routes_in` gives them."""
@@ -135,7 +135,7 @@ def wanted(messages: DataFrame, routes: DataFrame, period: Period, shards: int) 
         messages.select("id", "partition", "offset", "destination", F.col("appended").alias("timestamp"))
         .transform(with_route_keys)
         .transform(with_sliced_keys, period)
-        .transform(with_routes, in_groups(routes), plan)
+        .transform(with_routes, routes, plan)
         .transform(with_shards, plan)
         .select(
             F.col("id").alias("message_id"),
