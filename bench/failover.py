@@ -100,7 +100,8 @@ class FailoverBench:
         return next(process for process in processes if process.name == "router-active")
 
     def _under_load(self, happening: Callable[[], list[Window]]) -> tuple[list[Window], Seen]:
-        return asyncio.run(_while_it_happens(self._stack.port(), happening))
+        with first_in_line():
+            return asyncio.run(_while_it_happens(self._stack.port(), happening))
 
 
 async def _while_it_happens(port: int, happening: Callable[[], list[Window]]) -> tuple[list[Window], Seen]:
@@ -111,15 +112,14 @@ async def _while_it_happens(port: int, happening: Callable[[], list[Window]]) ->
     await subscriber.subscribe(topic, 1)
     it = asyncio.get_running_loop().run_in_executor(None, happening)
     sent: list[float] = []
-    with first_in_line():
-        began = time.perf_counter()
-        while not it.done():
-            sent.append(time.perf_counter())
-            publisher.publish(topic.encode(), 1)
-            await asyncio.sleep(max(0.0, began + len(sent) / RATE - time.perf_counter()))
-        deadline = time.monotonic() + DRAIN_S
-        while len(subscriber.latencies_ms) < len(sent) and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+    began = time.perf_counter()
+    while not it.done():
+        sent.append(time.perf_counter())
+        publisher.publish(topic.encode(), 1)
+        await asyncio.sleep(max(0.0, began + len(sent) / RATE - time.perf_counter()))
+    deadline = time.monotonic() + DRAIN_S
+    while len(subscriber.latencies_ms) < len(sent) and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
     subscriber.close()
     publisher.close()
     if len(subscriber.latencies_ms) != len(sent):

@@ -4,7 +4,6 @@ import asyncio
 import ssl
 import time
 
-from bench.first_in_line import first_in_line
 from bench.mqtt_clients import PAYLOAD, VERSION, Asking
 from gateway.mqtt.decode import Decoder
 from gateway.mqtt.encode import encode, encode_puback, encode_pubcomp, encode_publish, encode_pubrec, encode_pubrel
@@ -79,17 +78,15 @@ async def measure_path(
     subscriber = await LoadClient.connect(port, f"bench-sub-{qos}-{time.time_ns()}", tls)
     publisher = await LoadClient.connect(port, f"bench-pub-{qos}-{time.time_ns()}", tls)
     await subscriber.subscribe(topic, qos)
-    total = int(rate * (warm_s + seconds))
-    with first_in_line():
-        began = time.perf_counter()
-        for number in range(total):
-            publisher.publish(topic.encode(), qos)
-            pause = began + (number + 1) / rate - time.perf_counter()
-            if pause > 0:
-                await asyncio.sleep(pause)
-        deadline = time.monotonic() + 30
-        while len(subscriber.latencies_ms) < total and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+    began, total = time.perf_counter(), int(rate * (warm_s + seconds))
+    for number in range(total):
+        publisher.publish(topic.encode(), qos)
+        pause = began + (number + 1) / rate - time.perf_counter()
+        if pause > 0:
+            await asyncio.sleep(pause)
+    deadline = time.monotonic() + 30
+    while len(subscriber.latencies_ms) < total and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
     subscriber.close()
     publisher.close()
     if len(subscriber.latencies_ms) < total:

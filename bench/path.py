@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from bench.figures import Figures
+from bench.first_in_line import first_in_line
 from bench.mqtt_load import LoadClient, measure_path
 from jobs.stack.state import running_state
 from tests.unit.access.keys import Authority
@@ -57,7 +58,9 @@ class StackBench:
         the topic is in effect (`warm_s` is longer than `route_lead_s`)."""
         port, trust = (self.port("mqtts"), self._trust) if with_tls else (self.port(), None)
         measured = measure_path(port, qos, RATE, warm_s, seconds, f"bench/path/{name}", trust)
-        self._figures.latencies(f"path_{name}", asyncio.run(measured))
+        with first_in_line():
+            latencies_ms = asyncio.run(measured)
+        self._figures.latencies(f"path_{name}", latencies_ms)
 
     def warm(self, seconds: float) -> None:
         """The same load without a figure: in its first minutes the JVMs compile, which takes all of two cores."""
