@@ -24,6 +24,9 @@ GRACE_S = 5.0
 
 POLL_S = 0.05
 
+LOADING_S = 1.0
+"""How long a process may have no environment because its program is still being loaded: some ms at most."""
+
 NO_NICENESS = 20
 """What the limit on niceness counts from: 20 allows a niceness of 0."""
 
@@ -174,8 +177,9 @@ class Leftover:
         """Living members of the group, other than its leader, that carry our marks or did."""
         for process in _group(self.identity.pid):
             with suppress(psutil.Error):  # it ended, or is somebody else's
-                if self._marks.items() <= process.environ().items():
-                    self._known.add(Identity(process.pid, process.create_time()))
+                identity = Identity(process.pid, process.create_time())
+                if identity not in self._known and self._marks.items() <= _environment(process).items():
+                    self._known.add(identity)
         self._known = {member for member in self._known if member.alive()}
         return self._known
 
@@ -190,6 +194,12 @@ def _group(leader: int) -> Iterator[psutil.Process]:
                     yield process
         except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
             continue
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    """Its environment; amid `execve` a process has none yet, and nobody would know it as ours."""
+    wait_until(lambda: bool(process.environ()), LOADING_S)
+    return dict(process.environ())
 
 
 def _signal(pid: int, number: int) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -140,3 +141,18 @@ def test_what_an_ended_leftover_started_is_stopped_only_with_our_marks(tmp_path)
         stop_all([ours], DEADLINE_S)
     finally:
         assert wait_until(lambda: gone(grandchild), DEADLINE_S) or os.kill(grandchild, signal.SIGKILL)
+
+
+def test_a_leftover_whose_program_is_still_being_loaded_is_known(start, tmp_path, monkeypatch):
+    """Amid `execve` a process has no environment for some ms: a JVM that was just being started would stay."""
+    process = start(PARENT, WAYSTATION_PART="p")
+    grandchild, identity = int(log_line(tmp_path)), process.identity
+    ours = Leftover(identity, {"WAYSTATION_PART": "p"})
+    looks, environ_of = count(), psutil.Process.environ
+    monkeypatch.setattr(psutil.Process, "environ", lambda self: environ_of(self) if next(looks) > 1 else {})
+    os.kill(identity.pid, signal.SIGKILL)
+    assert wait_until(lambda: not identity.alive(), DEADLINE_S)
+    assert not ours.ended()
+    assert not gone(grandchild)
+    stop_all([ours], DEADLINE_S)
+    assert wait_until(lambda: gone(grandchild), DEADLINE_S)
