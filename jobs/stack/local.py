@@ -110,7 +110,12 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     return Supervisor(
         data,
         local_parts(settings, data, spec, broker_argv, [sys.executable], env),
-        Limits(settings.stack.start_timeout_s, settings.stack.stop_timeout_s, settings.stack.restart_backoff_s),
+        Limits(
+            settings.stack.start_timeout_s,
+            settings.stack.stop_timeout_s,
+            settings.stack.restart_backoff_s,
+            settings.stack.router_settle_s,
+        ),
         environ,
         console.event,
         me,

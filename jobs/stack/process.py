@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,12 @@ POLL_S = 0.05
 
 LOADING_S = 1.0
 """How long a process may have no environment because its program is still being loaded: some ms at most."""
+
+LEAST_PRIORITY = 19
+"""The highest niceness there is."""
+
+IDLE = 20
+"""Further than any niceness: a processor only while nobody else wants it (`SCHED_IDLE`). 19 where Linux is not."""
 
 NO_NICENESS = 20
 """What the limit on niceness counts from: 20 allows a niceness of 0."""
@@ -113,6 +120,7 @@ class ManagedProcess:
         self.exit_code: int | None = None
         self._grace_until: float | None = None
         self._asked = False
+        self._idle = False
 
     def ended(self) -> bool:
         """Whether the process has ended; then `exit_code` is set and nothing of its group is left."""
@@ -132,9 +140,16 @@ class ManagedProcess:
             _signal_group(self._child.pid, signal.SIGKILL)
 
     def give_way(self, niceness: int) -> None:
-        """Set the niceness of its whole group, with all threads; what these start inherits it."""
-        if not self.ended():
-            os.setpriority(os.PRIO_PGRP, self._child.pid, niceness)
+        """Set the niceness of its whole group, with all threads, or :data:`IDLE`; what these start inherits it. It is
+        never ahead of us."""
+        if self.ended():
+            return
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PGRP, self._child.pid, max(ours, min(niceness, LEAST_PRIORITY)))
+        idle = niceness >= IDLE
+        if sys.platform == "linux" and idle != self._idle:
+            _schedule(self._child.pid, os.SCHED_IDLE if idle else os.SCHED_OTHER)
+            self._idle = idle
 
     def _group_may_finish(self) -> bool:
         """Whether what the process had started is still there and may yet stop by itself."""
@@ -194,6 +209,24 @@ def _group(leader: int) -> Iterator[psutil.Process]:
                     yield process
         except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
             continue
+
+
+def _schedule(leader: int, policy: int) -> None:
+    """Give the policy to all threads of the group, also to those that are started meanwhile by one without it."""
+    done: set[int] = set()
+    while new := _threads(leader) - done:
+        for thread in new:
+            with suppress(ProcessLookupError):
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
+        done |= new
+
+
+def _threads(leader: int) -> set[int]:
+    found: set[int] = set()
+    for pid in (leader, *(process.pid for process in _group(leader))):
+        with suppress(psutil.Error):
+            found.update(thread.id for thread in psutil.Process(pid).threads())
+    return found
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:

@@ -18,8 +18,10 @@ class Stage(Enum):
 class Succession:
     """A newcomer beside the process it is to replace, as which `part` runs from then on; `error` says why it does not.
 
-    Times are those of the supervisor's monotonic clock, but `started_at`, seconds since the epoch. Whichever process
-    has to go is asked once and killed after `stop_timeout_s`; the succession is over when nothing of it is left.
+    Times are those of the supervisor's monotonic clock, but `started_at`, seconds since the epoch. The newcomer gives
+    way as its part says, after half of `timeout_s` only as one that is started again: so it becomes level on a busy
+    machine too. Once level it gives way no longer, and the other stays for `settle_s`. Whichever process has to go
+    gives way, is asked once and killed after `stop_timeout_s`; the succession is over when nothing of it is left.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Succession:
         began: float,
         started_at: float,
         timeout_s: float,
+        settle_s: float,
         stop_timeout_s: float,
     ) -> None:
         self.part = part
@@ -43,9 +46,13 @@ class Succession:
         self._began = began
         self._is_level = is_level
         self._timeout_s = timeout_s
+        self._settle_s = settle_s
         self._stop_timeout_s = stop_timeout_s
+        self._level_at: float | None = None
+        self._given_way = 0
         self._kill_at = 0.0
         self._told = self.stage
+        self._give_way(part.niceness_beside)
 
     @property
     def other(self) -> ManagedProcess | None:
@@ -53,16 +60,21 @@ class Succession:
         return {Stage.BESIDE: self.newcomer, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
 
     def has_come(self, now: float) -> bool:
-        """Look at the newcomer: True once, when it is level and has to be given the part with :meth:`let_go`."""
+        """Look at the newcomer: True once, when it has been level for long enough to be given the part with
+        :meth:`let_go`."""
         if self.stage is not Stage.BESIDE:
             return False
         if self.newcomer.ended():
             self._give_up(f"the new process {how_it_ended(self.newcomer.exit_code)}", now)
+        elif self._level_at is not None:
+            return now - self._level_at >= self._settle_s
         elif self._is_level():
-            self.took_s = now - self._began
-            return True
+            self.took_s, self._level_at = now - self._began, now
+            self._give_way(0)
         elif now - self._began > self._timeout_s:
             self._give_up(f"the new process was not level within {self._timeout_s:g} s", now)
+        elif now - self._began > self._timeout_s / 2:
+            self._give_way(min(self.part.niceness, self.part.niceness_beside))
         return False
 
     def let_go(self, process: ManagedProcess | None, started_at: float, now: float) -> None:
@@ -70,6 +82,7 @@ class Succession:
         self.stage, self.leaving, self.other_started_at = Stage.LEAVING, process, started_at
         self._kill_at = now + self._stop_timeout_s
         if process is not None:
+            process.give_way(self.part.niceness_beside)
             process.ask_to_stop()
 
     def moved_on(self, now: float) -> bool:
@@ -85,3 +98,8 @@ class Succession:
     def _give_up(self, why: str, now: float) -> None:
         self.error = why
         self.let_go(self.newcomer, self.started_at, now)
+
+    def _give_way(self, niceness: int) -> None:
+        if niceness != self._given_way:
+            self.newcomer.give_way(niceness)
+            self._given_way = niceness

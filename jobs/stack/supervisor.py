@@ -7,7 +7,6 @@ ends the start, with its reason. A part can be replaced while it runs: the new p
 and not before.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,6 +107,7 @@ class Limits(NamedTuple):
     start_timeout_s: float
     stop_timeout_s: float
     restart_backoff_s: float
+    settle_s: float
 
 
 def pause_after(deaths: int, first_s: float) -> float:
@@ -175,7 +175,7 @@ class Supervisor:
 
     def replace(self, part: Part, beside: Sequence[str], is_level: Callable[[], bool], timeout_s: float) -> Succession:
         """Begin to replace the part of this name by `part`, which runs with the further arguments `beside` until
-        `is_level`, and gives way by its niceness so long. :meth:`tick` goes on with it.
+        `is_level`, and gives way so long. :meth:`tick` goes on with it.
 
         Raises StackError if there is no such part, or another is being replaced.
         """
@@ -184,10 +184,15 @@ class Supervisor:
         if self.is_replacing:
             raise StackError("another part is being replaced: wait until that is done")
         newcomer = ManagedProcess((*part.argv, *beside), {**self._environ, **part.env}, self._log(part.name))
-        if part.niceness:
-            newcomer.give_way(part.niceness)
         self._succession = Succession(
-            part, newcomer, is_level, time.monotonic(), time.time(), timeout_s, self._limits.stop_timeout_s
+            part,
+            newcomer,
+            is_level,
+            time.monotonic(),
+            time.time(),
+            timeout_s,
+            self._limits.settle_s,
+            self._limits.stop_timeout_s,
         )
         write_state(self._data, self.state())
         return self._succession
@@ -264,8 +269,7 @@ class Supervisor:
         running, newcomer = self._running[succession.part.name], succession.newcomer
         succession.let_go(running.process, running.started_at, now)
         running.part, running.process, running.started_at = succession.part, newcomer, succession.started_at
-        running.deaths, running.starts, running.ever_ready, running.given_way = 0, 1, True, succession.part.niceness
-        self._have_give_way(running)
+        running.deaths, running.starts, running.ever_ready, running.given_way = 0, 1, True, 0
         self._enter(running, Phase.READY, now)
 
     def _end_of(self, succession: Succession) -> Replaced | NotReplaced:
@@ -299,7 +303,7 @@ class Supervisor:
             return
         wanted = part.niceness if part.may_give_way() else 0
         if wanted > running.given_way or (wanted < running.given_way and can_take_priority_back()):
-            process.give_way(max(os.getpriority(os.PRIO_PROCESS, 0), wanted))
+            process.give_way(wanted)
             running.given_way = wanted
 
     def _await_ready(self, running: _Running, now: float) -> None:

@@ -10,7 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.stack.process import Identity, Leftover, ManagedProcess, stop_all, wait_until
+from jobs.stack.process import (
+    IDLE,
+    LEAST_PRIORITY,
+    Identity,
+    Leftover,
+    ManagedProcess,
+    can_take_priority_back,
+    stop_all,
+    wait_until,
+)
 
 DEADLINE_S = 20.0
 SLEEPER = "import time; time.sleep(600)"
@@ -83,6 +92,19 @@ def test_giving_way_reaches_all_threads_of_the_group(start, tmp_path):
     process.kill()
     assert wait_until(process.ended, DEADLINE_S)
     process.give_way(7)  # nobody is left
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SCHED_IDLE is Linux's")
+@pytest.mark.skipif(not can_take_priority_back(), reason="this system lets nobody take priority back (RLIMIT_NICE)")
+def test_who_gives_way_altogether_gets_its_priority_back_with_all_threads(start, tmp_path):
+    process = start(f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()\n{PARENT}")
+    everybody = [process.identity.pid, int(log_line(tmp_path))]
+    threads = [thread.id for pid in everybody for thread in psutil.Process(pid).threads()]
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    for niceness, policy, nice in ((IDLE, os.SCHED_IDLE, LEAST_PRIORITY), (0, os.SCHED_OTHER, ours)):
+        process.give_way(niceness)
+        assert {os.sched_getscheduler(thread) for thread in threads} == {policy}
+        assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {nice}
 
 
 def test_output_goes_to_the_log(start, tmp_path):

@@ -16,7 +16,7 @@ from jobs.stack import replacing
 from jobs.stack.generations import generation_of, record
 from jobs.stack.part import Part
 from jobs.stack.parts import announced, giving_way_at_start
-from jobs.stack.process import Identity, can_take_priority_back, wait_until
+from jobs.stack.process import IDLE, LEAST_PRIORITY, Identity, can_take_priority_back, wait_until
 from jobs.stack.replacing import Answer, Replacing, Request, RouterPart, answer_to, ask
 from jobs.stack.state import ProcessState, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, NotReplaced, Replaced, Supervisor
@@ -26,7 +26,7 @@ from schemas.settings import load_settings
 DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
 SETTINGS = load_settings([ROOT / "conf" / "base.toml"], {"WAYSTATION_STACK__ROUTER_PROCESSES": "2"})
-LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05)
+LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05, settle_s=0.2)
 ROUTER = (
     "import os, sys, time\n"
     "from schemas.readiness import announce_ready, beside\n"
@@ -170,21 +170,46 @@ def test_the_old_one_is_started_again_while_the_new_one_comes(world: World) -> N
 
 
 def niceness(process: ProcessState) -> int:
-    return os.getpriority(os.PRIO_PROCESS, process.pid)
+    """Of its main thread; IDLE if it gets a processor only while nobody else wants one."""
+    is_idle = sys.platform == "linux" and os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+    return IDLE if is_idle else os.getpriority(os.PRIO_PROCESS, process.pid)
 
 
 OURS = os.getpriority(os.PRIO_PROCESS, 0)
 BEHIND = SETTINGS.stack.router_start_niceness if can_take_priority_back() else OURS
+FAR_BEHIND = min(SETTINGS.stack.router_replace_niceness, IDLE if sys.platform == "linux" else LEAST_PRIORITY)
+FAR_BEHIND = FAR_BEHIND if can_take_priority_back() else OURS
 
 
-def test_the_new_one_gives_way_until_it_is_level(world: World) -> None:
+def test_the_new_one_gives_way_until_it_is_level_and_the_old_one_when_it_leaves(world: World) -> None:
+    """R5: neither takes a processor from the one whose messages count."""
     world.ask("slow", roles=("active",))
     world.tick_until(lambda: len(world.processes("router-active")) == 2)
-    new = world.processes("router-active")[1]
-    assert niceness(new) == BEHIND
+    old, new = world.processes("router-active")
+    assert (niceness(old), niceness(new)) == (OURS, FAR_BEHIND)
     announce_ready(world.data, beside("router-active"), {})
-    world.tick_until(lambda: [p.pid for p in world.processes("router-active")] == [new.pid])
+    world.tick_until(lambda: niceness(new) == OURS)
+    assert [(p.pid, p.state) for p in world.processes("router-active")] == [(old.pid, "ready"), (new.pid, "beside")]
+    assert niceness(old) == OURS
+    leaving: set[int] = set()
+
+    def has_left() -> bool:
+        now = world.processes("router-active")
+        leaving.update(niceness(p) for p in now if p.pid == old.pid and p.state == "leaving" and p.identity.alive())
+        return [p.pid for p in now] == [new.pid]
+
+    world.tick_until(has_left)
+    assert leaving <= {FAR_BEHIND}
     assert niceness(new) == OURS
+
+
+def test_on_a_busy_machine_the_new_one_has_half_of_its_time_to_become_level(world: World) -> None:
+    world.ask("slow", roles=("active",), timeout_s=2.0)
+    world.tick_until(lambda: len(world.processes("router-active")) == 2)
+    new = world.processes("router-active")[1]
+    assert niceness(new) == FAR_BEHIND
+    world.tick_until(lambda: niceness(new) == BEHIND)
+    world.tick_until(lambda: not new.identity.alive())
 
 
 def test_one_that_was_killed_gives_way_to_the_other_until_it_is_ready(world: World) -> None:

@@ -22,7 +22,7 @@ from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Superviso
 
 DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
-LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05)
+LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05, settle_s=0.0)
 WORKER = (
     "import os, time\n"
     "from schemas.readiness import announce_ready\n"
