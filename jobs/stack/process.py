@@ -5,13 +5,14 @@
 """
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -33,9 +34,6 @@ LEAST_PRIORITY = 19
 
 IDLE = 20
 """Further than any niceness: a processor only while nobody else wants it (`SCHED_IDLE`). 19 where Linux is not."""
-
-NO_NICENESS = 20
-"""What the limit on niceness counts from: 20 allows a niceness of 0."""
 
 
 class Identity(NamedTuple):
@@ -250,13 +248,24 @@ def _signal_group(leader: int, number: int) -> None:
         return
 
 
+@cache
 def can_take_priority_back() -> bool:
-    """Whether a process of ours that gives way can be given its former priority again: by the kernel's rules for root,
-    or within the limit on niceness."""
-    if os.geteuid() == 0:
-        return True
-    limit = getattr(resource, "RLIMIT_NICE", None)
-    return limit is not None and resource.getrlimit(limit)[0] >= NO_NICENESS - os.getpriority(os.PRIO_PROCESS, 0)
+    """Whether a process of ours that gives way can be given its former priority again. On Linux that is tried, by a
+    thread, which has a niceness of its own: there root in a container may not, and others may within their limit."""
+    if sys.platform != "linux":
+        return os.geteuid() == 0
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(_gives_way_and_takes_back).result()
+
+
+def _gives_way_and_takes_back() -> bool:
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, ours + 1)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, ours)
+    except PermissionError:
+        return False
+    return True
 
 
 def how_it_ended(exit_code: int | None) -> str:

@@ -178,3 +178,12 @@ def test_a_leftover_whose_program_is_still_being_loaded_is_known(start, tmp_path
     assert not gone(grandchild)
     stop_all([ours], DEADLINE_S)
     assert wait_until(lambda: gone(grandchild), DEADLINE_S)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root of Linux has capabilities to drop")
+def test_root_without_the_capability_knows_that_it_cannot_take_priority_back() -> None:
+    """As in a container, of which root may not do all that root may: the supervisor would fail when it tried."""
+    asked = "from jobs.stack.process import can_take_priority_back as can; print(can())"
+    command = ["setpriv", "--bounding-set=-sys_nice", "--", sys.executable, "-c", asked]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
+    assert said.stdout.strip() == "False"
