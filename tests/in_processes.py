@@ -19,15 +19,15 @@ _workers: list[WorkerController] = []
 vars(sys.modules["__main__"]).setdefault("__file__", pytest.__file__)
 
 
-class OneForTheStack(LoadFileScheduling):
+class OneStackAtATime(LoadFileScheduling):
     """Hands out files one by one, and all of acceptance to one process: its tests share a stack."""
 
     def _split_scope(self, nodeid: str) -> str:
         return ACCEPTANCE if nodeid.startswith(ACCEPTANCE) else super()._split_scope(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneForTheStack:
-    return OneForTheStack(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneStackAtATime:
+    return OneStackAtATime(config, log)
 
 
 def pytest_testnodeready(node: WorkerController) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from jobs.errors import QueryError
 from jobs.ledger_reader import LedgerReader, Rows
+from jobs.reach import reach_of
 
 COUNTS = """
 WITH mine AS (SELECT id FROM messages WHERE source <> '$presence')
@@ -25,13 +26,15 @@ LATE_TABLES = ("routes_history", "presence_history", "presence")
 class Standing(NamedTuple):
     """`messages` rows, `copies` of them more than once, `incomplete` without completion; `deliveries`: pairs of message
     and recipient; `rows` of every table,
-    of `messages` and `completions` those of clients' messages."""
+    of `messages` and `completions` those of clients' messages; `routes_known`: whether all routes of the messages are
+    there, so that each can be audited."""
 
     messages: int
     copies: int
     incomplete: int
     deliveries: int
     rows: dict[str, int]
+    routes_known: bool = False
 
     @property
     def quarantined(self) -> int:
@@ -39,9 +42,9 @@ class Standing(NamedTuple):
         return self.rows.get("quarantine", 0)
 
     @property
-    def unbegun(self) -> list[str]:
-        """Tables that have no row yet: their queries are the last to begin."""
-        return [name for name in LATE_TABLES if not self.rows.get(name)]
+    def behind(self) -> list[str]:
+        """What the last queries to begin have yet to bring: tables that have no row, and routes."""
+        return [name for name in LATE_TABLES if not self.rows.get(name)] + ["routes"] * (not self.routes_known)
 
     def missing(self, published: int) -> int:
         """Messages that are not in the ledger or not complete."""
@@ -60,9 +63,10 @@ def standing(tables: Path) -> Standing:
         messages, distinct, incomplete, deliveries, completions = reader.query(COUNTS).rows[0]
     except QueryError:
         return Standing(0, 0, 0, 0, rows)
-    return Standing(
-        messages, messages - distinct, incomplete, deliveries, rows | {"messages": messages, "completions": completions}
-    )
+    rows |= {"messages": messages, "completions": completions}
+    reach = reach_of(str(tables), patience_s=0)
+    routes_known = bool(reach.routes and reach.messages and reach.routes > reach.messages)
+    return Standing(messages, messages - distinct, incomplete, deliveries, rows, routes_known)
 
 
 def journey(tables: Path, destination: str, body_id: str) -> tuple[str, Rows] | None:

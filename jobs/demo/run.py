@@ -20,7 +20,7 @@ from jobs.demo.plan import Disconnect, Plan, plan_day
 from jobs.demo.stack import allow_open_files, make_room, running
 
 DELIVERED_TIMEOUT_S = 60.0
-LEDGER_TIMEOUT_S = 90.0
+LEDGER_TIMEOUT_S = 150.0
 LEDGER_POLL_S = 1.0
 GOODBYE_S = 5.0
 
@@ -138,9 +138,9 @@ def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console:
                 fleet.poll(left)
             found, verdict = ledger.standing(tables), account.verdict()
             incomplete, unrecorded = found.missing(verdict.published), found.unrecorded(verdict.delivered)
-            if not (incomplete or unrecorded or found.unbegun) or found.quarantined or clock() > deadline:
+            if not (incomplete or unrecorded or found.behind) or found.quarantined or clock() > deadline:
                 return found
-            left_over = [f"{incomplete} completions", f"{unrecorded} deliveries", *found.unbegun]
+            left_over = [f"{incomplete} completions", f"{unrecorded} deliveries", *found.behind]
             status.update(f"the ledger still has to take {', '.join(left_over)}")
 
 

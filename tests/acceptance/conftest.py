@@ -1,5 +1,4 @@
-"""The stack that acceptance tests share: two router processes, so that each can be killed alone. It is gone with the
-last of them: nobody else is to share two cores with it."""
+"""The stack that acceptance tests share: two router processes, so that each can be killed alone."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,12 @@ import pytest
 from tests.acceptance.stack import Stack
 
 
-@pytest.fixture(scope="package")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a stack of its own comes before what shares one: on two cores one at a time is enough."""
+    items.sort(key=lambda item: "stack" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[Stack]:
     overrides = {
         "JAVA_HOME": str(java_home),

@@ -28,6 +28,9 @@ def test_a_short_day_loses_nothing_doubles_nothing_and_completes(tmp_path: Path,
         "JAVA_HOME": str(java_home),
         "WAYSTATION_STACK__START_TIMEOUT_S": "300",
         "WAYSTATION_LEDGER__TRIGGER_S": "2.0",
+        # How quick it is says something of the machine, and of whatever else that does.
+        "WAYSTATION_QUALITY__ROUTING_MS": "60000",
+        "WAYSTATION_QUALITY__DELIVERY_MS": "60000",
     }
     done = subprocess.run([*command, *options], capture_output=True, text=True, env=environment, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,8 +20,8 @@ from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id
 from schemas.readiness import read_json
 from schemas.topics import Topics
+from tests.acceptance.spark_cluster import SparkCluster
 from tests.conftest import LocalBroker
-from tests.own_stack.spark_cluster import SparkCluster
 from tests.waiting import wait_for
 
 PARTITIONS = 2
