@@ -25,9 +25,8 @@ LATE_TABLES = ("routes_history", "presence_history", "presence")
 
 class Standing(NamedTuple):
     """`messages` rows, `copies` of them more than once, `incomplete` without completion; `deliveries`: pairs of message
-    and recipient; `rows` of every table,
-    of `messages` and `completions` those of clients' messages; `routes_known`: whether all routes of the messages are
-    there, so that each can be audited."""
+    and recipient; `rows` of every table, of `messages` and `completions` those of clients' messages; `routes_known`:
+    whether all routes of the messages are there, so that each can be audited."""
 
     messages: int
     copies: int

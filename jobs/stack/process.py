@@ -118,7 +118,7 @@ class ManagedProcess:
         self.exit_code: int | None = None
         self._grace_until: float | None = None
         self._asked = False
-        self._idle = False
+        self.given_way = 0
 
     def ended(self) -> bool:
         """Whether the process has ended; then `exit_code` is set and nothing of its group is left."""
@@ -139,15 +139,14 @@ class ManagedProcess:
 
     def give_way(self, niceness: int) -> None:
         """Set the niceness of its whole group, with all threads, or :data:`IDLE`; what these start inherits it. It is
-        never ahead of us."""
-        if self.ended():
+        never ahead of us. `given_way` is what was set last."""
+        if self.ended() or niceness == self.given_way:
             return
         ours = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PGRP, self._child.pid, max(ours, min(niceness, LEAST_PRIORITY)))
-        idle = niceness >= IDLE
-        if sys.platform == "linux" and idle != self._idle:
-            _schedule(self._child.pid, os.SCHED_IDLE if idle else os.SCHED_OTHER)
-            self._idle = idle
+        if sys.platform == "linux" and IDLE in (niceness, self.given_way):
+            _schedule(self._child.pid, os.SCHED_IDLE if niceness == IDLE else os.SCHED_OTHER)
+        self.given_way = niceness
 
     def _group_may_finish(self) -> bool:
         """Whether what the process had started is still there and may yet stop by itself."""

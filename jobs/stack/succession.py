@@ -49,10 +49,9 @@ class Succession:
         self._settle_s = settle_s
         self._stop_timeout_s = stop_timeout_s
         self._level_at: float | None = None
-        self._given_way = 0
         self._kill_at = 0.0
         self._told = self.stage
-        self._give_way(part.niceness_beside)
+        newcomer.give_way(part.niceness_beside)
 
     @property
     def other(self) -> ManagedProcess | None:
@@ -70,11 +69,11 @@ class Succession:
             return now - self._level_at >= self._settle_s
         elif self._is_level():
             self.took_s, self._level_at = now - self._began, now
-            self._give_way(0)
+            self.newcomer.give_way(0)
         elif now - self._began > self._timeout_s:
             self._give_up(f"the new process was not level within {self._timeout_s:g} s", now)
         elif now - self._began > self._timeout_s / 2:
-            self._give_way(min(self.part.niceness, self.part.niceness_beside))
+            self.newcomer.give_way(min(self.part.niceness, self.part.niceness_beside))
         return False
 
     def let_go(self, process: ManagedProcess | None, started_at: float, now: float) -> None:
@@ -98,8 +97,3 @@ class Succession:
     def _give_up(self, why: str, now: float) -> None:
         self.error = why
         self.let_go(self.newcomer, self.started_at, now)
-
-    def _give_way(self, niceness: int) -> None:
-        if niceness != self._given_way:
-            self.newcomer.give_way(niceness)
-            self._given_way = niceness

@@ -98,8 +98,6 @@ class _Running:
     """How often it was not ready in time since it last was."""
     ever_ready: bool = False
     pause_s: float = 0.0
-    given_way: int = 0
-    """By how much niceness its process gives way at present."""
     listeners: dict[str, str] = field(default_factory=dict)
 
 
@@ -269,7 +267,7 @@ class Supervisor:
         running, newcomer = self._running[succession.part.name], succession.newcomer
         succession.let_go(running.process, running.started_at, now)
         running.part, running.process, running.started_at = succession.part, newcomer, succession.started_at
-        running.deaths, running.starts, running.ever_ready, running.given_way = 0, 1, True, 0
+        running.deaths, running.starts, running.ever_ready = 0, 1, True
         self._enter(running, Phase.READY, now)
 
     def _end_of(self, succession: Succession) -> Replaced | NotReplaced:
@@ -284,7 +282,6 @@ class Supervisor:
         if part.argv:
             environ = {**self._environ, **part.env}
             running.process = ManagedProcess(part.argv, environ, self._log(part.name))
-            running.given_way = 0
             if self._announced:
                 self._have_give_way(running)
         running.starts += 1
@@ -302,9 +299,8 @@ class Supervisor:
         if process is None or not part.niceness:
             return
         wanted = part.niceness if part.may_give_way() else 0
-        if wanted > running.given_way or (wanted < running.given_way and can_take_priority_back()):
+        if wanted > process.given_way or can_take_priority_back():
             process.give_way(wanted)
-            running.given_way = wanted
 
     def _await_ready(self, running: _Running, now: float) -> None:
         if running.process and running.process.ended():
