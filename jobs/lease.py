@@ -27,8 +27,9 @@ from schemas.settings import KafkaSettings
 from schemas.topics import Topics, lease_group
 
 POLL_S = 0.2
-PATIENCE = 2
-"""Times `lease_s` that a newcomer waits: once for the old driver to be given up, and for the group to settle."""
+PATIENCE = 3
+"""Times `lease_s` that a newcomer waits: once for the old driver to be given up, once for what that one asked for anew
+while Kafka was away, which is granted to nobody who answers, and once for the group to settle."""
 
 log = structlog.get_logger(__name__)
 
