@@ -32,7 +32,7 @@ def vacuum_steps(uri: str, name: str, hours: int, now: datetime) -> list[Step]:
     # deltalake names replaced files again and again, also when they are gone.
     unneeded = {relative(place, path) for path in table.vacuum(hours, dry_run=True, full=True)} & there.keys()
     unfinished = left_by_tasks(there.values(), before) - unneeded
-    directories = _empty_directories(place, before)
+    directories = empty_directories(place, before)
     if not (unneeded or unfinished or directories):
         return []
 
@@ -69,19 +69,21 @@ def _is_of_task(path: str) -> bool:
     return OF_BATCH.match(path) is not None and any(part.startswith("_") for part in path.split("/")[1:])
 
 
-def _empty_directories(place: str, before: datetime) -> set[str]:
+def empty_directories(place: str, before: datetime) -> set[str]:
+    """On a disk: those of batches, and what is in them, that are empty and older than `before`; from `place` on."""
     root = _local(place)
     if root is None:
         return set()
-    found = ((Path(directory), inner, files) for directory, inner, files in os.walk(root))
-    return {
-        str(directory.relative_to(root))
-        for directory, inner, files in found
-        if not inner
-        and not files
-        and OF_BATCH.match(f"{directory.relative_to(root)}/")
-        and directory.stat().st_mtime < before.timestamp()
-    }
+    empty = (Path(directory) for directory, inner, files in os.walk(root) if not inner and not files)
+    named = {str(directory.relative_to(root)): directory for directory in empty}
+    return {name for name, directory in named.items() if OF_BATCH.match(f"{name}/") and _is_older(directory, before)}
+
+
+def _is_older(directory: Path, before: datetime) -> bool:
+    try:
+        return directory.stat().st_mtime < before.timestamp()
+    except FileNotFoundError:  # of a batch that has just been finished
+        return False
 
 
 def _remove_directories(place: str, directories: Iterable[str]) -> None:

@@ -1,7 +1,10 @@
 """What maintenance chooses: pure functions of dates, files and rows."""
 
+import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from threading import Event, Thread
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -14,7 +17,7 @@ from jobs.maintain.current import ended_before, kept_messages, kept_presence, ke
 from jobs.maintain.leftovers import Left, superseded
 from jobs.maintain.plan import KEPT_BY, Amount, DataFile, kept_days, kept_no_more, scattered
 from jobs.maintain.run import DONE, FAILED, PLANNED, Result
-from jobs.maintain.vacuum import left_by_tasks, relative
+from jobs.maintain.vacuum import empty_directories, left_by_tasks, relative
 from pipelines.sinks import PROPERTIES, REWRITTEN
 from schemas.errors import SettingsError
 from schemas.maintain_settings import MaintainSettings
@@ -147,6 +150,31 @@ def test_only_what_tasks_left_in_directories_of_batches_goes_unnamed() -> None:
     files = [FileInfo(name, FileType.File, mtime=NOW - 2 * DAY, size=1) for name in names]
     assert left_by_tasks(files, NOW - DAY) == {name for name, is_left in names.items() if is_left}
     assert left_by_tasks(files, NOW - 3 * DAY) == set()
+
+
+def test_directories_are_found_while_batches_come_and_go(tmp_path: Path) -> None:
+    old, young = (f"{number}-{uuid4()}/_temporary/0" for number in (1, 2))
+    for name in (old, young, "date=2026-01-01"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in (old, "date=2026-01-01"):
+        os.utime(tmp_path / name, (0, 0))
+    ended = Event()
+
+    def write() -> None:
+        while not ended.is_set():
+            batch = tmp_path / f"3-{uuid4()}"
+            (batch / "_temporary").mkdir(parents=True)
+            (batch / "_temporary").rmdir()
+            batch.rmdir()
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(300):
+            assert empty_directories(str(tmp_path), NOW - timedelta(hours=1)) == {old}
+    finally:
+        ended.set()
+        writer.join()
 
 
 def test_paths_are_told_from_the_table_on() -> None:
