@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.application import run_once
@@ -25,7 +25,7 @@ from jobs.errors import AuditError
 from jobs.progress import first_line
 from jobs.quality.contents import existing_contents
 from jobs.reach import reach_of
-from jobs.spark import build_session
+from jobs.spark import JAVA_OPTIONS, build_session
 from jobs.storage import storage_settings
 from pipelines import audit
 from pipelines.audit import Ledger, Period
@@ -43,6 +43,20 @@ SHUFFLE_PARTITIONS = 64
 class Request(NamedTuple):
     period: Period
     examples: int
+
+
+class Doubts(NamedTuple):
+    """Of what is not plainly right: how many `messages`, and of these and of ids without a message, how many `differs`
+    and `later`; how many differ in each kind; the first of them."""
+
+    messages: int
+    differs: int
+    later: int
+    kinds: dict[str, int]
+    examples: list[dict[str, Any]]
+
+
+NO_DOUBTS = Doubts(0, 0, 0, {}, [])
 
 
 def request(arguments: Sequence[str], now: datetime) -> Request:
@@ -80,24 +94,23 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
     routes = in_groups(audit.routes_in(period, audit.intervals(ledger.routes_history)))
     routes.rows.persist()
     ids = audit.doubtful(audit.wanted(messages, routes, period, shards), ledger, period, reach).persist()
-    few = ledger._replace(messages=messages).about(ids)
-    # Asked for several times; of the right ones only their number counts.
-    doubtful = audit.judged(audit.wanted(few.messages, routes, period, shards), few, period, shards, reach)
-    doubtful = doubtful.where(F.col("verdict") != RIGHT).persist()
-    verdicts = _counts(doubtful, F.col("verdict"))
-    known = _counts(doubtful.where(F.col("partition").isNotNull()), F.col("verdict"))
+    doubts = NO_DOUBTS
+    if not ids.isEmpty():
+        few = ledger._replace(messages=messages).about(ids)
+        wanted = audit.wanted(few.messages, routes, period, shards)
+        doubts = _doubts(audit.judged(wanted, few, period, shards, reach), asked.examples)
     total = messages.count()
     return {
         "since": _text(period.since),
         "until": _text(period.until),
         "shards": shards,
         "messages": total,
-        "right": total - sum(known.values()),
-        "differs": verdicts.get(DIFFERS, 0),
-        "later": verdicts.get(LATER, 0),
+        "right": total - doubts.messages,
+        "differs": doubts.differs,
+        "later": doubts.later,
         "everyone": audit.to_everyone(ledger, period).count(),
-        "kinds": _counts(doubtful, F.explode(F.array_distinct("differences.kind"))),
-        "examples": _examples(doubtful, asked.examples),
+        "kinds": doubts.kinds,
+        "examples": doubts.examples,
         "reach": {name: _text(moment) for name, moment in reach._asdict().items()},
     }
 
@@ -152,20 +165,34 @@ def _nothing_between(since: str | None, until: str | None) -> AuditError:
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the audit's session has beside :mod:`jobs.spark`. What Spark generates for routing is one method of a size
-    that the JVM compiles only when told to."""
+    """What the audit's session has beside :mod:`jobs.spark`; its JVM takes the ledger's options."""
     return {
         "spark.driver.memory": settings.audit.heap,
-        "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
+        JAVA_OPTIONS: settings.stack.ledger_java_options,
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         **storage_settings(settings.storage),
     }
 
 
-def _counts(rows: DataFrame, what: Column) -> dict[str, int]:
-    """How many rows there are of each value of `what`, in its order."""
-    counted = rows.select(what.alias("what")).groupBy("what").count().orderBy("what")
-    return {str(row["what"]): row["count"] for row in counted.collect()}
+def _doubts(judged: DataFrame, examples: int) -> Doubts:
+    # Asked for several times.
+    doubtful = judged.where(F.col("verdict") != RIGHT).persist()
+    counted = doubtful.groupBy("verdict").agg(F.count("*").alias("all"), F.count("partition").alias("messages"))
+    verdicts = {row["verdict"]: row for row in counted.collect()}
+    of_all = {verdict: row["all"] for verdict, row in verdicts.items()}
+    return Doubts(
+        sum(row["messages"] for row in verdicts.values()),
+        of_all.get(DIFFERS, 0),
+        of_all.get(LATER, 0),
+        _kinds(doubtful),
+        _examples(doubtful, examples),
+    )
+
+
+def _kinds(doubtful: DataFrame) -> dict[str, int]:
+    """How many messages there are of each kind of difference, in its order."""
+    kinds = doubtful.select(F.explode(F.array_distinct("differences.kind")).alias("kind"))
+    return {row["kind"]: row["count"] for row in kinds.groupBy("kind").count().orderBy("kind").collect()}
 
 
 def _examples(doubtful: DataFrame, number: int) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from jobs.observe.observer import Observer
 from jobs.observe.routing import RoutesMetrics
 from jobs.observe.server import Place
 from jobs.progress import StatusListener, first_line
-from jobs.spark import build_session
+from jobs.spark import JAVA_OPTIONS, build_session
 from jobs.storage import storage_settings
 from pipelines import sinks
 from pipelines.turns import Turns
@@ -73,7 +73,7 @@ def session_settings(settings: Settings, pools: Path) -> dict[str, str]:
     """What the ledger's session has beside :mod:`jobs.spark`: pools, so that history makes nobody wait."""
     return {
         "spark.driver.memory": settings.stack.ledger_heap,
-        "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
+        JAVA_OPTIONS: settings.stack.ledger_java_options,
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": pools.absolute().as_uri(),
         # Else one query that does not end would keep all from ending, until the supervisor kills them.

@@ -25,7 +25,7 @@ from jobs.observe.routing import RouterMetrics, Told, router_place
 from jobs.progress import StatusListener
 from jobs.router_query import LONGEST_PAUSE_S, WATCH_S, Router
 from jobs.router_routes import await_routes, keep_routes
-from jobs.spark import build_session
+from jobs.spark import JAVA_OPTIONS, build_session
 from jobs.stack.topics import admin_client, topic_ends
 from jobs.storage import storage_settings
 from pipelines.routes_in_memory import RoutesInMemory
@@ -46,7 +46,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
     stateless queries only, and demand that one driver has the checkpoint (see `jobs.application.hold_checkpoints`)."""
     return {
         "spark.driver.memory": settings.stack.router_heap,
-        "spark.driver.extraJavaOptions": settings.stack.router_java_options,
+        JAVA_OPTIONS: settings.stack.router_java_options,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
         # What a pause between batches consists of: planning, and reading the routes. There is nothing that adaptive

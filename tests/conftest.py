@@ -18,6 +18,7 @@ from jobs.stack.java import find_java
 from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all, wait_until
 from jobs.stack.topics import admin_client, create_topics
+from schemas.settings import process_settings
 from schemas.topics import DAY_MS, Topics
 from tests import in_processes
 
@@ -129,8 +130,8 @@ def unique_prefix() -> str:
 
 @pytest.fixture(scope="session")
 def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A small session with Delta and Kafka: UTC, two shuffle partitions, no UI."""
-    from jobs.spark import build_session
+    """A small session with Delta and Kafka: UTC, two shuffle partitions, no UI; its JVM has the ledger's options."""
+    from jobs.spark import JAVA_OPTIONS, build_session
 
     os.environ["JAVA_HOME"] = str(java_home)
     warehouse = tmp_path_factory.mktemp("warehouse")
@@ -139,6 +140,7 @@ def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory)
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(warehouse),
+        JAVA_OPTIONS: process_settings({}).stack.ledger_java_options,
     }
     session = build_session("tests", "local[2]", extra)
     yield session

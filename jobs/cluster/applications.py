@@ -25,9 +25,7 @@ class Application(NamedTuple):
 
     def java_options(self, settings: Settings) -> str:
         """Options of the JVMs that do its work: what is measured for one machine holds for an executor too."""
-        return {"router": settings.stack.router_java_options, "ledger": settings.stack.ledger_java_options}.get(
-            self.size, ""
-        )
+        return settings.stack.router_java_options if self.size == "router" else settings.stack.ledger_java_options
 
     def spark_settings(self) -> Mapping[str, str]:
         """What its session has on a cluster beside what it asks for itself."""

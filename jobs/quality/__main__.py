@@ -22,7 +22,7 @@ from jobs.quality import report
 from jobs.quality.dates import Asked
 from jobs.quality.pages import INDEX
 from jobs.quality.run import Report, Request, judge, prepare
-from jobs.spark import build_session
+from jobs.spark import JAVA_OPTIONS, build_session
 from jobs.storage import storage_settings
 from schemas.errors import WaystationError
 from schemas.settings import Settings
@@ -38,7 +38,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
     """What the job's session has beside :mod:`jobs.spark`; its JVM takes the ledger's options."""
     return {
         "spark.driver.memory": settings.quality.heap,
-        "spark.driver.extraJavaOptions": settings.stack.ledger_java_options,
+        JAVA_OPTIONS: settings.stack.ledger_java_options,
     } | storage_settings(settings.storage)
 
 

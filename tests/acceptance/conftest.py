@@ -21,6 +21,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path)
         # Short pauses are nothing that these tests look at, and two cores have enough to do.
         "WAYSTATION_ROUTER__RELIEF": "false",
         "WAYSTATION_STACK__ROUTER_START_NICENESS": "0",
+        "WAYSTATION_STACK__ROUTER_REPLACE_NICENESS": "0",
         "WAYSTATION_STACK__START_TIMEOUT_S": "200",
         "WAYSTATION_LEDGER__TRIGGER_S": "2.0",
         # A part may die a hundred times, and is to start again at once: the pause doubles thirty times at most.

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from jobs.stack.class_archive import archive_options
 from jobs.stack.jars import pyspark_jars
 from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all
@@ -18,10 +19,12 @@ from tests.waiting import wait_for
 HOST = "127.0.0.1"
 STOP_S = 10.0
 START_S = 120.0
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -Xss16m -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC"
 
 
 class SparkCluster:
-    """`cores` a worker has; as many tasks at a time, whatever the machine has."""
+    """`cores` a worker has; as many tasks at a time, whatever the machine has. `java_options` suit applications that
+    live for a minute here, where executors find the same archive of classes as drivers."""
 
     def __init__(self, directory: Path, java_home: Path, workers: int, cores: int) -> None:
         self._directory = directory
@@ -33,6 +36,7 @@ class SparkCluster:
             "SPARK_LOCAL_IP": HOST,
         }
         self._cores = cores
+        self.java_options = f"{SHORT_LIVED} {archive_options(self._environ)}"
         ports = Ports(directory)
         port, self._web = (ports.choose(name, HOST, 0, "") for name in ("master", "web"))
         self.master = f"spark://{HOST}:{port}"

@@ -33,7 +33,6 @@ NO_PYTHON = "/nowhere/bin/python"
 """The interpreter on the machines of the cluster: not the one with which the drivers run here, and never needed."""
 SHARDS = 4
 ROUTERS = ("active", "backup")
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -Xss16m -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC"
 FLOWING_S = 600.0
 """Nine JVMs start, on whatever else the machine does; on a quiet one of two cores a minute is enough."""
 
@@ -65,8 +64,8 @@ class Submitted:
             trigger_s = 2.0
             routes_trigger_s = 1.0
             [stack]
-            router_java_options = "{SHORT_LIVED}"
-            ledger_java_options = "{SHORT_LIVED}"
+            router_java_options = '{cluster.java_options}'
+            ledger_java_options = '{cluster.java_options}'
             stop_timeout_s = 90.0
             [cluster]
             master = "{cluster.master}"
