@@ -3,6 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help env lint check test demo bench fuzz clean
 
 VENV := .venv
@@ -49,8 +50,7 @@ lint: $(INSTALLED)
 check: lint  ## format, lint, types, layers and unit tests: seconds
 	@$(BIN)/pytest -q tests/unit
 
-test: $(INSTALLED)  ## everything check does, and all tests against the real parts
-	@$(MAKE) --no-print-directory --jobs 2 lint $(JARS)
+test: lint $(JARS)  ## everything check does, and all tests against the real parts
 	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/unit tests/integration tests/acceptance
 
 demo: env  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"

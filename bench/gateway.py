@@ -20,6 +20,7 @@ from schemas.settings import Settings, process_settings
 START_S = 60.0
 STOP_S = 20.0
 LEAD_S = 8.0
+"""The least that settings allow with the other times below."""
 WARM_S = 10.0
 """Load before what is measured. A broker that has just begun compiles its fetch path first, hands out little at a time,
 and a gateway that gets little at a time pays more for each."""

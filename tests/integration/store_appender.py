@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.spark import build_session
+from jobs.spark import JAVA_OPTIONS, build_session
 from jobs.storage import storage_settings, use_store
 from pipelines.sinks import Remembered, append_to_table, ensure_tables
 from pipelines.sources import read_table
@@ -24,7 +24,7 @@ from schemas.tables import QUARANTINE
 def main(base: str, overlay: str, source: str, batch: str) -> None:
     settings = load_settings([Path(base), Path(overlay)], {})
     use_store(settings.storage)
-    short_lived = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Xss16m -XX:+UseSerialGC"}
+    short_lived = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -Xss16m -XX:+UseSerialGC"}
     spark = build_session("store", "local[2]", storage_settings(settings.storage) | short_lived)
     ensure_tables(settings.tables)
     Path(source).mkdir(exist_ok=True)
