@@ -2,6 +2,7 @@
 
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,15 +25,20 @@ NAMES = (*TABLES, "completion", "presence_state")
 """And one with a state of Spark's own, and one with a state of ours."""
 
 
+LIMITED = threading.Lock()
+"""Queries write from threads of their own: a second one would take the first one's limit for what was there before."""
+
+
 @contextmanager
 def no_room(process: int) -> Iterator[None]:
     """No file of a process may grow: every write fails, as on a full disk, though with another number (EFBIG)."""
-    soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
-    resource.prlimit(process, resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))
+    with LIMITED:
+        soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, hard))
+        try:
+            yield
+        finally:
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_after_room_is_made_everything_is_there_once(
