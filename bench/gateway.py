@@ -35,11 +35,9 @@ class RunningGateway(NamedTuple):
         return int(self.listeners[bearer].rpartition(":")[2])
 
 
-@contextmanager
-def running_gateway(bootstrap: str, changes: Mapping[str, str], log: Path | None = None) -> Iterator[RunningGateway]:
-    """A gateway over fresh topics, routes in effect after LEAD_S; `changes` are further environment variables."""
-    data = Path(mkdtemp(prefix="waystation-bench-gateway-"))
-    environment = {
+def environment_of(data: Path, bootstrap: str, changes: Mapping[str, str]) -> dict[str, str]:
+    """What the gateway over `data` runs with: the defaults, but for the times of routes, free ports and `changes`."""
+    return {
         **os.environ,
         "WAYSTATION_DATA": str(data),
         "WAYSTATION_KAFKA__BOOTSTRAP": bootstrap,
@@ -54,6 +52,13 @@ def running_gateway(bootstrap: str, changes: Mapping[str, str], log: Path | None
         PART_VARIABLE: "gateway",
         **changes,
     }
+
+
+@contextmanager
+def running_gateway(bootstrap: str, changes: Mapping[str, str], log: Path | None = None) -> Iterator[RunningGateway]:
+    """A gateway over fresh topics, routes in effect after LEAD_S; `changes` are further environment variables."""
+    data = Path(mkdtemp(prefix="waystation-bench-gateway-"))
+    environment = environment_of(data, bootstrap, changes)
     settings = process_settings(environment)
     create_topics(admin_client(bootstrap, {}), declared_topics(settings.kafka))
     argv = [sys.executable, "-m", "gateway"]

@@ -25,7 +25,8 @@ COPY, COPY_OF_CATCH_ALL = "routes.parquet", "catch-all.parquet"
 
 class RoutesInMemory:
     """The routes table under `tables`, in the cache of `spark`; the copy stands in the checkpoint of `stream`, of which
-    there is one process at a time. One thread calls :meth:`refresh`, and has called it before any :meth:`read`."""
+    there is one process at a time, and in it one of these: a later one takes the copy and the cache over. One thread
+    calls :meth:`refresh`, and has called it before any :meth:`read`."""
 
     def __init__(self, spark: SparkSession, tables: str, stream: StreamId) -> None:
         checkpoint = Checkpoint(stream, tables)
@@ -72,18 +73,15 @@ class _Copy:
         self._checkpoint = checkpoint
         self._name = name
         self._grouping = ArrowGrouping(groups)
-        self._cached: DataFrame | None = None
 
     def read(self) -> DataFrame:
         return self._spark.read.schema(GROUPED).parquet(f"{self._checkpoint.uri}/{self._name}")
 
     def replace(self, routes: pa.Table) -> None:
         self._checkpoint.write(self._name, _as_parquet(self._grouping.rows(routes)))
-        now = self.read()
-        if self._cached is not None:
-            self._cached.unpersist()
-        self._cached = now.cache()
-        self._cached.write.format("noop").mode("overwrite").save()
+        # Spark knows what is cached by its plan: also what an earlier one of these has left.
+        now = self.read().unpersist().cache()
+        now.write.format("noop").mode("overwrite").save()
 
 
 def _routes_of(table: DeltaTable, is_catch_all: str) -> pa.Table:

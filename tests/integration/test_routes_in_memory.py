@@ -50,6 +50,19 @@ def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_
     assert row[0] == 5_000_000
 
 
+def test_a_later_one_does_not_find_the_routes_of_an_earlier(
+    spark: SparkSession, routes: RoutesInMemory, tmp_path: Path
+) -> None:
+    """Their groups are others: a message would find none of its routes, and go to nobody."""
+    write_routes(tmp_path, 3, lambda _: [1])
+    assert routes.refresh()
+    later = RoutesInMemory(spark, str(tmp_path), STREAM)
+    assert later.refresh()
+    held = later.read()
+    each = held.rows.select("group", F.explode("route_keys").alias("key"))
+    assert each.where(F.col("group") == held.groups.of(F.col("key"))).count() == 1 + 3
+
+
 @pytest.mark.parametrize("digits", [1, 3], ids=["keys share groups", "as in life"])
 def test_what_is_in_memory_is_the_table(
     spark: SparkSession, routes: RoutesInMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: int
