@@ -55,7 +55,7 @@ def environment_of(data: Path, bootstrap: str, changes: Mapping[str, str]) -> di
 
 
 @contextmanager
-def running_gateway(bootstrap: str, changes: Mapping[str, str], log: Path | None = None) -> Iterator[RunningGateway]:
+def running_gateway(bootstrap: str, changes: Mapping[str, str]) -> Iterator[RunningGateway]:
     """A gateway over fresh topics, routes in effect after LEAD_S; `changes` are further environment variables."""
     data = Path(mkdtemp(prefix="waystation-bench-gateway-"))
     environment = environment_of(data, bootstrap, changes)

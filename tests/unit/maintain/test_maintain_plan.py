@@ -14,7 +14,7 @@ from pyarrow.fs import FileInfo, FileType
 
 from jobs.maintain import report
 from jobs.maintain.current import ended_before, kept_messages, kept_presence, kept_routes
-from jobs.maintain.leftovers import Left, superseded
+from jobs.maintain.leftovers import SUBMISSIONS, Left, submission_steps, superseded
 from jobs.maintain.plan import KEPT_BY, Amount, DataFile, kept_days, kept_no_more, scattered
 from jobs.maintain.run import DONE, FAILED, PLANNED, Result
 from jobs.maintain.vacuum import empty_directories, left_by_tasks, relative
@@ -175,6 +175,35 @@ def test_directories_are_found_while_batches_come_and_go(tmp_path: Path) -> None
     finally:
         ended.set()
         writer.join()
+
+
+def test_bundles_are_looked_for_while_one_is_made(tmp_path: Path) -> None:
+    """It is written beside them, and then renamed."""
+    parent = tmp_path / SUBMISSIONS
+    old = parent / "old"
+    old.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    ended = Event()
+
+    def make() -> None:
+        while not ended.is_set():
+            being_made, made = parent / f".new-{uuid4()}", parent / str(uuid4())
+            being_made.mkdir()
+            (being_made / "launch.py").touch()
+            being_made.rename(made)
+            (made / "launch.py").unlink()
+            made.rmdir()
+
+    maker = Thread(target=make)
+    maker.start()
+    try:
+        for _ in range(300):
+            assert [step.task for step in submission_steps(tmp_path, datetime(2000, 1, 1, tzinfo=UTC))] == [
+                f"submission {old.name}"
+            ]
+    finally:
+        ended.set()
+        maker.join()
 
 
 def test_paths_are_told_from_the_table_on() -> None:
