@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 DAY_MS = 24 * 60 * 60 * 1000
+ESSENTIAL = ("message.timestamp.type", "cleanup.policy")
+"""Settings of topics without which messages are routed wrongly, or states are lost; the others are about room and time.
+"""
 NO_GROUP = "unused"
 """The consumer group of those that choose their partitions themselves and keep nothing in it. librdkafka asks for one,
 and for its coordinator: with ACLs each user needs READ on it (docs/clusters.md)."""

@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from jobs.cli.context import OVERLAYS, shared
-from jobs.stack.topics import AS_THE_BROKER_SAYS, admin_client, create_topics, declared_topics, missing_topics
+from jobs.stack.topics import (
+    AS_THE_BROKER_SAYS,
+    admin_client,
+    create_topics,
+    declared_topics,
+    missing_topics,
+    other_settings,
+)
 from schemas.settings import load_settings, with_secrets
 from schemas.topics import Topic
 
@@ -33,8 +40,9 @@ def create(
 ) -> None:
     """Create the topics that are missing on the brokers of kafka.bootstrap, with the partitions and settings they need.
 
-    Topics that are there are left as they are, so it may be repeated. If some have another number of partitions than
-    the configuration says, they are named, and nothing is created. `waystation up` does this for the local stack.
+    Topics that are there are left as they are, so it may be repeated; settings that are not as declared are shown. If
+    some have another number of partitions than the configuration says, not the broker's clock, or are not kept or
+    compacted as they must be, they are named, and nothing is created. `waystation up` makes the local stack's.
 
     Examples:
 
@@ -46,12 +54,18 @@ def create(
     kafka = with_secrets(load_settings(files, shared(context).environ)).kafka
     admin, declared = admin_client(kafka.bootstrap, kafka.client), declared_topics(kafka)
     missing = missing_topics(admin, declared)
+    others = other_settings(admin, (topic for topic in declared if topic not in missing))
     created = [] if dry_run else create_topics(admin, missing, replicas or AS_THE_BROKER_SAYS)
     for topic in declared:
         if topic in missing:
             typer.echo(f"{'created' if topic.name in created else 'missing'}: {_described(topic, replicas)}")
         else:
-            typer.echo(f"there: {topic.name}")
+            typer.echo(_as_it_is(topic, others[topic.name]))
+
+
+def _as_it_is(topic: Topic, others: dict[str, str]) -> str:
+    differ = [f"{name}={value} (declared: {topic.config[name]})" for name, value in others.items()]
+    return f"there: {topic.name}{' but ' if differ else ''}{', '.join(differ)}"
 
 
 def _described(topic: Topic, replicas: int | None) -> str:

@@ -5,12 +5,12 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from jobs.errors import TopicsError
 from schemas.settings import KafkaSettings
-from schemas.topics import DAY_MS, Topic, Topics
+from schemas.topics import DAY_MS, ESSENTIAL, Topic, Topics
 
 TIMEOUT_S = 20.0
 ELECTION_S = 10.0
@@ -77,6 +77,28 @@ def create_topics(admin: AdminClient, declared: Iterable[Topic], replicas: int =
         _create(admin, missing, replicas)
         _ends(admin, {topic.name: topic.partitions for topic in missing})
     return [topic.name for topic in missing]
+
+
+def other_settings(admin: AdminClient, there: Iterable[Topic]) -> dict[str, dict[str, str]]:
+    """Of topics that exist, by name, the settings that are not as declared, and what they are.
+
+    Raises TopicsError, which names them all, if some have others that the platform cannot do without
+    (:data:`schemas.topics.ESSENTIAL`), or the broker refuses to tell.
+    """
+    declared = {topic.name: topic for topic in there}
+    if not declared:
+        return {}
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in declared]
+    found: dict[str, dict[str, str]] = {}
+    for resource, future in admin.describe_configs(asked, request_timeout=TIMEOUT_S).items():
+        entries, wanted = _result(future), declared[resource.name].config
+        found[resource.name] = {name: entries[name].value for name in wanted if entries[name].value != wanted[name]}
+    if wrong := [(name, key) for name, others in found.items() for key in others if key in ESSENTIAL]:
+        each = ", ".join(
+            f"topic {name} has {key}={found[name][key]} but needs {declared[name].config[key]}" for name, key in wrong
+        )
+        raise TopicsError(f"{each}: set it with kafka-configs --alter before anything runs, or delete the topic")
+    return found
 
 
 def topic_ends(admin: AdminClient, prefix: str) -> list[TopicEnd]:

@@ -84,6 +84,33 @@ def test_topics_with_other_partitions_are_all_named_and_nothing_is_made(
     assert sorted(name for name in topics if name.startswith(unique_prefix)) == sorted(each.topic for each in wrong)
 
 
+def test_settings_of_topics_that_are_there_are_compared(
+    create: Create, broker: LocalBroker, unique_prefix: str, overlay: Path
+) -> None:
+    """What only costs room or time is told. A topic with the producers' clock, or one that forgets sessions, is not."""
+    admin, declared = admin_client(broker.bootstrap, {}), declared_topics(load_settings([BASE, overlay], {}).kafka)
+    sessions, ingress = (next(t for t in declared if t.name == f"{unique_prefix}{n}") for n in ("sessions", "ingress"))
+    other = {"retention.ms": "1000"}
+    made = [NewTopic(ingress.name, ingress.partitions, 1, config=ingress.config | other)]
+    for future in admin.create_topics(made, operation_timeout=TIMEOUT_S).values():
+        future.result()
+    status, lines = create("--dry-run")
+    assert status == 0
+    assert f"there: {ingress.name} but retention.ms=1000 (declared: {ingress.config['retention.ms']})" in lines
+
+    made = [NewTopic(sessions.name, sessions.partitions, 1, config=sessions.config | {"cleanup.policy": "delete"})]
+    made += [NewTopic(f"{unique_prefix}egress", 5, 1)]
+    for future in admin.create_topics(made, operation_timeout=TIMEOUT_S).values():
+        future.result()
+    for arguments in ([], ["--dry-run"]):
+        status, [said] = create(*arguments)
+        assert status == 1
+        assert f"topic {sessions.name} has cleanup.policy=delete but needs compact" in said
+        assert f"topic {unique_prefix}egress has message.timestamp.type=CreateTime but needs LogAppendTime" in said
+    there = admin.list_topics(timeout=TIMEOUT_S).topics
+    assert len([name for name in there if name.startswith(unique_prefix)]) == 3
+
+
 def test_more_replicas_than_brokers_are_refused(create: Create) -> None:
     status, [said] = create("--replicas", "3")
     assert status == 1
