@@ -23,6 +23,7 @@ from bench.ledger_state import StateBench
 from bench.ledger_tables import TablesBench
 from bench.path import StackBench
 from bench.router import RouterBench
+from bench.spark_jvm import stop_with_jvm
 from bench.throughput import ThroughputBench
 from jobs.signals import interrupt_on_signals
 from jobs.spark import build_session
@@ -124,7 +125,7 @@ def session(master: str, extra: Mapping[str, str]) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        stop_with_jvm(spark)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 from bench.figures import Figures
 from bench.kafka_load import fill
 from bench.routes import write_routes
+from bench.spark_jvm import stop_with_jvm
 from jobs.router import session_settings
 from jobs.spark import build_session
 from jobs.stack.topics import admin_client, create_topics, topic_ends
@@ -75,7 +76,7 @@ class ThroughputBench:
             for n in routes:
                 self._measure(spark, n)
         finally:
-            spark.stop()
+            stop_with_jvm(spark)
             shutil.rmtree(self._data, ignore_errors=True)
 
     def _session(self) -> SparkSession:
