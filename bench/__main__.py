@@ -12,8 +12,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
-
 from bench.broker import running_broker
 from bench.failover import TWO_PROCESSES, FailoverBench
 from bench.figures import JSON, PER_CPU, PLOT, TIMES, Figures
@@ -23,10 +21,9 @@ from bench.ledger_state import StateBench
 from bench.ledger_tables import TablesBench
 from bench.path import StackBench
 from bench.router import RouterBench
-from bench.spark_jvm import stop_with_jvm
+from bench.spark_session import session
 from bench.throughput import ThroughputBench
 from jobs.signals import interrupt_on_signals
-from jobs.spark import build_session
 from schemas.settings import Settings, process_settings
 
 OUT = Path("build")
@@ -119,22 +116,14 @@ def measure_path(figures: Figures, scale: float) -> None:
 
 
 @contextmanager
-def session(master: str, extra: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A Spark session that the next measurement, with settings of its own, does not find."""
-    spark = build_session("bench", master, dict(extra))
-    try:
-        yield spark
-    finally:
-        stop_with_jvm(spark)
-
-
-@contextmanager
 def stack_bench(figures: Figures, overrides: Mapping[str, str] | None = None) -> Iterator[StackBench]:
     """A stack that is up, gone afterwards."""
     data = Path(mkdtemp(prefix="waystation-bench-"))
     stack = StackBench(data, figures, overrides)
     try:
-        stack.up()
+        up_s = stack.up()
+        if not overrides:  # it is the stack that everybody starts with
+            figures.add("up_to_first_message_s", round(up_s, 1))
         yield stack
     finally:
         stack.down()

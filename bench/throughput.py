@@ -22,9 +22,8 @@ from pyspark.sql.streaming import StreamingQuery
 from bench.figures import Figures
 from bench.kafka_load import fill
 from bench.routes import write_routes
-from bench.spark_jvm import stop_with_jvm
+from bench.spark_session import session
 from jobs.router import session_settings
-from jobs.spark import build_session
 from jobs.stack.topics import admin_client, create_topics, topic_ends
 from pipelines.routes_in_memory import RoutesInMemory
 from pipelines.routing import RoutingPlan, route
@@ -67,23 +66,21 @@ class ThroughputBench:
     def run(self, routes: tuple[int, ...]) -> None:
         """Records `routing_vs_passthrough_<n>` and `routing_vs_tuned_passthrough_<n>` for each number of routes."""
         create_topics(self._admin, self._topics.declared(PARTITIONS, PARTITIONS, DAY_MS))
-        spark = self._session()
+        settings = process_settings(os.environ | {"WAYSTATION_DATA": str(self._data)})
         try:
-            destinations = [write_routes(self._data / str(n), n, lambda number: [number % PARTITIONS]) for n in routes]
-            fill(self._kafka.bootstrap, self._topics.ingress, destinations[0], self._records)
-            for _ in range(WARM_TURNS):
-                self._turn(spark, routes[0])
-            for n in routes:
-                self._measure(spark, n)
+            with session(f"local[{PARTITIONS + 4}]", session_settings(settings)) as spark:
+                self._run(spark, routes)
         finally:
-            stop_with_jvm(spark)
             shutil.rmtree(self._data, ignore_errors=True)
 
-    def _session(self) -> SparkSession:
-        settings = process_settings(os.environ | {"WAYSTATION_DATA": str(self._data)})
-        spark = build_session("bench", f"local[{PARTITIONS + 4}]", session_settings(settings))
+    def _run(self, spark: SparkSession, routes: tuple[int, ...]) -> None:
         spark.sparkContext.setLogLevel("OFF")  # of queries stopped in mid-batch, which these all are
-        return spark
+        destinations = [write_routes(self._data / str(n), n, lambda number: [number % PARTITIONS]) for n in routes]
+        fill(self._kafka.bootstrap, self._topics.ingress, destinations[0], self._records)
+        for _ in range(WARM_TURNS):
+            self._turn(spark, routes[0])
+        for n in routes:
+            self._measure(spark, n)
 
     def _measure(self, spark: SparkSession, routes: int) -> None:
         turns = [self._turn(spark, routes) for _ in range(TURNS)]

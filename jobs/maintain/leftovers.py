@@ -12,6 +12,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from jobs.maintain.plan import Amount, Step, Stopping
+from jobs.maintain.vacuum import is_older
 from pipelines.streams import StreamId
 
 CHECKPOINTS = "_checkpoints"
@@ -56,11 +57,10 @@ def generation_steps(tables: str, names: Iterable[str], before: datetime) -> lis
 
 def submission_steps(cache: Path, before: datetime) -> list[Step]:
     """Bundles under `cache` that were last used before a time, and that no process on this machine names."""
-    bundles = {path: _bundle(path) for path in _older(cache / SUBMISSIONS, before)}
-    old = sorted(bundles)
+    old = sorted(path for path in (cache / SUBMISSIONS).glob("*") if path.is_dir() and is_older(path, before))
     running = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])] if old else []
     return [
-        _step(str(cache / SUBMISSIONS), f"{SUBMISSION} {path.name}", bundles[path], path.name)
+        _step(str(cache / SUBMISSIONS), f"{SUBMISSION} {path.name}", _bundle(path), path.name)
         for path in old
         if not any(str(path) in command for command in running)
     ]
@@ -80,18 +80,6 @@ def _generations(parent: str) -> dict[str, Left]:
         if files:
             written = max(one.mtime for one in files).astimezone(UTC)
             found[name] = Left(len(files), sum(one.size for one in files), written)
-    return found
-
-
-def _older(parent: Path, before: datetime) -> list[Path]:
-    """The directories in `parent` that are older than `before`. Others may be written and renamed meanwhile."""
-    found = []
-    for path in parent.glob("*"):
-        try:
-            if path.is_dir() and path.stat().st_mtime < before.timestamp():
-                found.append(path)
-        except FileNotFoundError:  # it was a bundle in the making
-            continue
     return found
 
 

@@ -76,13 +76,14 @@ def empty_directories(place: str, before: datetime) -> set[str]:
         return set()
     empty = (Path(directory) for directory, inner, files in os.walk(root) if not inner and not files)
     named = {str(directory.relative_to(root)): directory for directory in empty}
-    return {name for name, directory in named.items() if OF_BATCH.match(f"{name}/") and _is_older(directory, before)}
+    return {name for name, directory in named.items() if OF_BATCH.match(f"{name}/") and is_older(directory, before)}
 
 
-def _is_older(directory: Path, before: datetime) -> bool:
+def is_older(directory: Path, before: datetime) -> bool:
+    """Whether it is there, last written before a time: one that is in use may be renamed or removed at any moment."""
     try:
         return directory.stat().st_mtime < before.timestamp()
-    except FileNotFoundError:  # of a batch that has just been finished
+    except FileNotFoundError:
         return False
 
 

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from jobs.cli.main import main
-from jobs.stack.topics import TIMEOUT_S, admin_client, declared_topics
+from jobs.stack.topics import TIMEOUT_S, admin_client, create_topics, declared_topics
 from schemas.settings import load_settings
+from schemas.topics import Topic
 from tests.conftest import LocalBroker
 
 BASE = Path(__file__).parents[2] / "conf" / "base.toml"
@@ -72,16 +73,14 @@ def test_topics_with_other_partitions_are_all_named_and_nothing_is_made(
 ) -> None:
     """A sender's order and a session's home depend on the numbers."""
     admin = admin_client(broker.bootstrap, {})
-    wrong = [NewTopic(f"{unique_prefix}{name}", 2, 1) for name in ("ingress", "egress")]
-    for future in admin.create_topics(wrong, operation_timeout=TIMEOUT_S).values():
-        future.result()
+    wrong = create_topics(admin, [Topic(f"{unique_prefix}{name}", 2, {}) for name in ("ingress", "egress")])
     for arguments in ([], ["--dry-run"]):
         status, [said] = create(*arguments)
         assert status == 1
         assert f"topic {unique_prefix}ingress has 2 partitions but the configuration says 3" in said
         assert f"topic {unique_prefix}egress has 2 partitions but the configuration says 5" in said
     topics = admin.list_topics(timeout=TIMEOUT_S).topics
-    assert sorted(name for name in topics if name.startswith(unique_prefix)) == sorted(each.topic for each in wrong)
+    assert sorted(name for name in topics if name.startswith(unique_prefix)) == sorted(wrong)
 
 
 def test_settings_of_topics_that_are_there_are_compared(
@@ -90,18 +89,13 @@ def test_settings_of_topics_that_are_there_are_compared(
     """What only costs room or time is told. A topic with the producers' clock, or one that forgets sessions, is not."""
     admin, declared = admin_client(broker.bootstrap, {}), declared_topics(load_settings([BASE, overlay], {}).kafka)
     sessions, ingress = (next(t for t in declared if t.name == f"{unique_prefix}{n}") for n in ("sessions", "ingress"))
-    other = {"retention.ms": "1000"}
-    made = [NewTopic(ingress.name, ingress.partitions, 1, config=ingress.config | other)]
-    for future in admin.create_topics(made, operation_timeout=TIMEOUT_S).values():
-        future.result()
+    create_topics(admin, [ingress._replace(config=ingress.config | {"retention.ms": "1000"})])
     status, lines = create("--dry-run")
     assert status == 0
     assert f"there: {ingress.name} but retention.ms=1000 (declared: {ingress.config['retention.ms']})" in lines
 
-    made = [NewTopic(sessions.name, sessions.partitions, 1, config=sessions.config | {"cleanup.policy": "delete"})]
-    made += [NewTopic(f"{unique_prefix}egress", 5, 1)]
-    for future in admin.create_topics(made, operation_timeout=TIMEOUT_S).values():
-        future.result()
+    forgetful = sessions._replace(config=sessions.config | {"cleanup.policy": "delete"})
+    create_topics(admin, [forgetful, Topic(f"{unique_prefix}egress", 5, {})])
     for arguments in ([], ["--dry-run"]):
         status, [said] = create(*arguments)
         assert status == 1

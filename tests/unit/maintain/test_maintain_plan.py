@@ -1,6 +1,8 @@
 """What maintenance chooses: pure functions of dates, files and rows."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -152,29 +154,40 @@ def test_only_what_tasks_left_in_directories_of_batches_goes_unnamed() -> None:
     assert left_by_tasks(files, NOW - 3 * DAY) == set()
 
 
+@contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """`act` again and again in a thread of its own."""
+    ended = Event()
+
+    def run() -> None:
+        while not ended.is_set():
+            act()
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_directories_are_found_while_batches_come_and_go(tmp_path: Path) -> None:
     old, young = (f"{number}-{uuid4()}/_temporary/0" for number in (1, 2))
     for name in (old, young, "date=2026-01-01"):
         (tmp_path / name).mkdir(parents=True)
     for name in (old, "date=2026-01-01"):
         os.utime(tmp_path / name, (0, 0))
-    ended = Event()
 
     def write() -> None:
-        while not ended.is_set():
-            batch = tmp_path / f"3-{uuid4()}"
-            (batch / "_temporary").mkdir(parents=True)
-            (batch / "_temporary").rmdir()
-            batch.rmdir()
+        batch = tmp_path / f"3-{uuid4()}"
+        (batch / "_temporary").mkdir(parents=True)
+        (batch / "_temporary").rmdir()
+        batch.rmdir()
 
-    writer = Thread(target=write)
-    writer.start()
-    try:
+    with meanwhile(write):
         for _ in range(300):
             assert empty_directories(str(tmp_path), NOW - timedelta(hours=1)) == {old}
-    finally:
-        ended.set()
-        writer.join()
 
 
 def test_bundles_are_looked_for_while_one_is_made(tmp_path: Path) -> None:
@@ -183,27 +196,19 @@ def test_bundles_are_looked_for_while_one_is_made(tmp_path: Path) -> None:
     old = parent / "old"
     old.mkdir(parents=True)
     os.utime(old, (0, 0))
-    ended = Event()
+    before = datetime(2000, 1, 1, tzinfo=UTC)
 
     def make() -> None:
-        while not ended.is_set():
-            being_made, made = parent / f".new-{uuid4()}", parent / str(uuid4())
-            being_made.mkdir()
-            (being_made / "launch.py").touch()
-            being_made.rename(made)
-            (made / "launch.py").unlink()
-            made.rmdir()
+        being_made, made = parent / f".new-{uuid4()}", parent / str(uuid4())
+        being_made.mkdir()
+        (being_made / "launch.py").touch()
+        being_made.rename(made)
+        (made / "launch.py").unlink()
+        made.rmdir()
 
-    maker = Thread(target=make)
-    maker.start()
-    try:
+    with meanwhile(make):
         for _ in range(300):
-            assert [step.task for step in submission_steps(tmp_path, datetime(2000, 1, 1, tzinfo=UTC))] == [
-                f"submission {old.name}"
-            ]
-    finally:
-        ended.set()
-        maker.join()
+            assert [step.task for step in submission_steps(tmp_path, before)] == [f"submission {old.name}"]
 
 
 def test_paths_are_told_from_the_table_on() -> None:
