@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from bench.first_in_line import first_in_line
 from bench.mqtt_load import LoadClient
 from bench.path import RATE, StackBench
 from bench.router import BATCH_S
-from bench.silence import longest_silence_ms
+from bench.silence import longest_gap, longest_silence_ms
 from jobs.stack.process import wait_until
 from jobs.stack.state import ProcessState, running_state
 
@@ -42,8 +43,22 @@ class Seen(NamedTuple):
         return [latency for sent, latency in both if window.since_s <= sent <= window.until_s]
 
     def silence_ms(self, window: Window) -> float:
-        arrivals = sorted(s + latency / 1000 for s, latency in zip(self.sent_s, self.latencies_ms, strict=True))
-        return longest_silence_ms(arrivals, 1 / RATE, *window)
+        return longest_silence_ms(self._arrivals_s(), 1 / RATE, *window)
+
+    def story(self, window: Window) -> str:
+        """The longest silence; when it began and how long all of it was, in seconds from the window's beginning; and
+        for how long at most nothing was sent, which is the machine's doing and not the routers'."""
+        began_s = longest_gap(self._arrivals_s(), *window)[0] - window.since_s
+        return (
+            f"{self.silence_ms(window):.0f} ms, {began_s:.1f} s from the beginning, of "
+            f"{window.until_s - window.since_s:.0f} s; the publisher {self._unsent_ms(window):.0f} ms"
+        )
+
+    def _unsent_ms(self, window: Window) -> float:
+        return longest_silence_ms(self.sent_s, 1 / RATE, *window)
+
+    def _arrivals_s(self) -> list[float]:
+        return sorted(s + latency / 1000 for s, latency in zip(self.sent_s, self.latencies_ms, strict=True))
 
 
 class FailoverBench:
@@ -67,6 +82,8 @@ class FailoverBench:
         self._figures.latencies("failover_quiet", seen.latencies_in(window))
         self._figures.add("failover_quiet_silence_ms", round(seen.silence_ms(window), 1))
         windows, seen = self._under_load(lambda: [self._kill(number / kills) for number in range(kills)])
+        for number, window in enumerate(windows):
+            sys.stdout.write(f"  killed {number}/{kills} of a batch after its beginning: {seen.story(window)}\n")
         silences = sorted(seen.silence_ms(window) for window in windows)
         self._figures.add("kill_active_silence_p50_ms", round(percentile(silences, 0.5), 1))
         self._figures.add("kill_active_silence_ms", round(silences[-1], 1))
