@@ -1,18 +1,19 @@
 """The routes that a router holds in memory (R5)."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.routes import write_routes
 from pipelines import route_groups
-from pipelines.route_groups import GROUPED, ArrowGrouping, GroupedRoutes, RouteGroups
+from pipelines.route_groups import GROUPED, PARTS, ArrowGrouping, GroupedRoutes, RouteGroups, group_of, part_of
 from pipelines.routes_in_memory import COPY, COPY_OF_CATCH_ALL, RoutesInMemory
 from pipelines.sources import read_table, table_uri
 from pipelines.streams import StreamId
@@ -28,7 +29,14 @@ def routes(spark: SparkSession, tmp_path: Path) -> Iterator[RoutesInMemory]:
 
 
 def keys(routes: GroupedRoutes) -> int:
-    return routes.rows.select(F.explode(F.arrays_zip("route_keys", "targets"))).count()
+    return one_by_one(routes).count()
+
+
+def one_by_one(routes: GroupedRoutes) -> DataFrame:
+    """`route_key, targets, group, part`: one row a key again, and where it stands."""
+    parts = routes.rows.select("group", F.posexplode(F.arrays_zip("route_keys", "targets")).alias("part", "both"))
+    each = parts.select("group", "part", F.explode(F.arrays_zip("both.route_keys", "both.targets")).alias("one"))
+    return each.select(F.col("one.route_keys").alias("route_key"), F.col("one.targets"), "group", "part")
 
 
 def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_path: Path) -> None:
@@ -46,7 +54,11 @@ def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_
     tick = {"as_of": "to_timestamp_micros(5000000)"}
     DeltaTable(table_uri(str(tmp_path), ROUTES)).update(updates=tick, predicate="route_key = '#'")
     assert routes.refresh()
-    (row,) = planned_before.rows.where(F.array_contains("route_keys", "#")).selectExpr("unix_micros(as_of)").collect()
+    (row,) = (
+        planned_before.rows.where(F.array_contains(F.flatten("route_keys"), "#"))
+        .selectExpr("unix_micros(as_of)")
+        .collect()
+    )
     assert row[0] == 5_000_000
 
 
@@ -59,16 +71,16 @@ def test_a_later_one_does_not_find_the_routes_of_an_earlier(
     later = RoutesInMemory(spark, str(tmp_path), STREAM)
     assert later.refresh()
     held = later.read()
-    each = held.rows.select("group", F.explode("route_keys").alias("key"))
-    assert each.where(F.col("group") == held.groups.of(F.col("key"))).count() == 1 + 3
+    hashed = held.groups.hash_of(F.col("route_key"))
+    assert one_by_one(held).where(F.col("group") == group_of(hashed)).count() == 1 + 3
 
 
 @pytest.mark.parametrize("digits", [1, 3], ids=["keys share groups", "as in life"])
 def test_what_is_in_memory_is_the_table(
     spark: SparkSession, routes: RoutesInMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: int
 ) -> None:
-    """Each key with its targets, in the group in which messages look for it; and `as_of`. Also once keys have come and
-    gone."""
+    """Each key with its targets, in the group and the part in which messages look for it; and `as_of`. Also once keys
+    have come and gone."""
     monkeypatch.setattr(route_groups, "DIGITS", digits)
     for count in (40, 60, 20):
         write_routes(tmp_path, count, lambda n: list(range(n % 3)))
@@ -76,11 +88,11 @@ def test_what_is_in_memory_is_the_table(
         held, table = routes.read(), read_table(spark, str(tmp_path), ROUTES)
         assert held.rows.schema == spark.createDataFrame([], GROUPED).schema
         assert held.rows.count() == held.rows.select("group").distinct().count() <= 1 + 16**digits
-        each = held.rows.select("group", F.explode(F.arrays_zip("route_keys", "targets")).alias("one"))
-        found = each.select(F.col("one.route_keys").alias("route_key"), "one.targets", "group")
-        wanted = table.select("route_key", "targets", held.groups.of(F.col("route_key")).alias("group"))
-        assert sorted(found.collect()) == sorted(wanted.collect())
-        known = table.where(F.col("as_of").isNotNull()).select(held.groups.of(F.col("route_key")), "as_of")
+        hashed = held.groups.hash_of(F.col("route_key"))
+        wanted = table.select("route_key", "targets", group_of(hashed), part_of(hashed))
+        assert sorted(one_by_one(held).collect()) == sorted(wanted.collect())
+        assert held.rows.where(F.size("route_keys") != PARTS).isEmpty()
+        known = table.where(F.col("as_of").isNotNull()).select(group_of(hashed), "as_of")
         assert held.rows.where(F.col("as_of").isNotNull()).select("group", "as_of").collect() == known.collect()
 
 
@@ -91,7 +103,7 @@ def test_nobody_knows_which_keys_share_a_group() -> None:
         {"route_key": keys, "targets": [[]] * len(keys), "as_of": pa.nulls(len(keys), pa.timestamp("us"))}
     )
     grouped = (ArrowGrouping(RouteGroups()).rows(routes) for _ in range(2))
-    one, other = ({tuple(together) for together in rows["route_keys"].to_pylist()} for rows in grouped)
+    one, other = ({tuple(chain(*parts)) for parts in rows["route_keys"].to_pylist()} for rows in grouped)
     assert sum(map(len, one)) == sum(map(len, other)) == len(keys)
     assert one != other
 
