@@ -2,14 +2,15 @@
 
 A join with one row a route key costs each batch the more, the more keys there are: Spark collects, hashes and stores
 all rows anew. So the keys that share a hash stand in one row: there are never more than some thousands of rows, each
-the longer the more routes there are. A row has its keys in parts, by a further digit of their hash, and a message looks
-for its key in one part.
+the longer the more routes there are. A row has its keys in parts, and a message looks for its key in one part.
 
-Clients choose route keys, so the hash has a secret: who does not know the `salt` can't crowd a group. The catch-all
-key, which tells until when the routes are known and changes with every look at them, is a group of its own.
+Clients choose route keys, so the hash has a secret: who does not know the `salt` can't crowd a group, only a part of
+it. The catch-all key, which tells until when the routes are known and changes with every look at them, is a group of
+its own.
 """
 
 import secrets
+import zlib
 from dataclasses import dataclass
 from hashlib import md5
 
@@ -22,10 +23,10 @@ from pyspark.sql import functions as F
 from pipelines.routes import TARGET
 from schemas.identity import CATCH_ALL
 
-HEXADECIMAL = "0123456789abcdef"
-PARTS = len(HEXADECIMAL)
 DIGITS = 3
-"""Of the hash that tell groups apart: 4,096 of them. The next one tells the part."""
+"""Of the hash, hexadecimal, that tell groups apart: 4,096 of them."""
+PARTS = 16
+PART_NAMES = "0123456789abcdef"
 SALT_BYTES = 8
 
 GROUPED = "group string, route_keys array<array<string>>, targets array<array<array<" + TARGET + ">>>, as_of timestamp"
@@ -37,30 +38,31 @@ one key, if any, that has it.
 
 
 class RouteGroups:
-    """Which group, and which part of it, a route key is of: every one of these has a hash of its own."""
+    """Which group a route key is of: every one of these has a hash of its own."""
 
     def __init__(self) -> None:
         self._salt = secrets.token_hex(SALT_BYTES)
 
-    def hash_of(self, route_key: Column) -> Column:
-        """Hexadecimal, DIGITS and one; that of the catch-all begins with what no other has."""
-        hashed = F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS + 1)
-        return F.when(route_key == CATCH_ALL, _hash_of_catch_all()).otherwise(hashed)
+    def of(self, route_key: Column) -> Column:
+        hashed = F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS)
+        return F.when(route_key == CATCH_ALL, route_key).otherwise(hashed)
 
-    def hash_of_key(self, route_key: str) -> str:
+    def of_key(self, route_key: str) -> str:
         """The same for one key."""
         if route_key == CATCH_ALL:
-            return _hash_of_catch_all()
-        return md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[: DIGITS + 1]
+            return CATCH_ALL
+        return md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[:DIGITS]
 
 
-def group_of(hashed: Column) -> Column:
-    return F.substring(hashed, 1, DIGITS)
+def part_of(route_key: Column) -> Column:
+    """Which part of its group, 0 … PARTS - 1. A message has a hash for its group already, but to join with: Spark would
+    compute it a second time."""
+    return (F.crc32(route_key.cast("binary")) % PARTS).cast("int")
 
 
-def part_of(hashed: Column) -> Column:
-    """0 … PARTS - 1."""
-    return F.instr(F.lit(HEXADECIMAL), F.substring(hashed, DIGITS + 1, 1)) - 1
+def part_of_key(route_key: str) -> int:
+    """The same for one key."""
+    return zlib.crc32(route_key.encode()) % PARTS
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,10 @@ class GroupedRoutes:
 
 def in_groups(routes: DataFrame) -> GroupedRoutes:
     """`routes` (`route_key, targets, as_of`, one row a key), grouped by Spark."""
-    groups = RouteGroups()
-    hashed, member = groups.hash_of(F.col("route_key")), F.struct("route_key", "targets")
-    parts = [F.collect_list(F.when(part_of(hashed) == part, member)).alias(f"part_{part}") for part in range(PARTS)]
-    grouped = routes.groupBy(group_of(hashed).alias("group")).agg(*parts, F.max("as_of").alias("as_of"))
+    groups, key = RouteGroups(), F.col("route_key")
+    member = F.struct("route_key", "targets")
+    parts = [F.collect_list(F.when(part_of(key) == part, member)).alias(f"part_{part}") for part in range(PARTS)]
+    grouped = routes.groupBy(groups.of(key).alias("group")).agg(*parts, F.max("as_of").alias("as_of"))
     keys, targets = (
         F.array(*(F.col(f"part_{part}")[field] for part in range(PARTS))) for field in ("route_key", "targets")
     )
@@ -89,36 +91,36 @@ class ArrowGrouping:
 
     def __init__(self, groups: RouteGroups) -> None:
         self._groups = groups
-        self._last_keys, self._last_hashes = pa.array([], pa.string()), pa.array([], pa.string())
+        self._last_keys, self._last_places = pa.array([], pa.string()), pa.array([], pa.string())
 
     def rows(self, routes: pa.Table) -> pa.Table:
         """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
-        hashes = self._hashes_of(routes["route_key"].combine_chunks())
-        order = pc.sort_indices(hashes)
-        hashes, sorted_routes = hashes.take(order), routes.take(order)
-        groups = pc.utf8_slice_codeunits(hashes, 0, DIGITS).dictionary_encode()
-        parts = pc.index_in(pc.utf8_slice_codeunits(hashes, DIGITS), value_set=pa.array(HEXADECIMAL))
+        places = self._places_of(routes["route_key"].combine_chunks())
+        order = pc.sort_indices(places)
+        places, routes = places.take(order), routes.take(order)
+        groups = pc.utf8_slice_codeunits(places, 0, -1).dictionary_encode()
+        parts = pc.index_in(pc.utf8_slice_codeunits(places, -1), value_set=pa.array(PART_NAMES))
         begins = _begins(groups.indices.to_numpy() * PARTS + parts.to_numpy(), len(groups.dictionary) * PARTS)
         return pa.table(
             {
                 "group": groups.dictionary,
-                "route_keys": _nested(sorted_routes["route_key"], begins),
-                "targets": _nested(sorted_routes["targets"], begins),
+                "route_keys": _nested(routes["route_key"], begins),
+                "targets": _nested(routes["targets"], begins),
                 # Of the first of each group: who has one is alone in its own.
-                "as_of": sorted_routes["as_of"].take(begins[:-1:PARTS]),
+                "as_of": routes["as_of"].take(begins[:-1:PARTS]),
             }
         )
 
-    def _hashes_of(self, keys: pa.Array) -> pa.Array:
-        hashes = self._last_hashes.take(pc.index_in(keys, value_set=self._last_keys))
-        is_new = hashes.is_null()
-        new = pa.array([self._groups.hash_of_key(key) for key in keys.filter(is_new).to_pylist()], pa.string())
-        self._last_keys, self._last_hashes = keys, pc.replace_with_mask(hashes, is_new, new)
-        return self._last_hashes
+    def _places_of(self, keys: pa.Array) -> pa.Array:
+        """The group of each, with the name of the part after it."""
+        places = self._last_places.take(pc.index_in(keys, value_set=self._last_keys))
+        is_new = places.is_null()
+        new = pa.array([self._place_of(key) for key in keys.filter(is_new).to_pylist()], pa.string())
+        self._last_keys, self._last_places = keys, pc.replace_with_mask(places, is_new, new)
+        return self._last_places
 
-
-def _hash_of_catch_all() -> str:
-    return CATCH_ALL + HEXADECIMAL[0] * DIGITS
+    def _place_of(self, key: str) -> str:
+        return self._groups.of_key(key) + PART_NAMES[part_of_key(key)]
 
 
 def _begins(places: np.ndarray, count: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.route_groups import GroupedRoutes, group_of, part_of
+from pipelines.route_groups import GroupedRoutes, part_of
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 from schemas.tables import FAR_FUTURE
@@ -78,11 +78,10 @@ def with_routes(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -
     # For every row of the routes and not for every message: Spark adds an interval by way of the calendar.
     known_until = F.col("as_of") + F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
     known = routes.rows.select("group", "route_keys", "targets", known_until.alias("known_until"))
-    hashes = (routes.groups.hash_of(F.col(f"key_{level}")).alias(f"hash_{level}") for level in range(plan.depth + 1))
-    joined = messages.select("*", *hashes)
+    joined = messages
     for level in range(plan.depth + 1):
         side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
-        joined = joined.join(side, group_of(F.col(f"hash_{level}")) == F.col(f"group_{level}"), how="left")
+        joined = joined.join(side, routes.groups.of(F.col(f"key_{level}")) == F.col(f"group_{level}"), how="left")
     found = [_targets_of(level) for level in range(plan.depth + 1)]
     # Every side is asked for the same columns, though only the catch-all's row has `known_until`: so the joins share
     # one broadcast. A second one would add a third to the pause between batches.
@@ -178,9 +177,9 @@ def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
 
 def _targets_of(level: int) -> Column:
     """Those of the key of this level in the group that was joined; none if it is not there, or there is no group."""
-    part = part_of(F.col(f"hash_{level}"))
-    keys, targets = F.get(f"route_keys_{level}", part), F.get(f"targets_{level}", part)
-    return F.coalesce(F.get(targets, _place(keys, F.col(f"key_{level}")) - 1), F.array())
+    key = F.col(f"key_{level}")
+    keys, targets = (F.get(f"{column}_{level}", part_of(key)) for column in ("route_keys", "targets"))
+    return F.coalesce(F.get(targets, _place(keys, key) - 1), F.array())
 
 
 def _place(elements: Column, element: Column) -> Column:

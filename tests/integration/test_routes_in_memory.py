@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from bench.routes import write_routes
 from pipelines import route_groups
-from pipelines.route_groups import GROUPED, PARTS, ArrowGrouping, GroupedRoutes, RouteGroups, group_of, part_of
+from pipelines.route_groups import GROUPED, PARTS, ArrowGrouping, GroupedRoutes, RouteGroups, part_of
 from pipelines.routes_in_memory import COPY, COPY_OF_CATCH_ALL, RoutesInMemory
 from pipelines.sources import read_table, table_uri
 from pipelines.streams import StreamId
@@ -71,8 +71,7 @@ def test_a_later_one_does_not_find_the_routes_of_an_earlier(
     later = RoutesInMemory(spark, str(tmp_path), STREAM)
     assert later.refresh()
     held = later.read()
-    hashed = held.groups.hash_of(F.col("route_key"))
-    assert one_by_one(held).where(F.col("group") == group_of(hashed)).count() == 1 + 3
+    assert one_by_one(held).where(F.col("group") == held.groups.of(F.col("route_key"))).count() == 1 + 3
 
 
 @pytest.mark.parametrize("digits", [1, 3], ids=["keys share groups", "as in life"])
@@ -88,11 +87,11 @@ def test_what_is_in_memory_is_the_table(
         held, table = routes.read(), read_table(spark, str(tmp_path), ROUTES)
         assert held.rows.schema == spark.createDataFrame([], GROUPED).schema
         assert held.rows.count() == held.rows.select("group").distinct().count() <= 1 + 16**digits
-        hashed = held.groups.hash_of(F.col("route_key"))
-        wanted = table.select("route_key", "targets", group_of(hashed), part_of(hashed))
+        key = F.col("route_key")
+        wanted = table.select("route_key", "targets", held.groups.of(key), part_of(key))
         assert sorted(one_by_one(held).collect()) == sorted(wanted.collect())
         assert held.rows.where(F.size("route_keys") != PARTS).isEmpty()
-        known = table.where(F.col("as_of").isNotNull()).select(group_of(hashed), "as_of")
+        known = table.where(F.col("as_of").isNotNull()).select(held.groups.of(key), "as_of")
         assert held.rows.where(F.col("as_of").isNotNull()).select("group", "as_of").collect() == known.collect()
 
 
