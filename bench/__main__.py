@@ -177,7 +177,10 @@ MEASUREMENTS: dict[str, Measurement] = {
             *(f"state_{what}_{query}" for what in ("growth", "rows_per_message") for query in STATES),
         ),
     ),
-    "throughput": Measurement(measure_throughput, tuple(f"routing_vs_passthrough_{routes}" for routes in ROUTES)),
+    "throughput": Measurement(
+        measure_throughput,
+        tuple(f"routing_vs_{what}_{routes}" for what in ("passthrough", "tuned_passthrough") for routes in ROUTES),
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """The state of each key of a fold, one text a key, in a SQLite file beside the driver of its query.
 
 What a query folds key by key, in Python, is a handful of records a batch: so the driver does it, with one read and one
-write for all keys of a batch. (`transformWithState` takes a millisecond for each key: docs/performance.md.)
+write for all keys of a batch. (`transformWithState` takes a millisecond for each key: docs/performance-notes.md.)
 
 The file says which batch of which query it has. It is written after all that a batch gives out, so a batch that the
 file has is done, and one that it has not is folded again from the same states. If it is not the batch before (another
