@@ -51,7 +51,7 @@ check: lint  ## format, lint, types, layers and unit tests: seconds
 	@$(BIN)/pytest -q tests/unit
 
 test: lint $(JARS)  ## everything check does, and all tests against the real parts
-	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/unit tests/acceptance tests/integration
+	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/unit tests/integration tests/acceptance
 
 demo: env  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
 	@$(BIN)/waystation demo $(ARGS)
