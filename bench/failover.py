@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from bench.figures import Figures, percentile
@@ -31,7 +33,8 @@ class Window(NamedTuple):
     until_s: float
 
 
-class Seen(NamedTuple):
+@dataclass(frozen=True)
+class Seen:
     """What a subscriber got at a steady rate, in order: when each message was sent, and how much later it came."""
 
     sent_s: list[float]
@@ -43,20 +46,19 @@ class Seen(NamedTuple):
         return [latency for sent, latency in both if window.since_s <= sent <= window.until_s]
 
     def silence_ms(self, window: Window) -> float:
-        return longest_silence_ms(self._arrivals_s(), 1 / RATE, *window)
+        return longest_silence_ms(self._arrivals_s, 1 / RATE, *window)
 
     def story(self, window: Window) -> str:
-        """The longest silence; when it began and how long all of it was, in seconds from the window's beginning; and
-        for how long at most nothing was sent, which is the machine's doing and not the routers'."""
-        began_s = longest_gap(self._arrivals_s(), *window)[0] - window.since_s
+        """The longest silence of the window, when it began, and how long the window is; and for how long at most
+        nothing was sent, which is the machine's doing and not the routers'."""
+        began_s = longest_gap(self._arrivals_s, *window)[0] - window.since_s
+        unsent_ms = longest_silence_ms(self.sent_s, 1 / RATE, *window)
         return (
-            f"{self.silence_ms(window):.0f} ms, {began_s:.1f} s from the beginning, of "
-            f"{window.until_s - window.since_s:.0f} s; the publisher {self._unsent_ms(window):.0f} ms"
+            f"silent for {self.silence_ms(window):.0f} ms, {began_s:.1f} s after it, of "
+            f"{window.until_s - window.since_s:.0f} s; the publisher for {unsent_ms:.0f} ms"
         )
 
-    def _unsent_ms(self, window: Window) -> float:
-        return longest_silence_ms(self.sent_s, 1 / RATE, *window)
-
+    @cached_property
     def _arrivals_s(self) -> list[float]:
         return sorted(s + latency / 1000 for s, latency in zip(self.sent_s, self.latencies_ms, strict=True))
 
@@ -83,7 +85,7 @@ class FailoverBench:
         self._figures.add("failover_quiet_silence_ms", round(seen.silence_ms(window), 1))
         windows, seen = self._under_load(lambda: [self._kill(number / kills) for number in range(kills)])
         for number, window in enumerate(windows):
-            sys.stdout.write(f"  killed {number}/{kills} of a batch after its beginning: {seen.story(window)}\n")
+            sys.stdout.write(f"  killed {number}/{kills} into a batch: {seen.story(window)}\n")
         silences = sorted(seen.silence_ms(window) for window in windows)
         self._figures.add("kill_active_silence_p50_ms", round(percentile(silences, 0.5), 1))
         self._figures.add("kill_active_silence_ms", round(silences[-1], 1))

@@ -26,10 +26,9 @@ from schemas.identity import CATCH_ALL
 DIGITS = 3
 """Of the hash, hexadecimal, that tell groups apart: 4,096 of them."""
 PARTS = 16
-PART_NAMES = "0123456789abcdef"
 SALT_BYTES = 8
 
-GROUPED = "group string, route_keys array<array<string>>, targets array<array<array<" + TARGET + ">>>, as_of timestamp"
+GROUPED = f"group string, route_keys array<array<string>>, targets array<array<array<{TARGET}>>>, as_of timestamp"
 """`route_keys` and `targets` are in parts: the nth `targets` of a part are those of its nth key. `as_of` is that of the
 one key, if any, that has it.
 
@@ -47,11 +46,15 @@ class RouteGroups:
         hashed = F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS)
         return F.when(route_key == CATCH_ALL, route_key).otherwise(hashed)
 
-    def of_key(self, route_key: str) -> str:
-        """The same for one key."""
+    def number_of(self, route_key: str) -> int:
+        """The same for one key, as the number that `name_of` has the name of."""
         if route_key == CATCH_ALL:
-            return CATCH_ALL
-        return md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[:DIGITS]
+            return int(16**DIGITS)
+        return int(md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[:DIGITS], 16)
+
+
+def name_of(number: int) -> str:
+    return CATCH_ALL if number == 16**DIGITS else f"{number:0{DIGITS}x}"
 
 
 def part_of(route_key: Column) -> Column:
@@ -91,19 +94,19 @@ class ArrowGrouping:
 
     def __init__(self, groups: RouteGroups) -> None:
         self._groups = groups
-        self._last_keys, self._last_places = pa.array([], pa.string()), pa.array([], pa.string())
+        self._last_keys, self._last_places = pa.array([], pa.string()), pa.array([], pa.int64())
 
     def rows(self, routes: pa.Table) -> pa.Table:
         """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
-        places = self._places_of(routes["route_key"].combine_chunks())
-        order = pc.sort_indices(places)
-        places, routes = places.take(order), routes.take(order)
-        groups = pc.utf8_slice_codeunits(places, 0, -1).dictionary_encode()
-        parts = pc.index_in(pc.utf8_slice_codeunits(places, -1), value_set=pa.array(PART_NAMES))
-        begins = _begins(groups.indices.to_numpy() * PARTS + parts.to_numpy(), len(groups.dictionary) * PARTS)
+        places = self._places_of(routes["route_key"].combine_chunks()).to_numpy()
+        order = np.argsort(places, kind="stable")
+        places, routes = places[order], routes.take(order)
+        numbers = np.unique(places // PARTS)
+        parts = np.add.outer(numbers * PARTS, np.arange(PARTS)).ravel()
+        begins = np.append(np.searchsorted(places, parts), len(places)).astype(np.int32)
         return pa.table(
             {
-                "group": groups.dictionary,
+                "group": pa.array([name_of(number) for number in numbers.tolist()], pa.string()),
                 "route_keys": _nested(routes["route_key"], begins),
                 "targets": _nested(routes["targets"], begins),
                 # Of the first of each group: who has one is alone in its own.
@@ -112,20 +115,15 @@ class ArrowGrouping:
         )
 
     def _places_of(self, keys: pa.Array) -> pa.Array:
-        """The group of each, with the name of the part after it."""
+        """The part of each, counted through all groups."""
         places = self._last_places.take(pc.index_in(keys, value_set=self._last_keys))
         is_new = places.is_null()
-        new = pa.array([self._place_of(key) for key in keys.filter(is_new).to_pylist()], pa.string())
+        new = pa.array([self._place_of(key) for key in keys.filter(is_new).to_pylist()], pa.int64())
         self._last_keys, self._last_places = keys, pc.replace_with_mask(places, is_new, new)
         return self._last_places
 
-    def _place_of(self, key: str) -> str:
-        return self._groups.of_key(key) + PART_NAMES[part_of_key(key)]
-
-
-def _begins(places: np.ndarray, count: int) -> np.ndarray:
-    """Where in `places` (ascending, below `count`) each of the `count` begins, and where the last one ends."""
-    return np.searchsorted(places, np.arange(count + 1)).astype(np.int32)
+    def _place_of(self, key: str) -> int:
+        return self._groups.number_of(key) * PARTS + part_of_key(key)
 
 
 def _nested(values: pa.ChunkedArray, begins: np.ndarray) -> pa.Array:
