@@ -18,6 +18,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from bench.ledger import signal_all
 from jobs.ledger_reader import LedgerReader
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.events import (
@@ -82,8 +83,7 @@ class Application:
     def kill(self) -> None:
         """kill -9 of the application and its JVM, as when the machine loses power."""
         assert self.process is not None
-        for one in [*psutil.Process(self.process.pid).children(recursive=True), psutil.Process(self.process.pid)]:
-            one.kill()
+        signal_all(psutil.Process(self.process.pid), psutil.Process.kill)
         self.process.wait(30)
 
     def stop(self) -> int:
