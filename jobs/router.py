@@ -50,10 +50,13 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
         # What a pause between batches consists of: planning, and reading the routes. There is nothing that adaptive
-        # planning could learn on the way, and the routes' file is one task.
+        # planning could learn on the way. Many routes are read by several tasks, few by one, whose results need not go
+        # by way of a block store.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.files.openCostInBytes": "0",
         "spark.sql.files.minPartitionNum": "1",
+        "spark.sql.files.maxPartitionBytes": "4m",
+        "spark.task.maxDirectResultSize": "128m",
         # A broadcast of the routes stays in this process: it is not worth packing.
         "spark.broadcast.compress": "false",
         "spark.broadcast.checksum": "false",

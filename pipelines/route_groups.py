@@ -4,9 +4,12 @@ A join with one row a route key costs each batch the more, the more keys there a
 all rows anew. So the keys that share a hash stand in one row: there are never more than some thousands of rows, each
 the longer the more routes there are. A row has its keys in parts, and a message looks for its key in one part.
 
-Clients choose route keys, so the hash has a secret: who does not know the `salt` can't crowd a group, only a part of
-it. The catch-all key, which tells until when the routes are known and changes with every look at them, is a group of
-its own.
+Both hashes are fast and neither is secret enough: clients choose route keys, and who tries can find keys that share a
+group and a part. A group that has become a crowd has the more parts, and keys are in them by a hash that nobody
+outside the process can foresee; it takes ten times as long, and only messages for that group do it.
+
+The catch-all key, which tells until when the routes are known and changes with every look at them, is a group of its
+own.
 """
 
 import secrets
@@ -19,14 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from xxhash import xxh64_intdigest
 
 from pipelines.routes import TARGET
 from schemas.identity import CATCH_ALL
 
-DIGITS = 3
-"""Of the hash, hexadecimal, that tell groups apart: 4,096 of them."""
+GROUPS = 4096
 PARTS = 16
-SALT_BYTES = 8
+CROWD = 1024
+KEYS_A_PART = 8
+"""Of a crowd, which is a group of more than `CROWD` keys: so that it has not `PARTS` parts."""
+_SEED = 42
+"""Of Spark's `xxhash64`."""
+_DIGITS = 8
+"""Of the secret hash, hexadecimal, that tell parts apart."""
 
 GROUPED = f"group string, route_keys array<array<string>>, targets array<array<array<{TARGET}>>>, as_of timestamp"
 """`route_keys` and `targets` are in parts: the nth `targets` of a part are those of its nth key. `as_of` is that of the
@@ -37,35 +46,39 @@ one key, if any, that has it.
 
 
 class RouteGroups:
-    """Which group a route key is of: every one of these has a hash of its own."""
+    """Which group a route key is of, and in which part of it: every one of these has hashes of its own. Each comes
+    twice, for Spark and for one key in Python."""
 
     def __init__(self) -> None:
-        self._salt = secrets.token_hex(SALT_BYTES)
+        self._salt = secrets.token_hex(8)
+        self._seed = secrets.randbits(31)
+        # As `xxhash64` goes on from what is before the key.
+        self._key_seed = xxh64_intdigest(self._seed.to_bytes(8, "little"), seed=_SEED)
 
     def of(self, route_key: Column) -> Column:
-        hashed = F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, DIGITS)
-        return F.when(route_key == CATCH_ALL, route_key).otherwise(hashed)
+        hashed = F.xxhash64(F.lit(self._seed).cast("long"), route_key).bitwiseAND(F.lit(GROUPS - 1))
+        return F.when(route_key == CATCH_ALL, route_key).otherwise(F.hex(hashed))
 
     def number_of(self, route_key: str) -> int:
-        """The same for one key, as the number that `name_of` has the name of."""
+        """The group as the number that `name_of` has the name of."""
         if route_key == CATCH_ALL:
-            return int(16**DIGITS)
-        return int(md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()[:DIGITS], 16)
+            return GROUPS
+        return int(xxh64_intdigest(route_key.encode(), seed=self._key_seed)) & (GROUPS - 1)
+
+    def part_of(self, route_key: Column, parts: Column) -> Column:
+        """Which part, 0 … `parts` - 1, of a group that has so many. A message has a hash for its group already, but to
+        join with: Spark would compute it a second time."""
+        secret = F.conv(F.substring(F.md5(F.concat(F.lit(self._salt), route_key)), 1, _DIGITS), 16, 10).cast("long")
+        fast = F.crc32(route_key.cast("binary"))
+        return (F.when(parts == PARTS, fast).otherwise(secret) % parts).cast("int")
+
+    def part_in_crowd(self, route_key: str, parts: int) -> int:
+        hashed = md5(f"{self._salt}{route_key}".encode(), usedforsecurity=False).hexdigest()
+        return int(hashed[:_DIGITS], 16) % parts
 
 
 def name_of(number: int) -> str:
-    return CATCH_ALL if number == 16**DIGITS else f"{number:0{DIGITS}x}"
-
-
-def part_of(route_key: Column) -> Column:
-    """Which part of its group, 0 … PARTS - 1. A message has a hash for its group already, but to join with: Spark would
-    compute it a second time."""
-    return (F.crc32(route_key.cast("binary")) % PARTS).cast("int")
-
-
-def part_of_key(route_key: str) -> int:
-    """The same for one key."""
-    return zlib.crc32(route_key.encode()) % PARTS
+    return CATCH_ALL if number == GROUPS else f"{number:X}"
 
 
 @dataclass(frozen=True)
@@ -77,15 +90,10 @@ class GroupedRoutes:
 
 
 def in_groups(routes: DataFrame) -> GroupedRoutes:
-    """`routes` (`route_key, targets, as_of`, one row a key), grouped by Spark."""
-    groups, key = RouteGroups(), F.col("route_key")
-    member = F.struct("route_key", "targets")
-    parts = [F.collect_list(F.when(part_of(key) == part, member)).alias(f"part_{part}") for part in range(PARTS)]
-    grouped = routes.groupBy(groups.of(key).alias("group")).agg(*parts, F.max("as_of").alias("as_of"))
-    keys, targets = (
-        F.array(*(F.col(f"part_{part}")[field] for part in range(PARTS))) for field in ("route_key", "targets")
-    )
-    return GroupedRoutes(groups, grouped.select("group", keys.alias("route_keys"), targets.alias("targets"), "as_of"))
+    """`routes` (`route_key, targets, as_of`, one row a key), which are read for it."""
+    groups = RouteGroups()
+    rows = ArrowGrouping(groups).rows(routes.select("route_key", "targets", "as_of").toArrow())
+    return GroupedRoutes(groups, routes.sparkSession.createDataFrame(rows, GROUPED))
 
 
 class ArrowGrouping:
@@ -98,24 +106,29 @@ class ArrowGrouping:
 
     def rows(self, routes: pa.Table) -> pa.Table:
         """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
-        places = self._places_of(routes["route_key"].combine_chunks()).to_numpy()
+        keys = routes["route_key"].combine_chunks()
+        numbers, parts = np.divmod(self._places_of(keys).to_numpy(), PARTS)
+        numbers, group, sizes = np.unique(numbers, return_inverse=True, return_counts=True)
+        parts_of = np.where(sizes > CROWD, sizes // KEYS_A_PART, PARTS)
+        for nth in np.flatnonzero(parts_of[group] != PARTS).tolist():
+            parts[nth] = self._groups.part_in_crowd(keys[nth].as_py(), int(parts_of[group[nth]]))
+        first_parts = np.append(0, np.cumsum(parts_of))
+        places = first_parts[group] + parts
         order = np.argsort(places, kind="stable")
-        places, routes = places[order], routes.take(order)
-        numbers = np.unique(places // PARTS)
-        parts = np.add.outer(numbers * PARTS, np.arange(PARTS)).ravel()
-        begins = np.append(np.searchsorted(places, parts), len(places)).astype(np.int32)
+        part_begins = np.append(np.searchsorted(places[order], np.arange(first_parts[-1])), len(places))
+        routes = routes.take(order)
         return pa.table(
             {
                 "group": pa.array([name_of(number) for number in numbers.tolist()], pa.string()),
-                "route_keys": _nested(routes["route_key"], begins),
-                "targets": _nested(routes["targets"], begins),
+                "route_keys": _lists(_lists(routes["route_key"], part_begins), first_parts),
+                "targets": _lists(_lists(routes["targets"], part_begins), first_parts),
                 # Of the first of each group: who has one is alone in its own.
-                "as_of": routes["as_of"].take(begins[:-1:PARTS]),
+                "as_of": routes["as_of"].take(part_begins[first_parts[:-1]]),
             }
         )
 
     def _places_of(self, keys: pa.Array) -> pa.Array:
-        """The part of each, counted through all groups."""
+        """The group of each, and the part if it is none of a crowd: `PARTS` times the one, and the other."""
         places = self._last_places.take(pc.index_in(keys, value_set=self._last_keys))
         is_new = places.is_null()
         new = pa.array([self._place_of(key) for key in keys.filter(is_new).to_pylist()], pa.int64())
@@ -123,10 +136,10 @@ class ArrowGrouping:
         return self._last_places
 
     def _place_of(self, key: str) -> int:
-        return self._groups.number_of(key) * PARTS + part_of_key(key)
+        return self._groups.number_of(key) * PARTS + zlib.crc32(key.encode()) % PARTS
 
 
-def _nested(values: pa.ChunkedArray, begins: np.ndarray) -> pa.Array:
-    """A list of PARTS lists for each group."""
-    parts = pa.ListArray.from_arrays(pa.array(begins), values.combine_chunks())
-    return pa.ListArray.from_arrays(pa.array(np.arange(0, len(begins), PARTS, dtype=np.int32)), parts)
+def _lists(values: pa.ChunkedArray | pa.Array, begins: np.ndarray) -> pa.Array:
+    """One list from each of `begins` to the next."""
+    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), flat)

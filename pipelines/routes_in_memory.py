@@ -14,13 +14,15 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.checkpoints import Checkpoint
-from pipelines.route_groups import GROUPED, ArrowGrouping, GroupedRoutes, RouteGroups
+from pipelines.route_groups import GROUPED, GROUPS, ArrowGrouping, GroupedRoutes, RouteGroups
 from pipelines.routes import CATCH_ALL_BUCKET
 from pipelines.sources import table_uri
 from pipelines.streams import StreamId
 from schemas.tables import ROUTES
 
 COPY, COPY_OF_CATCH_ALL = "routes.parquet", "catch-all.parquet"
+ROWS_AT_ONCE = GROUPS // 4
+"""What one task of Spark's reads at least, if the copy is too large for one."""
 
 
 class RoutesInMemory:
@@ -98,5 +100,6 @@ def _files_of_routes(table: DeltaTable) -> frozenset[str]:
 def _as_parquet(rows: pa.Table) -> bytes:
     """Not packed: it is read once, a moment later."""
     file = pa.BufferOutputStream()
-    pq.write_table(rows, file, compression="none", use_dictionary=False, write_statistics=False)
+    not_packed = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    pq.write_table(rows, file, row_group_size=ROWS_AT_ONCE, **not_packed)
     return bytes(file.getvalue())

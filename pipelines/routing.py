@@ -15,7 +15,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.route_groups import GroupedRoutes, part_of
+from pipelines.route_groups import GroupedRoutes, RouteGroups
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 from schemas.tables import FAR_FUTURE
@@ -82,7 +82,7 @@ def with_routes(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -
     for level in range(plan.depth + 1):
         side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
         joined = joined.join(side, routes.groups.of(F.col(f"key_{level}")) == F.col(f"group_{level}"), how="left")
-    found = [_targets_of(level) for level in range(plan.depth + 1)]
+    found = [_targets_of(level, routes.groups) for level in range(plan.depth + 1)]
     # Every side is asked for the same columns, though only the catch-all's row has `known_until`: so the joins share
     # one broadcast. A second one would add a third to the pause between batches.
     until = F.coalesce(*(f"known_until_{level}" for level in range(plan.depth + 1)))
@@ -175,11 +175,11 @@ def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
     )
 
 
-def _targets_of(level: int) -> Column:
+def _targets_of(level: int, groups: RouteGroups) -> Column:
     """Those of the key of this level in the group that was joined; none if it is not there, or there is no group."""
-    key = F.col(f"key_{level}")
-    keys, targets = (F.get(f"{column}_{level}", part_of(key)) for column in ("route_keys", "targets"))
-    return F.coalesce(F.get(targets, _place(keys, key) - 1), F.array())
+    key, all_keys, all_targets = (F.col(f"{column}_{level}") for column in ("key", "route_keys", "targets"))
+    part = groups.part_of(key, F.size(all_keys))
+    return F.coalesce(F.get(F.get(all_targets, part), _place(F.get(all_keys, part), key) - 1), F.array())
 
 
 def _place(elements: Column, element: Column) -> Column:

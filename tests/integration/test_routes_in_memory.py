@@ -1,5 +1,6 @@
 """The routes that a router holds in memory (R5)."""
 
+import zlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from bench.routes import write_routes
 from pipelines import route_groups
-from pipelines.route_groups import GROUPED, PARTS, ArrowGrouping, GroupedRoutes, RouteGroups, part_of
+from pipelines.route_groups import CROWD, GROUPED, GROUPS, KEYS_A_PART, PARTS, ArrowGrouping, GroupedRoutes, RouteGroups
 from pipelines.routes_in_memory import COPY, COPY_OF_CATCH_ALL, RoutesInMemory
 from pipelines.sources import read_table, table_uri
 from pipelines.streams import StreamId
@@ -33,10 +34,12 @@ def keys(routes: GroupedRoutes) -> int:
 
 
 def one_by_one(routes: GroupedRoutes) -> DataFrame:
-    """`route_key, targets, group, part`: one row a key again, and where it stands."""
-    parts = routes.rows.select("group", F.posexplode(F.arrays_zip("route_keys", "targets")).alias("part", "both"))
-    each = parts.select("group", "part", F.explode(F.arrays_zip("both.route_keys", "both.targets")).alias("one"))
-    return each.select(F.col("one.route_keys").alias("route_key"), F.col("one.targets"), "group", "part")
+    """`route_key, targets, group, parts, part`: one row a key again, and where it stands."""
+    parts = F.posexplode(F.arrays_zip("route_keys", "targets")).alias("part", "both")
+    rows = routes.rows.select("group", F.size("route_keys").alias("parts"), parts)
+    one = F.explode(F.arrays_zip("both.route_keys", "both.targets")).alias("one")
+    each = rows.select("group", "parts", "part", one)
+    return each.select(F.col("one.route_keys").alias("route_key"), "one.targets", "group", "parts", "part")
 
 
 def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_path: Path) -> None:
@@ -74,23 +77,36 @@ def test_a_later_one_does_not_find_the_routes_of_an_earlier(
     assert one_by_one(held).where(F.col("group") == held.groups.of(F.col("route_key"))).count() == 1 + 3
 
 
-@pytest.mark.parametrize("digits", [1, 3], ids=["keys share groups", "as in life"])
+@pytest.mark.parametrize(
+    ("group_count", "crowd"), [(16, CROWD), (16, 2), (GROUPS, CROWD)], ids=["keys share groups", "crowds", "as in life"]
+)
 def test_what_is_in_memory_is_the_table(
-    spark: SparkSession, routes: RoutesInMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: int
+    spark: SparkSession,
+    routes: RoutesInMemory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group_count: int,
+    crowd: int,
 ) -> None:
     """Each key with its targets, in the group and the part in which messages look for it; and `as_of`. Also once keys
     have come and gone."""
-    monkeypatch.setattr(route_groups, "DIGITS", digits)
+    for name, value in {"GROUPS": group_count, "CROWD": crowd, "KEYS_A_PART": 1}.items():
+        monkeypatch.setattr(route_groups, name, value)
     for count in (40, 60, 20):
         write_routes(tmp_path, count, lambda n: list(range(n % 3)))
         assert routes.refresh()
         held, table = routes.read(), read_table(spark, str(tmp_path), ROUTES)
         assert held.rows.schema == spark.createDataFrame([], GROUPED).schema
-        assert held.rows.count() == held.rows.select("group").distinct().count() <= 1 + 16**digits
+        assert held.rows.count() == held.rows.select("group").distinct().count() <= 1 + group_count
         key = F.col("route_key")
-        wanted = table.select("route_key", "targets", held.groups.of(key), part_of(key))
-        assert sorted(one_by_one(held).collect()) == sorted(wanted.collect())
-        assert held.rows.where(F.size("route_keys") != PARTS).isEmpty()
+        found = one_by_one(held)
+        assert sorted(found.select("route_key", "targets").collect()) == sorted(
+            table.select("route_key", "targets").collect()
+        )
+        assert found.where(F.col("group") != held.groups.of(key)).isEmpty()
+        assert found.where(F.col("part") != held.groups.part_of(key, F.col("parts"))).isEmpty()
+        has_crowd = not found.where(F.col("parts") != PARTS).isEmpty()
+        assert has_crowd == (crowd < CROWD)
         known = table.where(F.col("as_of").isNotNull()).select(held.groups.of(key), "as_of")
         assert held.rows.where(F.col("as_of").isNotNull()).select("group", "as_of").collect() == known.collect()
 
@@ -105,6 +121,17 @@ def test_nobody_knows_which_keys_share_a_group() -> None:
     one, other = ({tuple(chain(*parts)) for parts in rows["route_keys"].to_pylist()} for rows in grouped)
     assert sum(map(len, one)) == sum(map(len, other)) == len(keys)
     assert one != other
+
+
+def test_clients_cannot_crowd_the_part_in_which_a_message_looks_for_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even with keys that they have chosen to share a group, and a part of any other group."""
+    monkeypatch.setattr(route_groups, "GROUPS", 1)
+    keys = [key for n in range(100_000) if zlib.crc32((key := f"town/{n}").encode()) % PARTS == 3]
+    assert len(keys) > 2 * CROWD
+    routes = {"route_key": keys, "targets": [[]] * len(keys), "as_of": pa.nulls(len(keys), pa.timestamp("us"))}
+    (parts,) = ArrowGrouping(RouteGroups()).rows(pa.table(routes))["route_keys"].to_pylist()
+    assert sorted(chain(*parts)) == sorted(keys)
+    assert max(map(len, parts)) < 5 * KEYS_A_PART
 
 
 def test_there_is_no_table_yet(routes: RoutesInMemory, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
 from pipelines import route_groups
-from pipelines.route_groups import PARTS, in_groups
+from pipelines.route_groups import CROWD, PARTS, in_groups
 from pipelines.routing import RoutingPlan, route, with_shards
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
@@ -92,7 +92,13 @@ def message_row(number: int, topic: str, appended: datetime) -> tuple[Any, ...]:
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(messages=messages_of, routes=routes_of, as_of=st.one_of(st.none(), moments), parts=st.sampled_from([1, PARTS]))
+@given(
+    messages=messages_of,
+    routes=routes_of,
+    as_of=st.one_of(st.none(), moments),
+    parts=st.sampled_from([1, PARTS]),
+    crowd=st.sampled_from([1, CROWD]),
+)
 def test_the_transform_equals_the_reference(
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
@@ -100,10 +106,11 @@ def test_the_transform_equals_the_reference(
     routes: list[Any],
     as_of: datetime | None,
     parts: int,
+    crowd: int,
 ) -> None:
     """R3, R7: for any routes, topics and times; and the twin's decision is the same (R5)."""
-    monkeypatch.setattr(route_groups, "DIGITS", 1)  # few groups, so that keys share them, and with one part that, too
-    monkeypatch.setattr(route_groups, "PARTS", parts)
+    for name, value in {"GROUPS": 16, "PARTS": parts, "CROWD": crowd, "KEYS_A_PART": 1}.items():
+        monkeypatch.setattr(route_groups, name, value)  # few groups, so that keys share them, and parts, or are a crowd
     targets: dict[str, list[Target]] = {CATCH_ALL: []}
     for topic_filter, shard, (begin, end) in routes:
         targets.setdefault(route_key(topic_filter), []).append((shard, begin, end))
