@@ -89,10 +89,11 @@ def start_order(
         active = router(role=ROLES[0])
         return [active, router(role=ROLES[1], twin=active, due=later)]
     anchor = ROLES.index(roles[0]) * (half / 2 if settings.router.relief else half)
-    routers = [router(role=roles[0], anchor=anchor)]
-    if settings.router.relief:
-        routers.append(router(role=roles[0], relief=True, anchor=anchor + half, due=later))
-    return routers
+    own = router(role=roles[0], anchor=anchor)
+    if not settings.router.relief:
+        return [own]
+    own.partner = router(role=roles[0], relief=True, anchor=anchor + half, due=later, partner=own)
+    return [own, own.partner]
 
 
 def ingress_ends(settings: Settings) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """One query of a router, kept going and in phase; :mod:`jobs.router` runs the queries of a process."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -41,8 +41,8 @@ class Router:
     """A role's query, or its relief, kept going and in phase; :meth:`watch` is called every WATCH_S.
 
     In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch), and its relief does
-    the same as it, half a batch later; where both roles share a process the active runs free (`anchor` None), and the
-    backup keeps half a period from it (`twin`).
+    the same as it, half a batch later: each covers the pauses of its `partner`. Where both roles share a process the
+    active runs free (`anchor` None), and the backup keeps half a period from it (`twin`).
     """
 
     spark: SparkSession
@@ -54,6 +54,7 @@ class Router:
     relief: bool = False
     anchor: float | None = None
     twin: "Router | None" = None
+    partner: "Router | None" = field(default=None, repr=False, compare=False)
     query: StreamingQuery | None = None
     due: float = 0.0
     pause_s: float = 0.0
@@ -148,9 +149,9 @@ class Router:
         if target is None:
             return
         self.phase.learn(*target)
-        if not self.phase.is_off(*target):
-            return
         anchor, period_s = target
+        if not (self.phase.is_off(anchor, period_s) or self._is_in_the_way(anchor, period_s)):
+            return
         at = next_start(now + self.phase.lead_s, period_s, anchor) - self.phase.lead_s
         if at - now > 2 * WATCH_S:
             return
@@ -160,6 +161,12 @@ class Router:
         query.stop()
         self.told.metrics.realigned(self.name)
         self.query = self._start(realigned=True)
+
+    def _is_in_the_way(self, anchor: float, period_s: float) -> bool:
+        partner = self.partner
+        if partner is None or partner.anchor is None:
+            return False
+        return self.phase.is_in_the_way(anchor, partner.phase, partner.anchor, period_s)
 
     def _target(self) -> tuple[float, float] | None:
         """A moment at which a batch should begin, and the period; None if there is nothing to keep to."""

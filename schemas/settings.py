@@ -161,8 +161,8 @@ class StackSettings(Section, frozen=True, kw_only=True):
     ledger_java_options: str
     ledger_niceness: Annotated[int, Meta(ge=0, le=19)]
     router_processes: Annotated[int, Meta(ge=1, le=2)]
-    router_first_niceness: Annotated[int, Meta(ge=0, le=20)]
     router_start_niceness: Annotated[int, Meta(ge=0, le=19)]
+    router_replace_niceness: Annotated[int, Meta(ge=0, le=20)]
     router_settle_s: NotNegative
     start_timeout_s: Seconds
     stop_timeout_s: Seconds

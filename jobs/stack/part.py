@@ -14,9 +14,8 @@ class Part(NamedTuple):
     `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's.
     `ready` gives the part's listeners by name, or None while it is not ready; it may block for about a second.
     `niceness` is how far it gives way to the others while it `may_give_way`, which is asked every second once all have
-    been ready: until then all wait for it too. `niceness_at_first`, if that is further, is how far it does for half of
-    the time that it has to become ready, and one that is to replace it to become level; and the one that is replaced
-    when it leaves. It may be :data:`jobs.stack.process.IDLE`.
+    been ready: until then all wait for it too. `niceness_beside` is how far one that is to replace it gives way until
+    it is level, and the one that is replaced when it leaves; it may be :data:`jobs.stack.process.IDLE`.
     """
 
     name: str
@@ -25,5 +24,5 @@ class Part(NamedTuple):
     ready: Callable[[], Mapping[str, str] | None]
     after: tuple[str, ...] = ()
     niceness: int = 0
-    niceness_at_first: int = 0
+    niceness_beside: int = 0
     may_give_way: Callable[[], bool] = always

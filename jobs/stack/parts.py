@@ -172,14 +172,14 @@ def router_part(
 
 
 def giving_way_at_start(router: Part, settings: Settings, data: Path) -> Part:
-    """A router's process that starts beside another, be it its other half or one that it is to replace, gives way to
-    it, where that can be taken back."""
+    """A router's process that starts beside another gives way to it, where that can be taken back: a little to its
+    other half, which needs it soon, and altogether to one that it is to replace, which has time."""
     others = [name for name in routers(settings) if name != router.name]
     router = router._replace(may_give_way=partial(starts_beside, data, router.name, others))
     if not can_take_priority_back():
         return router
     stack = settings.stack
-    return router._replace(niceness=stack.router_start_niceness, niceness_at_first=stack.router_first_niceness)
+    return router._replace(niceness=stack.router_start_niceness, niceness_beside=stack.router_replace_niceness)
 
 
 def platform_part(

@@ -51,7 +51,7 @@ class Succession:
         self._level_at: float | None = None
         self._kill_at = 0.0
         self._told = self.stage
-        newcomer.give_way(part.niceness_at_first)
+        newcomer.give_way(part.niceness_beside)
 
     @property
     def other(self) -> ManagedProcess | None:
@@ -73,7 +73,7 @@ class Succession:
         elif now - self._began > self._timeout_s:
             self._give_up(f"the new process was not level within {self._timeout_s:g} s", now)
         elif now - self._began > self._timeout_s / 2:
-            self.newcomer.give_way(min(self.part.niceness, self.part.niceness_at_first))
+            self.newcomer.give_way(min(self.part.niceness, self.part.niceness_beside))
         return False
 
     def let_go(self, process: ManagedProcess | None, started_at: float, now: float) -> None:
@@ -81,7 +81,7 @@ class Succession:
         self.stage, self.leaving, self.other_started_at = Stage.LEAVING, process, started_at
         self._kill_at = now + self._stop_timeout_s
         if process is not None:
-            process.give_way(self.part.niceness_at_first)
+            process.give_way(self.part.niceness_beside)
             process.ask_to_stop()
 
     def moved_on(self, now: float) -> bool:

@@ -282,11 +282,11 @@ class Supervisor:
         if part.argv:
             environ = {**self._environ, **part.env}
             running.process = ManagedProcess(part.argv, environ, self._log(part.name))
+            if self._announced:
+                self._have_give_way(running)
         running.starts += 1
         running.started_at = time.time()
         self._enter(running, Phase.STARTING, now)
-        if self._announced:
-            self._have_give_way(running)
 
     def _share_out(self) -> None:
         self._looked_at = time.monotonic()
@@ -296,18 +296,11 @@ class Supervisor:
     def _have_give_way(self, running: _Running) -> None:
         """As far as it may; what the system does not let it take back it has given for good."""
         part, process = running.part, running.process
-        if process is None or not max(part.niceness, part.niceness_at_first):
+        if process is None or not part.niceness:
             return
-        has_time = time.monotonic() - running.since < self._allowed_s(running) / 2
-        is_early = running.phase is Phase.STARTING and has_time
-        niceness = max(part.niceness, part.niceness_at_first) if is_early else part.niceness
-        wanted = niceness if part.may_give_way() else 0
+        wanted = part.niceness if part.may_give_way() else 0
         if wanted > process.given_way or can_take_priority_back():
             process.give_way(wanted)
-
-    def _allowed_s(self, running: _Running) -> float:
-        """How long it may take to be ready."""
-        return self._limits.start_timeout_s * 2.0 ** min(running.overdue, DOUBLINGS)
 
     def _await_ready(self, running: _Running, now: float) -> None:
         if running.process and running.process.ended():
@@ -319,7 +312,7 @@ class Supervisor:
             running.ever_ready, running.overdue = True, 0
             self._enter(running, Phase.READY, now)
             self._report(Ready(running.part.name, time.time() - running.started_at))
-        elif now - running.since > (allowed_s := self._allowed_s(running)):
+        elif now - running.since > (allowed_s := self._limits.start_timeout_s * 2 ** min(running.overdue, DOUBLINGS)):
             if running.process:
                 stop_all([running.process], self._limits.stop_timeout_s)
             running.overdue += 1

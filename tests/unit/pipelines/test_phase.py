@@ -1,10 +1,10 @@
 """Keeping two routers half a batch apart (R5)."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipelines.phase import OFF_FRACTION, SETTLED_BATCHES, Phase, next_start
+from pipelines.phase import OFF_FRACTION, PATIENT_BATCHES, SETTLED_BATCHES, Phase, next_start
 
 moments = st.floats(0, 2e9, allow_nan=False)
 batches = st.floats(5, 60, allow_nan=False)
@@ -56,6 +56,32 @@ def test_it_is_off_when_it_has_drifted_too_far(batch_s: float, off_part: float, 
     assert phase.off_s(1_000.0, batch_s) == pytest.approx(off_part * batch_s, abs=1e-6)
     if abs(abs(off_part) - OFF_FRACTION) > 1e-6:
         assert phase.is_off(1_000.0, batch_s) == (abs(off_part) > OFF_FRACTION)
+
+
+@given(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5))
+def test_of_two_that_pause_at_the_same_time_one_moves(off: float, others_off: float) -> None:
+    """R5: at once, however patient; and then they pause apart. Neither moves for less."""
+    period_s, anchor, other_anchor = 10.0, 0.0, 5.0
+    assume(abs(abs(off) - abs(others_off)) > 1e-6)
+
+    def running(began: float) -> Phase:
+        phase = Phase(period_s, patient=True)
+        for _ in range(4):
+            phase.begin(period_s, realigned=True)
+        for batch_id in range(PATIENT_BATCHES):
+            assert not phase.is_in_the_way(anchor, phase, other_anchor, period_s), "of fewer batches it cannot tell"
+            phase.ended(batch_id, began + batch_id * period_s, period_s)
+        return phase
+
+    one, other = running(anchor + off * period_s), running(other_anchor + others_off * period_s)
+    apart = abs((off - others_off + 1.0) % 1.0 - 0.5)
+    assume(abs(apart - OFF_FRACTION) > 1e-6)
+    ways = [one.is_in_the_way(anchor, other, other_anchor, period_s)]
+    ways.append(other.is_in_the_way(other_anchor, one, anchor, period_s))
+    assert ways == ([abs(off) > abs(others_off), abs(off) < abs(others_off)] if apart < OFF_FRACTION else [False] * 2)
+    if any(ways):
+        remaining = others_off if ways[0] else off
+        assert abs(0.5 - abs(remaining)) > OFF_FRACTION, "the one that stays is not where the other's moment is"
 
 
 @given(batches, st.floats(-0.49, 0.49), st.floats(0, 0.09))

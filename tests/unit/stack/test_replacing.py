@@ -177,7 +177,7 @@ def niceness(process: ProcessState) -> int:
 
 OURS = os.getpriority(os.PRIO_PROCESS, 0)
 BEHIND = SETTINGS.stack.router_start_niceness if can_take_priority_back() else OURS
-FAR_BEHIND = min(SETTINGS.stack.router_first_niceness, IDLE if sys.platform == "linux" else LEAST_PRIORITY)
+FAR_BEHIND = min(SETTINGS.stack.router_replace_niceness, IDLE if sys.platform == "linux" else LEAST_PRIORITY)
 FAR_BEHIND = FAR_BEHIND if can_take_priority_back() else OURS
 
 
@@ -216,7 +216,7 @@ def test_one_that_was_killed_gives_way_to_the_other_until_it_is_ready(world: Wor
     """With nobody to give way to, it does not."""
     assert {niceness(one) for name in ROUTERS for one in world.processes(name)} == {OURS}, "at the start nobody does"
     (world.data / "hold").touch()
-    for name, expected in zip(ROUTERS, (FAR_BEHIND, OURS), strict=True):
+    for name, expected in zip(ROUTERS, (BEHIND, OURS), strict=True):
         (old,) = world.processes(name)
         os.kill(old.pid, signal.SIGKILL)
         world.tick_until(lambda name=name, old=old: world.processes(name)[0].pid != old.pid)  # type: ignore[misc]

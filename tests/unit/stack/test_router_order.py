@@ -47,6 +47,14 @@ def test_in_one_process_the_backup_follows_the_active() -> None:
     nothing: Any = None
     active, backup = start_order(nothing, settings(), nothing, ROLES, nobody())
     assert (active.anchor, active.twin, backup.twin) == (None, None, active)
+    assert active.partner is backup.partner is None
+
+
+def test_a_query_and_its_relief_keep_apart() -> None:
+    nothing: Any = None
+    own, relief = start_order(nothing, settings(), nothing, ["backup"], nobody())
+    assert own.partner is relief
+    assert relief.partner is own
 
 
 @pytest.mark.parametrize(

@@ -173,27 +173,6 @@ def test_a_part_gives_way_only_while_it_may(make, tmp_path):
     tick_until(running, lambda: os.getpriority(os.PRIO_PROCESS, pid) == ours)
 
 
-@pytest.mark.skipif(not can_take_priority_back(), reason="this system lets nobody take priority back (RLIMIT_NICE)")
-def test_a_part_that_starts_again_gives_way_further_for_half_of_its_time(make, tmp_path, events):
-    """R5: so that it is ready on a busy machine, too."""
-    hold = tmp_path / "hold"
-    held = f"import os, time\nwhile os.path.exists({str(hold)!r}): time.sleep(0.01)\n{WORKER}"
-    part = worker(tmp_path, "one", held)._replace(niceness=7, niceness_at_first=11)
-    running = make(part, limits=LIMITS._replace(start_timeout_s=6.0))
-    tick_until(running, lambda: running.ready)
-    running.announce()
-    hold.touch()
-    first = pid_of(tmp_path, "one")
-    os.kill(first, signal.SIGKILL)
-    tick_until(running, lambda: pid_of(tmp_path, "one") != first)
-    pid = pid_of(tmp_path, "one")
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 11
-    tick_until(running, lambda: os.getpriority(os.PRIO_PROCESS, pid) == 7)
-    hold.unlink()
-    tick_until(running, lambda: len([event for event in events if isinstance(event, Ready)]) == 2)
-    assert pid_of(tmp_path, "one") == pid
-
-
 def test_stopping_stops_the_last_first_and_forgets(make, tmp_path, events):
     running = make(worker(tmp_path, "one"), worker(tmp_path, "two", after=("one",)))
     tick_until(running, lambda: running.ready)
