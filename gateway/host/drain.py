@@ -23,15 +23,15 @@ async def drain(server: "HostServer") -> None:
     """Ends every connection of `server`, within ACKNOWLEDGE_S + ANSWER_S seconds."""
     for connection in server.connections:
         connection.hold_deliveries()
-    await _until(lambda: not any(c.awaits_client for c in server.connections), ACKNOWLEDGE_S)
+    await until(lambda: not any(c.awaits_client for c in server.connections), ACKNOWLEDGE_S)
     for connection in server.connections:
         connection.stop_reading()
-    await _until(lambda: not any(c.awaits_kafka for c in server.connections), ANSWER_S)
+    await until(lambda: not any(c.awaits_kafka for c in server.connections), ANSWER_S)
     for connection in list(server.connections):
         connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 
 
-async def _until(condition: Callable[[], bool], timeout_s: float) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float) -> None:
     """Returns once the condition holds, or the time is over."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s

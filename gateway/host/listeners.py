@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from websockets.asyncio.server import Server
 
+from gateway.host.drain import until
 from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
@@ -24,7 +25,8 @@ class Listeners:
     """Open listeners, `ports` by name. `close` takes no more clients, `closed` waits until those that are connected
     have been told."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: HostServer) -> None:
+        self._server = server
         self.ports: dict[str, int] = {}
         self._tcp: list[asyncio.Server] = []
         self.websockets: list[Server] = []
@@ -33,7 +35,7 @@ class Listeners:
     async def open(cls, server: HostServer, settings: GatewaySettings, tls: ServerTls | None = None) -> "Listeners":
         """Those that are configured; those with TLS only if there is `tls`. Raises OSError for an address that cannot
         be had."""
-        listeners = cls()
+        listeners = cls(server)
         await listeners._open_tcp("mqtt", settings.host, settings.mqtt_port, _tcp_protocol(server, settings))
         await listeners._open_websocket("websocket", server, settings, settings.websocket_port)
         if tls is not None:
@@ -58,10 +60,10 @@ class Listeners:
 
     async def closed(self) -> None:
         """Once all connections have come to their end, or their time for it is over."""
+        # Not by the servers' own `wait_closed`: uvloop's waits for none that is connected.
+        await until(lambda: not self._server.transports, _CLOSE_TIMEOUT_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                for tcp in self._tcp:
-                    await tcp.wait_closed()
                 for websocket in self.websockets:
                     await websocket.wait_closed()
 

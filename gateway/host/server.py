@@ -46,6 +46,8 @@ class HostServer:
             connect_timeout_s=settings.limits.connect_timeout_s,
         )
         self.connections: set[ClientConnection] = set()
+        self.transports: set[asyncio.Transport] = set()
+        """Of TCP clients, also those that have yet to close their side of a connection that is no more."""
         self.paused: set[ClientConnection] = set()
         self.http_connections = 0
         self.counts: Counter[str] = Counter()

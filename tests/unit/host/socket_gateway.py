@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -44,6 +45,7 @@ class SocketGateway:
         self.server: HostServer
         self.listeners: Listeners
         self.mqtt_port = self.websocket_port = 0
+        self.left_open = 0
 
     def __enter__(self) -> "SocketGateway":
         self._thread.start()
@@ -59,7 +61,8 @@ class SocketGateway:
             assert not self.world.fatal, self.world.fatal
 
     def begin_to_stop(self) -> None:
-        self.call(self._stopping.set)
+        with suppress(RuntimeError):  # its loop is closed: it has stopped
+            self._loop.call_soon_threadsafe(self._stopping.set)
 
     def stop(self) -> None:
         """Stops it as `gateway.app` does; may be called again."""
@@ -103,4 +106,5 @@ class SocketGateway:
         listeners.close()
         await self.server.stop()
         await listeners.closed()
+        self.left_open = len(self.server.transports)
         await world.stop()

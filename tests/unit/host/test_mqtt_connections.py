@@ -1,5 +1,6 @@
 """How connections begin and end by the specification, on real sockets (MQTT 5.0 and 3.1.1; G11)."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,19 @@ def test_a_stopping_gateway_says_so(tmp_path: Path, name: str) -> None:
         for _ in range(100):
             client.send_bytes(b"\xc0\x00" * 1000)
         assert client.ended()[-1] == Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+
+
+def test_a_stopping_gateway_lets_clients_close_first(tmp_path: Path, name: str) -> None:
+    """G8: who ends before, with bytes unread, resets them, and they lose the DISCONNECT that says why."""
+    with SocketGateway(tmp_path) as gateway, RawClient(gateway.mqtt_port) as client:
+        client.connect(name)
+        gateway.begin_to_stop()
+        client.take(Disconnect)
+        closing = threading.Timer(0.3, client.socket.close)
+        closing.start()
+        gateway.stop()
+        closing.join()
+    assert gateway.left_open == 0
 
 
 def test_a_client_that_stays_is_cut_off(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
