@@ -150,7 +150,8 @@ class Router:
             return
         self.phase.learn(*target)
         anchor, period_s = target
-        if not (self.phase.is_off(anchor, period_s) or self._is_in_the_way(anchor, period_s)):
+        in_the_way = self.partner is not None and self.phase.is_in_the_way(anchor, self.partner.phase, period_s)
+        if not (in_the_way or self.phase.is_off(anchor, period_s)):
             return
         at = next_start(now + self.phase.lead_s, period_s, anchor) - self.phase.lead_s
         if at - now > 2 * WATCH_S:
@@ -161,12 +162,6 @@ class Router:
         query.stop()
         self.told.metrics.realigned(self.name)
         self.query = self._start(realigned=True)
-
-    def _is_in_the_way(self, anchor: float, period_s: float) -> bool:
-        partner = self.partner
-        if partner is None or partner.anchor is None:
-            return False
-        return self.phase.is_in_the_way(anchor, partner.phase, partner.anchor, period_s)
 
     def _target(self) -> tuple[float, float] | None:
         """A moment at which a batch should begin, and the period; None if there is nothing to keep to."""

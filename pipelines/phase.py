@@ -94,11 +94,11 @@ class Phase:
         """Whether it is time to realign."""
         return self._batches >= self._settled and abs(self.off_s(anchor, period_s)) > period_s * OFF_FRACTION
 
-    def is_in_the_way(self, anchor: float, other: "Phase", other_anchor: float, period_s: float) -> bool:
-        """Whether both pause at the same time, and this is the one that is further from its moment: while they do,
-        neither covers the other, so that one has to move at once, however often that was tried."""
+    def is_in_the_way(self, anchor: float, other: "Phase", period_s: float) -> bool:
+        """Whether this and the `other`, whose moment is half a period away, pause at the same time, and this is the one
+        that is further from its moment: while they do, neither covers the other, so that one has to move at once,
+        however often that was tried."""
         if self.began is None or other.began is None or self._batches < PATIENT_BATCHES:
             return False
-        apart_s = (self.began - other.began + period_s / 2) % period_s - period_s / 2
-        meet = abs(apart_s) < period_s * OFF_FRACTION
-        return meet and abs(self.off_s(anchor, period_s)) > abs(other.off_s(other_anchor, period_s))
+        meet = abs(self.off_s(other.began, period_s)) < period_s * OFF_FRACTION
+        return meet and abs(self.off_s(anchor, period_s)) > abs(other.off_s(anchor + period_s / 2, period_s))

@@ -13,7 +13,6 @@ own.
 """
 
 import secrets
-import zlib
 from dataclasses import dataclass
 from hashlib import md5
 
@@ -25,7 +24,7 @@ from pyspark.sql import functions as F
 from xxhash import xxh64_intdigest
 
 from pipelines.routes import TARGET
-from schemas.identity import CATCH_ALL
+from schemas.identity import CATCH_ALL, hash_of
 
 GROUPS = 4096
 PARTS = 16
@@ -50,8 +49,9 @@ class RouteGroups:
     twice, for Spark and for one key in Python."""
 
     def __init__(self) -> None:
-        self._salt = secrets.token_hex(8)
         self._seed = secrets.randbits(31)
+        # A secret of its own: who is patient may find out that of a fast hash.
+        self._salt = secrets.token_hex(8)
         # As `xxhash64` goes on from what is before the key.
         self._key_seed = xxh64_intdigest(self._seed.to_bytes(8, "little"), seed=_SEED)
 
@@ -106,7 +106,7 @@ class ArrowGrouping:
 
     def rows(self, routes: pa.Table) -> pa.Table:
         """`routes` (`route_key, targets, as_of`, one row a key) as :data:`GROUPED`."""
-        keys = routes["route_key"].combine_chunks()
+        keys, targets, as_of = (routes[name].combine_chunks() for name in ("route_key", "targets", "as_of"))
         numbers, parts = np.divmod(self._places_of(keys).to_numpy(), PARTS)
         numbers, group, sizes = np.unique(numbers, return_inverse=True, return_counts=True)
         parts_of = np.where(sizes > CROWD, sizes // KEYS_A_PART, PARTS)
@@ -116,14 +116,13 @@ class ArrowGrouping:
         places = first_parts[group] + parts
         order = np.argsort(places, kind="stable")
         part_begins = np.append(np.searchsorted(places[order], np.arange(first_parts[-1])), len(places))
-        routes = routes.take(order)
         return pa.table(
             {
                 "group": pa.array([name_of(number) for number in numbers.tolist()], pa.string()),
-                "route_keys": _lists(_lists(routes["route_key"], part_begins), first_parts),
-                "targets": _lists(_lists(routes["targets"], part_begins), first_parts),
+                "route_keys": _lists(_lists(keys.take(order), part_begins), first_parts),
+                "targets": _lists(_lists(targets.take(order), part_begins), first_parts),
                 # Of the first of each group: who has one is alone in its own.
-                "as_of": routes["as_of"].take(part_begins[first_parts[:-1]]),
+                "as_of": as_of.take(order[part_begins[first_parts[:-1]]]),
             }
         )
 
@@ -136,10 +135,9 @@ class ArrowGrouping:
         return self._last_places
 
     def _place_of(self, key: str) -> int:
-        return self._groups.number_of(key) * PARTS + zlib.crc32(key.encode()) % PARTS
+        return self._groups.number_of(key) * PARTS + hash_of(key) % PARTS
 
 
-def _lists(values: pa.ChunkedArray | pa.Array, begins: np.ndarray) -> pa.Array:
+def _lists(values: pa.Array, begins: np.ndarray) -> pa.Array:
     """One list from each of `begins` to the next."""
-    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), flat)
+    return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), values)

@@ -100,6 +100,7 @@ def _files_of_routes(table: DeltaTable) -> frozenset[str]:
 def _as_parquet(rows: pa.Table) -> bytes:
     """Not packed: it is read once, a moment later."""
     file = pa.BufferOutputStream()
-    not_packed = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    pq.write_table(rows, file, row_group_size=ROWS_AT_ONCE, **not_packed)
+    pq.write_table(
+        rows, file, compression="none", use_dictionary=False, write_statistics=False, row_group_size=ROWS_AT_ONCE
+    )
     return bytes(file.getvalue())

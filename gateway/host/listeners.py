@@ -60,10 +60,10 @@ class Listeners:
 
     async def closed(self) -> None:
         """Once all connections have come to their end, or their time for it is over."""
-        # Not by the servers' own `wait_closed`: uvloop's waits for none that is connected.
-        await until(lambda: not self._server.transports, _CLOSE_TIMEOUT_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                # Not by the servers' own `wait_closed`: uvloop's waits for none that is connected.
+                await until(lambda: not self._server.transports, _CLOSE_TIMEOUT_S)
                 for websocket in self.websockets:
                     await websocket.wait_closed()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from gateway.home.home import Home
-from gateway.host.connection import ClientConnection
+from gateway.host.connection import ClientConnection, Transport
 from gateway.host.drain import drain
 from gateway.host.ends import EndLog
 from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
@@ -46,7 +46,7 @@ class HostServer:
             connect_timeout_s=settings.limits.connect_timeout_s,
         )
         self.connections: set[ClientConnection] = set()
-        self.transports: set[asyncio.Transport] = set()
+        self.transports: set[Transport] = set()
         """Of TCP clients, also those that have yet to close their side of a connection that is no more."""
         self.paused: set[ClientConnection] = set()
         self.http_connections = 0

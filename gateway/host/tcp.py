@@ -30,7 +30,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._server.transports.add(self._transport)
+        self._server.transports.add(self)
         self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else ""
@@ -48,8 +48,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._server.transports.discard(self._transport)
+        self._server.transports.discard(self)
         if self._linger is not None:
             self._linger.cancel()
         if self._connection is not None:

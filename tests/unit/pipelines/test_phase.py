@@ -69,15 +69,15 @@ def test_of_two_that_pause_at_the_same_time_one_moves(off: float, others_off: fl
         for _ in range(4):
             phase.begin(period_s, realigned=True)
         for batch_id in range(PATIENT_BATCHES):
-            assert not phase.is_in_the_way(anchor, phase, other_anchor, period_s), "of fewer batches it cannot tell"
+            assert not phase.is_in_the_way(anchor, phase, period_s), "of fewer batches it cannot tell"
             phase.ended(batch_id, began + batch_id * period_s, period_s)
         return phase
 
     one, other = running(anchor + off * period_s), running(other_anchor + others_off * period_s)
     apart = abs((off - others_off + 1.0) % 1.0 - 0.5)
     assume(abs(apart - OFF_FRACTION) > 1e-6)
-    ways = [one.is_in_the_way(anchor, other, other_anchor, period_s)]
-    ways.append(other.is_in_the_way(other_anchor, one, anchor, period_s))
+    ways = [one.is_in_the_way(anchor, other, period_s)]
+    ways.append(other.is_in_the_way(other_anchor, one, period_s))
     assert ways == ([abs(off) > abs(others_off), abs(off) < abs(others_off)] if apart < OFF_FRACTION else [False] * 2)
     if any(ways):
         remaining = others_off if ways[0] else off
