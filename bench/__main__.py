@@ -1,4 +1,4 @@
-"""`python -m bench [--only NAME] [--quick]`: all measurements in one run: an hour. NAME as `--help` lists them."""
+"""`python -m bench [--only NAME] [--quick]`: all measurements in one run, in an hour and a half."""
 
 import argparse
 import os
@@ -20,6 +20,7 @@ from bench.ledger import LedgerBench
 from bench.ledger_state import StateBench
 from bench.ledger_tables import TablesBench
 from bench.path import StackBench
+from bench.replacement import ReplacementBench
 from bench.router import RouterBench
 from bench.spark_session import session
 from bench.throughput import ThroughputBench
@@ -69,9 +70,14 @@ def measure_pauses(figures: Figures, scale: float) -> None:
 def measure_failover(figures: Figures, scale: float) -> None:
     say("a router killed, routers replaced, as a subscriber sees it; two router processes")
     with stack_bench(figures, TWO_PROCESSES) as stack:
-        FailoverBench(stack, figures).run(
-            kills=round(12 * scale), replacements=round(3 * scale), quiet_s=120 * scale, warm_s=180
-        )
+        FailoverBench(stack, figures).run(kills=round(12 * scale), quiet_s=120 * scale, warm_s=180)
+        ReplacementBench(stack, figures, "replace").run(rounds=round(3 * scale), quiet_s=30, warm_s=0)
+
+
+def measure_replacement(figures: Figures, scale: float) -> None:
+    say("routers replaced, as a subscriber sees it; both in one process, as by default")
+    with stack_bench(figures) as stack:
+        ReplacementBench(stack, figures, "replace_one").run(rounds=round(6 * scale), quiet_s=30, warm_s=180)
 
 
 def measure_ledger(figures: Figures, scale: float) -> None:
@@ -107,6 +113,7 @@ def measure_throughput(figures: Figures, scale: float) -> None:
 def measure_path(figures: Figures, scale: float) -> None:
     say("the whole stack")
     with stack_bench(figures) as stack:
+        figures.add("up_to_first_message_s", round(stack.up_s, 1))
         stack.idle(settle_s=90, seconds=45 * scale)
         stack.path("cold", 1, seconds=60 * scale, warm_s=35)
         stack.warm(seconds=120)
@@ -121,9 +128,7 @@ def stack_bench(figures: Figures, overrides: Mapping[str, str] | None = None) ->
     data = Path(mkdtemp(prefix="waystation-bench-"))
     stack = StackBench(data, figures, overrides)
     try:
-        up_s = stack.up()
-        if not overrides:  # it is the stack that everybody starts with
-            figures.add("up_to_first_message_s", round(up_s, 1))
+        stack.up()
         yield stack
     finally:
         stack.down()
@@ -164,7 +169,13 @@ MEASUREMENTS: dict[str, Measurement] = {
             "replace_silence_ms",
             "replace_p99_ms",
             "replace_max_ms",
+            "replace_p99_vs_quiet",
+            "replace_p99_vs_spare",
         ),
+    ),
+    "replacement": Measurement(
+        measure_replacement,
+        tuple(f"replace_one_{what}" for what in ("silence_ms", "p99_ms", "max_ms", "p99_vs_quiet", "p99_vs_spare")),
     ),
     "ledger": Measurement(
         measure_ledger,

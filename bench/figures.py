@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-JSON, TIMES, PLOT = "bench.json", "bench_times.json", "bench.png"
+JSON, TIMES, CURVES, PLOT = "bench.json", "bench_times.json", "bench_curves.json", "bench.png"
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 RATIOS = {
     "routing_vs_passthrough_": "bare: as Spark and Kafka come",
@@ -21,6 +21,12 @@ PER_CPU = {
     "gateway_out_2000_per_cpu_s": ("out, 2,000 × 1", 20_000),
 }
 """Figures of the gateway: what they are (connections × in flight), and the aim."""
+REPLACING = ("failover_", "replace")
+"""How the names of latencies begin that belong to a router's end."""
+POINTS_A_DECADE, DECADES = 40, 6
+
+Curve = list[tuple[float, float]]
+"""Milliseconds, and the share of messages that took longer."""
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -28,23 +34,31 @@ def percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
+def curve(ordered: list[float]) -> Curve:
+    """Of the `ordered` latencies, as many points as a picture can show: evenly in the logarithm of the share."""
+    shares = (10 ** (-step / POINTS_A_DECADE) for step in range(POINTS_A_DECADE * DECADES))
+    ranks = sorted({min(len(ordered) - 1, int(len(ordered) * (1 - share))) for share in shares})
+    return [(ordered[rank], 1 - (rank + 0.5) / len(ordered)) for rank in ranks]
+
+
 def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
 class Figures:
-    """Flat keys, and when each was measured; latencies of each path that this run measures are kept for the plot."""
+    """Flat keys, when each was measured, and for the plot the curves of latencies."""
 
     def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
         self.values: dict[str, float] = {}
         self.times: dict[str, str] = {}
-        self.series: dict[str, list[float]] = {}
+        self.curves: dict[str, Curve] = {}
         self._clock = clock
 
     def resume(self, directory: Path) -> None:
         """Take over what earlier runs have written there; what is measured from now on takes its place."""
         self.values |= _read(directory / JSON)
         self.times |= _read(directory / TIMES)
+        self.curves |= _read(directory / CURVES)
 
     def add(self, name: str, value: float) -> None:
         self._note(name, value)
@@ -56,17 +70,18 @@ class Figures:
         ordered = sorted(milliseconds)
         if not ordered:
             raise RuntimeError(f"{name}: nothing was received")
-        self.series[name + suffix] = ordered
+        self.curves[name + suffix] = curve(ordered)
         for label, share in PERCENTILES.items():
             self.add(f"{name}_{label}_ms{suffix}", round(percentile(ordered, share), 2))
         self.add(f"{name}_max_ms{suffix}", round(ordered[-1], 2))
         self._note(f"{name}_measured{suffix}", len(ordered))
 
     def write(self, directory: Path) -> None:
-        """`bench.json`, and `bench_times.json`: by the same keys, when each was measured (UTC)."""
+        """`bench.json`; `bench_times.json`: by the same keys, when each was measured (UTC); `bench_curves.json`."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / JSON).write_text(json.dumps(self.values, indent=2, sort_keys=True) + "\n")
         (directory / TIMES).write_text(json.dumps(self.times, indent=2, sort_keys=True) + "\n")
+        (directory / CURVES).write_text(json.dumps(self.curves, sort_keys=True) + "\n")
 
     def plot(self, directory: Path) -> None:
         """`bench.png`."""
@@ -82,18 +97,12 @@ class Figures:
         mpl.use("Agg")
         import matplotlib.pyplot as plt
 
-        figure, (paths, gateway, ratios) = plt.subplots(
-            1, 3, figsize=(16, 5), layout="constrained", width_ratios=(2, 1, 1)
-        )
-        for name, ordered in self.series.items():
-            shares = [1 - (index + 0.5) / len(ordered) for index in range(len(ordered))]
-            paths.plot(ordered, shares, label=name)
-        if self.series:
-            paths.set(xscale="log", yscale="log")
-            paths.legend(fontsize=8)
-        paths.set(xlabel="latency, ms", ylabel="share of messages slower than that")
-        paths.grid(True, which="both", alpha=0.3)
+        figure, ((paths, replacing), (gateway, ratios)) = plt.subplots(2, 2, figsize=(15, 11), layout="constrained")
+        of_routers = {name: points for name, points in self.curves.items() if name.startswith(REPLACING)}
+        _draw(paths, {name: points for name, points in self.curves.items() if name not in of_routers})
         paths.set_title("Latency of first copies and of whole paths")
+        _draw(replacing, of_routers)
+        replacing.set_title("While routers are replaced, beside quiet minutes and taken spare time")
         found = {name: self.values[name] for name in PER_CPU if name in self.values}
         gateway.bar([PER_CPU[name][0] for name in found], list(found.values()))
         for at, name in enumerate(found):
@@ -113,6 +122,16 @@ class Figures:
         figure.suptitle("Waystation")
         figure.savefig(path, dpi=110)
         plt.close(figure)
+
+
+def _draw(axes: Any, curves: Mapping[str, Curve]) -> None:
+    for name, points in sorted(curves.items()):
+        axes.plot(*zip(*points, strict=True), label=name)
+    if curves:
+        axes.set(xscale="log", yscale="log")
+        axes.legend(fontsize=8)
+    axes.set(xlabel="latency, ms", ylabel="share of messages slower than that")
+    axes.grid(True, which="both", alpha=0.3)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

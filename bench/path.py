@@ -14,14 +14,19 @@ import psutil
 from bench.figures import Figures
 from bench.first_in_line import first_in_line
 from bench.mqtt_load import LoadClient, measure_path
-from jobs.stack.state import running_state
+from jobs.stack.process import wait_until
+from jobs.stack.state import running_state, state_if_running
 from tests.unit.access.keys import Authority
 
 RATE = 200.0
+START_S = 300.0
 
 
 class StackBench:
-    """A stack over `data`, started by `waystation up` as a user does, with a listener for TLS beside the plain one."""
+    """A stack over `data`, started by `waystation up` as a user does, with a listener for TLS beside the plain one.
+
+    `up_s`: how long that took until the first message was delivered, seconds.
+    """
 
     def __init__(self, data: Path, figures: Figures, overrides: Mapping[str, str] | None = None) -> None:
         self.data = data
@@ -32,16 +37,26 @@ class StackBench:
         tls = {"CERTIFICATE": str(ours.certificate), "KEY": str(ours.key), "MQTTS_PORT": "0"}
         self._environment = os.environ | {f"WAYSTATION_GATEWAY__TLS__{name}": value for name, value in tls.items()}
         self._environment |= overrides or {}
+        self._command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
+        self._up: subprocess.Popen[bytes] | None = None
+        self.up_s = 0.0
 
-    def up(self) -> float:
-        """How long it takes until the first message is delivered, seconds."""
+    def up(self) -> None:
+        """In our session: Linux shares the processors out among sessions first, and only then looks at how far a
+        process gives way. Raises RuntimeError if it does not come up."""
         began = time.monotonic()
-        self.waystation("up", "--detach", "--free-ports")
+        command = [*self._command, "up", "--free-ports"]
+        self._up = up = subprocess.Popen(command, env=self._environment, process_group=0)
+        wait_until(lambda: up.poll() is not None or self._is_ready(), START_S)
+        if not self._is_ready():
+            raise RuntimeError("the stack does not come up")
         asyncio.run(self._first_message())
-        return time.monotonic() - began
+        self.up_s = time.monotonic() - began
 
     def down(self) -> None:
-        self.waystation("down")
+        if self._up is not None:
+            self._up.terminate()
+            self._up.wait()
 
     def idle(self, settle_s: float, seconds: float) -> None:
         """Records `idle_cores` and `idle_rss_mb`: the stack's own processes with nothing to do."""
@@ -83,11 +98,13 @@ class StackBench:
         roots = [psutil.Process(process.pid) for process in running_state(self.data).processes]
         return [*roots, *(child for root in roots for child in root.children(recursive=True))]
 
-    def waystation(self, *arguments: str, own_session: bool = False) -> None:
-        """Runs the command. Linux shares the processors out among sessions first: in the session of the load that is
-        measured, it would take its time from that."""
-        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(self.data), *arguments]
-        subprocess.run(command, check=True, env=self._environment, start_new_session=own_session)
+    def waystation(self, *arguments: str) -> None:
+        """Runs the command in a session of its own, as from another terminal."""
+        subprocess.run([*self._command, *arguments], check=True, env=self._environment, start_new_session=True)
+
+    def _is_ready(self) -> bool:
+        state = state_if_running(self.data)
+        return state is not None and state.ready
 
 
 def _cpu_s(process: psutil.Process) -> float:

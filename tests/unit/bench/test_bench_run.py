@@ -8,9 +8,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import floats, lists
 
 from bench import __main__ as bench
-from bench.figures import JSON, PLOT, TIMES, Figures
+from bench.figures import CURVES, DECADES, JSON, PLOT, POINTS_A_DECADE, TIMES, Figures, curve
 
 PERFORMANCE = Path(__file__).parents[3] / "docs" / "performance.md"
 PROMISED = (
@@ -72,6 +74,27 @@ def test_a_part_keeps_the_figures_of_the_others(parts: dict[str, bench.Measureme
     assert bench.run("one", 1.0, later, tmp_path) == 0
     assert written(tmp_path) == {"one_ms": 7.0, "two_ms": 2.0, "two_per_s": 20.0}
     assert written(tmp_path, TIMES) == before | {"one_ms": "2026-11-25T00:00:00+00:00"}
+
+
+def test_a_part_keeps_the_curves_of_the_others(parts: dict[str, bench.Measurement], tmp_path: Path) -> None:
+    """So that there is a whole picture of parts that ran one by one."""
+    parts["one"] = bench.Measurement(lambda to, _: to.latencies("one", [1.0, 2.0]), ("one_p99_ms",))
+    parts["two"] = bench.Measurement(lambda to, _: to.latencies("replace", [3.0]), ("replace_p99_ms",))
+    assert bench.run("one", 1.0, figures(), tmp_path) == 0
+    assert bench.run("two", 1.0, figures(), tmp_path) == 0
+    assert written(tmp_path, CURVES) == {"one": [[1.0, 0.75], [2.0, 0.25]], "replace": [[3.0, 0.5]]}
+    assert (tmp_path / PLOT).stat().st_size > 10_000
+
+
+@given(lists(floats(0.1, 1e4), min_size=1, max_size=2000))
+def test_a_curve_has_what_is_seen_of_it(latencies_ms: list[float]) -> None:
+    """Few points, which fall, among them the slowest of all."""
+    ordered = sorted(latencies_ms)
+    points = curve(ordered)
+    assert len(points) <= POINTS_A_DECADE * DECADES
+    assert [ms for ms, _ in points] == sorted(ms for ms, _ in points)
+    assert [share for _, share in points] == sorted({share for _, share in points}, reverse=True)
+    assert points[-1] == (ordered[-1], pytest.approx(0.5 / len(ordered)))
 
 
 def test_a_part_that_fails_costs_no_other(
