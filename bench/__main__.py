@@ -171,11 +171,16 @@ MEASUREMENTS: dict[str, Measurement] = {
             "replace_max_ms",
             "replace_p99_vs_quiet",
             "replace_p99_vs_spare",
+            "replace_quiet_p99_ms",
+            "replace_spare_p99_ms",
         ),
     ),
     "replacement": Measurement(
         measure_replacement,
-        tuple(f"replace_one_{what}" for what in ("silence_ms", "p99_ms", "max_ms", "p99_vs_quiet", "p99_vs_spare")),
+        (
+            *(f"replace_one_{what}" for what in ("silence_ms", "p99_ms", "max_ms", "p99_vs_quiet", "p99_vs_spare")),
+            *(f"replace_one_{what}_p99_ms" for what in ("quiet", "spare")),
+        ),
     ),
     "ledger": Measurement(
         measure_ledger,
