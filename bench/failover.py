@@ -6,16 +6,15 @@ import signal
 import sys
 import time
 
-from bench.figures import Figures, percentile
+from bench.figures import Figures
 from bench.path import StackBench
-from bench.router import BATCH_S
+from bench.router import BATCH_S, LEVEL_S
 from bench.subscriber import Window, seen_while, window_of
 from jobs.stack.process import wait_until
 from jobs.stack.state import ProcessState, running_state
 
 TWO_PROCESSES = {"WAYSTATION_STACK__ROUTER_PROCESSES": "2", "WAYSTATION_STACK__RESTART_BACKOFF_S": "1e-10"}
 BACK_S = 400.0
-LEVEL_S = 2 * BATCH_S
 
 
 class FailoverBench:
@@ -39,9 +38,7 @@ class FailoverBench:
         windows, seen = seen_while(self._stack.port(), lambda: [self._kill(number / kills) for number in range(kills)])
         for number, window in enumerate(windows):
             sys.stdout.write(f"  killed {number}/{kills} into a batch: {seen.story(window)}\n")
-        silences = sorted(seen.silence_ms(window) for window in windows)
-        self._figures.add("kill_active_silence_p50_ms", round(percentile(silences, 0.5), 1))
-        self._figures.add("kill_active_silence_ms", round(silences[-1], 1))
+        self._figures.silences("kill_active", [seen.silence_ms(window) for window in windows])
 
     def _kill(self, phase: float) -> Window:
         """`kill -9` of the active in the part of a batch that `phase` (0 … 1) says, until it has taken up its work."""

@@ -76,6 +76,12 @@ class Figures:
         self.add(f"{name}_max_ms{suffix}", round(ordered[-1], 2))
         self._note(f"{name}_measured{suffix}", len(ordered))
 
+    def silences(self, name: str, milliseconds: list[float]) -> None:
+        """`<name>_silence_p50_ms` and, the longest, `<name>_silence_ms`."""
+        ordered = sorted(milliseconds)
+        self.add(f"{name}_silence_p50_ms", round(percentile(ordered, 0.5), 1))
+        self.add(f"{name}_silence_ms", round(ordered[-1], 1))
+
     def write(self, directory: Path) -> None:
         """`bench.json`; `bench_times.json`: by the same keys, when each was measured (UTC); `bench_curves.json`."""
         directory.mkdir(parents=True, exist_ok=True)

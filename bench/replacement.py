@@ -3,19 +3,17 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.figures import Figures, percentile
+from bench.figures import Figures
 from bench.path import StackBench
-from bench.router import BATCH_S
+from bench.router import LEVEL_S
 from bench.subscriber import Seen, Window, seen_while, window_of
 from jobs.stack.process import IDLE, ManagedProcess, stop_all
 
-LEVEL_S = 2 * BATCH_S
-"""After a replacement, until the next window begins."""
 SETTLE_S = 5.0
 REPLACE_S = "300"
 LOOP = "while True: pass"
@@ -51,12 +49,14 @@ class ReplacementBench:
         for number, windows in enumerate(found):
             for what, window in windows._asdict().items():
                 sys.stdout.write(f"  {self._name}, round {number}, {what}: {seen.story(window)}\n")
-        p99 = {
-            what: self._record(seen, f"{self._name}{key}", [getattr(windows, what) for windows in found])
-            for what, key in (("quiet", "_quiet"), ("spare", "_spare"), ("replaced", ""))
-        }
+        quiet, spare, replaced = zip(*found, strict=True)
+        self._record(seen, f"{self._name}_quiet", quiet)
+        self._record(seen, f"{self._name}_spare", spare)
+        self._record(seen, self._name, replaced)
+        p99_ms = self._figures.values[f"{self._name}_p99_ms"]
         for what in ("quiet", "spare"):
-            self._figures.add(f"{self._name}_p99_vs_{what}", round(p99["replaced"] / p99[what], 2))
+            other_ms = self._figures.values[f"{self._name}_{what}_p99_ms"]
+            self._figures.add(f"{self._name}_p99_vs_{what}", round(p99_ms / other_ms, 2))
 
     def _round(self, quiet_s: float) -> Round:
         quiet = window_of(lambda: time.sleep(quiet_s))
@@ -67,13 +67,9 @@ class ReplacementBench:
         time.sleep(LEVEL_S)
         return Round(quiet, spare, replaced)
 
-    def _record(self, seen: Seen, name: str, windows: list[Window]) -> float:
-        """The p99."""
-        latencies, silences = seen.latencies_in(*windows), sorted(map(seen.silence_ms, windows))
-        self._figures.latencies(name, latencies)
-        self._figures.add(f"{name}_silence_p50_ms", round(percentile(silences, 0.5), 1))
-        self._figures.add(f"{name}_silence_ms", round(silences[-1], 1))
-        return percentile(sorted(latencies), 0.99)
+    def _record(self, seen: Seen, name: str, windows: Sequence[Window]) -> None:
+        self._figures.latencies(name, seen.latencies_in(*windows))
+        self._figures.silences(name, [seen.silence_ms(window) for window in windows])
 
 
 @contextmanager

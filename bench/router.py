@@ -20,6 +20,8 @@ SHARDS = 4
 WARM_S = 30.0
 PAUSE_RATE = 200.0
 BATCH_S = 10.0
+LEVEL_S = 2 * BATCH_S
+"""What a router that has become ready is given until it is level and its pauses are where they belong."""
 TAKEN_OVER_S = 2 * BATCH_S
 """Until no batch has the routes of before."""
 ROUTES = 100

@@ -24,7 +24,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path)
         "WAYSTATION_STACK__ROUTER_START_NICENESS": "0",
         "WAYSTATION_STACK__ROUTER_REPLACE_NICENESS": "0",
         "WAYSTATION_STACK__START_TIMEOUT_S": "200",
-        # Sooner than by default, and yet not so soon that the ledger is busy all the time.
+        # Sooner than by default: tests wait for rows.
         "WAYSTATION_LEDGER__TRIGGER_S": "5.0",
         # A part may die a hundred times, and is to start again at once: the pause doubles thirty times at most.
         "WAYSTATION_STACK__RESTART_BACKOFF_S": "1e-10",

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.ledger_reader import LedgerReader
 from jobs.quality.dates import Asked
-from jobs.quality.run import Prepared, Report, Request, judge, prepare
+from jobs.quality.run import Report, Request, judge, prepare
 from pipelines.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
 from schemas.settings import Settings, process_settings
 from tests.integration.browser import OPTIONS, chromium
@@ -149,8 +149,7 @@ def test_a_gap_in_a_quiet_partition_is_found_across_days(world: World) -> None:
 
 
 def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path) -> None:
-    """Each run would judge it again, without being asked; after a repair that leaves as many rows one does, and then no
-    more."""
+    """Each run judges it again and says so, without being asked; after a repair that leaves as many rows, no more."""
     settings, ledger = settings_over(tmp_path), Ledger()
     bad = ledger.add_day([change("outcomes", 1, at=None)])
     ledger.add_day()
@@ -158,17 +157,18 @@ def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path) 
     write(settings.tables, ledger.rows)
     now = datetime.combine(bad, time()) + 5 * DAY
 
-    def prepared(hour: int) -> Prepared:
-        return prepare(settings, Request(), now + timedelta(hours=hour))
+    def judged(hour: int) -> Report:
+        return judge(spark, settings, prepare(settings, Request(), now + timedelta(hours=hour)))
 
-    first = judge(spark, settings, prepared(1))
+    first = judged(1)
     assert (first.holds, {result.day for result in first.failures}) == (False, {bad})
-    assert prepared(2).dates == [bad]
+    again = judged(2)
+    assert (again.holds, again.dates) == (False, [bad])
     good(ledger.rows)
     rewrite(settings.tables, "outcomes", ledger.rows)
-    repaired = judge(spark, settings, prepared(3))
+    repaired = judged(3)
     assert (repaired.holds, repaired.dates) == (True, [bad])
-    assert prepared(4).dates == []
+    assert prepare(settings, Request(), now + timedelta(hours=4)).dates == []
 
 
 def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
