@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from collections.abc import Callable
 
 from bench.mqtt_clients import PAYLOAD, VERSION, Asking
 from gateway.mqtt.decode import Decoder
@@ -19,6 +20,8 @@ from gateway.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+
+DRAIN_S = 30.0
 
 
 class LoadClient(Asking):
@@ -70,25 +73,29 @@ class LoadClient(Asking):
             self.transport.write(b"".join(answers))
 
 
-async def measure_path(
-    port: int, qos: int, rate: float, warm_s: float, seconds: float, topic: str, tls: ssl.SSLContext | None = None
-) -> list[float]:
-    """Latencies in ms from a publisher through the whole platform to a subscriber, at `rate` messages a second, for
-    `seconds` after the first `warm_s`; both with `tls`, or neither."""
+async def publish_while(
+    goes_on: Callable[[int], bool], port: int, qos: int, rate: float, topic: str, tls: ssl.SSLContext | None = None
+) -> tuple[list[float], list[float]]:
+    """One publisher through the whole platform to one subscriber, at `rate` messages a second while it `goes_on`, which
+    is told how many were sent; both with `tls`, or neither.
+
+    Of each message, in order, when it was sent (seconds of `time.perf_counter`), and how much later it came (ms).
+    Raises RuntimeError if the subscriber does not get each once.
+    """
     subscriber = await LoadClient.connect(port, f"bench-sub-{qos}-{time.time_ns()}", tls)
     publisher = await LoadClient.connect(port, f"bench-pub-{qos}-{time.time_ns()}", tls)
     await subscriber.subscribe(topic, qos)
-    began, total = time.perf_counter(), int(rate * (warm_s + seconds))
-    for number in range(total):
-        publisher.publish(topic.encode(), qos)
-        pause = began + (number + 1) / rate - time.perf_counter()
-        if pause > 0:
-            await asyncio.sleep(pause)
-    deadline = time.monotonic() + 30
-    while len(subscriber.latencies_ms) < total and time.monotonic() < deadline:
+    sent: list[float] = []
+    began, name = time.perf_counter(), topic.encode()
+    while goes_on(len(sent)):
+        sent.append(time.perf_counter())
+        publisher.publish(name, qos)
+        await asyncio.sleep(max(0.0, began + len(sent) / rate - time.perf_counter()))
+    deadline = time.monotonic() + DRAIN_S
+    while len(subscriber.latencies_ms) < len(sent) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
     subscriber.close()
     publisher.close()
-    if len(subscriber.latencies_ms) < total:
-        raise RuntimeError(f"QoS {qos}: {len(subscriber.latencies_ms)} of {total} messages arrived")
-    return subscriber.latencies_ms[int(rate * warm_s) :]
+    if len(subscriber.latencies_ms) != len(sent):
+        raise RuntimeError(f"QoS {qos}: {len(subscriber.latencies_ms)} messages came of {len(sent)}")
+    return sent, subscriber.latencies_ms

@@ -13,7 +13,7 @@ import psutil
 
 from bench.figures import Figures
 from bench.first_in_line import first_in_line
-from bench.mqtt_load import LoadClient, measure_path
+from bench.mqtt_load import LoadClient, publish_while
 from jobs.stack.process import wait_until
 from jobs.stack.state import running_state, state_if_running
 from tests.unit.access.keys import Authority
@@ -72,14 +72,16 @@ class StackBench:
         """Records `path_<name>_…`: one publisher, one subscriber, 256 bytes, 200 messages a second, once the route of
         the topic is in effect (`warm_s` is longer than `route_lead_s`)."""
         port, trust = (self.port("mqtts"), self._trust) if with_tls else (self.port(), None)
-        measured = measure_path(port, qos, RATE, warm_s, seconds, f"bench/path/{name}", trust)
+        warm, total = int(RATE * warm_s), int(RATE * (warm_s + seconds))
         with first_in_line():
-            latencies_ms = asyncio.run(measured)
-        self._figures.latencies(f"path_{name}", latencies_ms)
+            load = publish_while(lambda sent: sent < total, port, qos, RATE, f"bench/path/{name}", trust)
+            _, latencies_ms = asyncio.run(load)
+        self._figures.latencies(f"path_{name}", latencies_ms[warm:])
 
     def warm(self, seconds: float) -> None:
         """The same load without a figure: in its first minutes the JVMs compile, which takes all of two cores."""
-        asyncio.run(measure_path(self.port(), 1, RATE, 0, seconds, "bench/path/warm"))
+        total = int(RATE * seconds)
+        asyncio.run(publish_while(lambda sent: sent < total, self.port(), 1, RATE, "bench/path/warm"))
 
     async def _first_message(self) -> None:
         port = self.port()

@@ -8,11 +8,10 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from bench.first_in_line import first_in_line
-from bench.mqtt_load import LoadClient
+from bench.mqtt_load import publish_while
 from bench.path import RATE
 from bench.silence import longest_gap, longest_silence_ms
 
-DRAIN_S = 30.0
 Happened = TypeVar("Happened")
 
 
@@ -68,22 +67,12 @@ def seen_while(port: int, happening: Callable[[], Happened]) -> tuple[Happened, 
 
 
 async def _seen_while(port: int, happening: Callable[[], Happened]) -> tuple[Happened, Seen]:
-    topic = f"bench/seen/{time.time_ns()}"
-    subscriber = await LoadClient.connect(port, f"{topic}-sub")
-    publisher = await LoadClient.connect(port, f"{topic}-pub")
-    await subscriber.subscribe(topic, 1)
-    it = asyncio.get_running_loop().run_in_executor(None, happening)
-    sent: list[float] = []
-    began = time.perf_counter()
-    while not it.done():
-        sent.append(time.perf_counter())
-        publisher.publish(topic.encode(), 1)
-        await asyncio.sleep(max(0.0, began + len(sent) / RATE - time.perf_counter()))
-    deadline = time.monotonic() + DRAIN_S
-    while len(subscriber.latencies_ms) < len(sent) and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
-    subscriber.close()
-    publisher.close()
-    if len(subscriber.latencies_ms) != len(sent):
-        raise RuntimeError(f"{len(subscriber.latencies_ms)} messages came of {len(sent)}")
-    return await it, Seen(sent, subscriber.latencies_ms)
+    it: list[asyncio.Future[Happened]] = []
+
+    def goes_on(sent: int) -> bool:
+        if not sent:  # the subscriber is there
+            it.append(asyncio.get_running_loop().run_in_executor(None, happening))
+        return not it[0].done()
+
+    sent_s, latencies_ms = await publish_while(goes_on, port, 1, RATE, f"bench/seen/{time.time_ns()}")
+    return await it[0], Seen(sent_s, latencies_ms)
