@@ -57,7 +57,7 @@ ready: $(INSTALLED)
 	wait $$checks
 
 test: ready  ## everything check does, and all tests against the real parts
-	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/acceptance tests/unit tests/integration
+	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/unit tests/integration tests/acceptance
 
 demo: env  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
 	@$(BIN)/waystation demo $(ARGS)
