@@ -33,7 +33,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	fi; \
 	echo "making $(VENV) with $$("$$python" --version); the installation takes a few minutes the first time"; \
 	"$$python" -m venv $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,demo]'; \
 	touch $@
 
 $(JARS): $(INSTALLED) conf/ivy.xml

@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """py4j leaves the sockets of threads that have ended to the garbage collector."""
+    """Those that mostly wait come last. py4j leaves the sockets of threads that have ended to the garbage collector."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is not None)
     left_open = pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
     )
