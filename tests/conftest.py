@@ -43,8 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that mostly wait come last. py4j leaves the sockets of threads that have ended to the garbage collector."""
-    items.sort(key=lambda item: item.get_closest_marker("waits") is not None)
+    """py4j leaves the sockets of threads that have ended to the garbage collector."""
     left_open = pytest.mark.filterwarnings(
         "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
     )

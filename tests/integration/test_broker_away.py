@@ -21,8 +21,6 @@ from schemas.topics import DAY_MS, Topics
 from tests.faithful_client import FaithfulClient, eventually
 from tests.integration.test_gateway_process import Gateway
 
-pytestmark = pytest.mark.waits
-
 HOST = "127.0.0.1"
 AWAY_S = 20.0
 IN_FLIGHT_BYTES = 16 << 20

@@ -32,8 +32,6 @@ from tests.conftest import LocalBroker
 from tests.integration.hostile_client import PATIENCE_S, Heart, RawClient, Vitals
 from tests.integration.test_gateway_process import Gateway
 
-pytestmark = pytest.mark.waits
-
 GROWTH_MB = 80
 """How much the process may grow under any one of them: some buffers, and what the allocator keeps."""
 

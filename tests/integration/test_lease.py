@@ -15,8 +15,6 @@ from schemas.settings import KafkaSettings
 from tests.conftest import LocalBroker
 from tests.integration.test_broker_away import Broker
 
-pytestmark = pytest.mark.waits
-
 LEASE_S = 6.0
 """The shortest that brokers allow by default."""
 

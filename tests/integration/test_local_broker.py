@@ -18,8 +18,6 @@ from jobs.stack.process import ManagedProcess, stop_all, wait_until
 from jobs.stack.topics import admin_client, create_topics, declared_topics, topic_ends
 from schemas.settings import process_settings
 
-pytestmark = pytest.mark.waits
-
 DEADLINE_S = 60.0
 PAYLOAD_BYTES = 1 << 20
 
