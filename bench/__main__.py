@@ -24,7 +24,7 @@ from bench.replacement import ReplacementBench
 from bench.router import RouterBench
 from bench.spark_session import session
 from bench.throughput import ThroughputBench
-from jobs.signals import interrupt_on_signals
+from jobs.runtime.signals import interrupt_on_signals
 from schemas.settings import Settings, process_settings
 
 OUT = Path("build")

@@ -21,8 +21,8 @@ from confluent_kafka import Producer
 from bench.figures import percentile
 from bench.mqtt_clients import PAYLOAD, VERSION, Counter, Idle, Publisher, Quiet, Subscriber, connect_all
 from bench.usage import WINDOW_S, Usage
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Subscribe, Subscription
+from mqtt.encode import encode
+from mqtt.packets import Connect, Subscribe, Subscription
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id, shard_of
 from schemas.topics import Topics

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.figures import Figures
 from bench.life import Written, life
 from bench.recorded import stream, write_batch
-from pipelines import completion, ledger
-from pipelines.appends import Appends
-from pipelines.completion_sink import CompletionSink
-from pipelines.kafka_writer import Out
-from pipelines.local_database import file_of, measures_of
-from pipelines.seen import SeenKeys
+from pipelines.kafka.writer import Out
+from pipelines.ledger import completion, history
+from pipelines.ledger.completion_sink import CompletionSink
 from pipelines.sinks import ensure_tables, files_of
+from pipelines.storage.appends import Appends
+from pipelines.storage.local_database import file_of, measures_of
+from pipelines.storage.seen import SeenKeys
 from pipelines.streams import StreamId
 from schemas.events import ProgressEvent, encode
 from schemas.settings import DAY_S
@@ -92,9 +92,9 @@ class StateBench:
         sink = CompletionSink(nowhere, "completion", PARTITIONS, SHARDS, kept_s, directory, lambda _spark: None)
         relinquished = completion.relinquished(stream(self._spark, away, "progress"))
         return {
-            "instructions": appended("egress", INSTRUCTIONS, ledger.instructions),
-            "outcomes": appended("progress", OUTCOMES, ledger.outcomes),
-            "completions": appended("completion", COMPLETIONS, ledger.completions),
+            "instructions": appended("egress", INSTRUCTIONS, history.instructions),
+            "outcomes": appended("progress", OUTCOMES, history.outcomes),
+            "completions": appended("completion", COMPLETIONS, history.completions),
             "completion": Kept(relinquished, sink, AWAY_HOURS * self._messages),
         }
 

@@ -17,11 +17,11 @@ from pyspark.sql.streaming import StreamingQuery
 
 from bench.figures import Figures
 from bench.life import life
-from jobs.ledger_queries import queries
+from jobs.ledger.queries import queries
 from jobs.stack.topics import admin_client, create_topics
 from pipelines.sinks import ensure_tables
 from pipelines.sources import table_uri
-from pipelines.table_files import TableFiles
+from pipelines.storage.table_files import TableFiles
 from schemas.settings import Settings
 from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, Table
 from schemas.topics import DAY_MS, Topics

@@ -5,10 +5,10 @@ import os
 import signal
 from threading import Event
 
-from jobs.router import session_settings
-from jobs.spark import build_session
-from pipelines.routes_in_memory import RoutesInMemory
-from pipelines.routing import RoutingPlan, route
+from jobs.router.__main__ import session_settings
+from jobs.runtime.spark_session import build_session
+from pipelines.routing.instructions import RoutingPlan, route
+from pipelines.routing.routes_in_memory import RoutesInMemory
 from pipelines.sources import Kafka, realtime_stream
 from pipelines.streams import StreamId
 from schemas.readiness import announce_ready

@@ -5,8 +5,8 @@ import asyncio
 import time
 from typing import Any
 
-from gateway.mqtt.encode import encode, encode_publish
-from gateway.mqtt.packets import Connect
+from mqtt.encode import encode, encode_publish
+from mqtt.packets import Connect
 
 VERSION = 4
 PAYLOAD = b"x" * 256

@@ -6,20 +6,9 @@ import time
 from collections.abc import Callable
 
 from bench.mqtt_clients import PAYLOAD, VERSION, Asking
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode, encode_puback, encode_pubcomp, encode_publish, encode_pubrec, encode_pubrel
-from gateway.mqtt.packets import (
-    Connack,
-    Connect,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    Suback,
-    Subscribe,
-    Subscription,
-)
+from mqtt.decode import Decoder
+from mqtt.encode import encode, encode_puback, encode_pubcomp, encode_publish, encode_pubrec, encode_pubrel
+from mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
 
 DRAIN_S = 30.0
 

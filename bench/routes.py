@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from pipelines.routes import BUCKETS, CATCH_ALL_BUCKET, in_buckets
+from pipelines.routing.routes import BUCKETS, CATCH_ALL_BUCKET, in_buckets
 from schemas.identity import CATCH_ALL, hash_of
 from schemas.tables import FAR_FUTURE
 

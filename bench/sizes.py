@@ -27,14 +27,14 @@ from bench.ledger_state import Nowhere
 from bench.life import Written, life
 from bench.recorded import SPARK_SCHEMA, stream, write_batch
 from bench.routes import write_routes
-from jobs.spark import build_session
-from pipelines import completion, ledger
-from pipelines.completion_sink import CompletionSink
-from pipelines.local_database import file_of, measures_of
-from pipelines.routes import routes_history
-from pipelines.routes_in_memory import RoutesInMemory
-from pipelines.routing import RoutingPlan, route
+from jobs.runtime.spark_session import build_session
+from pipelines.ledger import completion, history
+from pipelines.ledger.completion_sink import CompletionSink
+from pipelines.routing.instructions import RoutingPlan, route
+from pipelines.routing.routes import routes_history
+from pipelines.routing.routes_in_memory import RoutesInMemory
 from pipelines.sinks import Remembered, append_to_table, ensure_tables
+from pipelines.storage.local_database import file_of, measures_of
 from pipelines.streams import StreamId
 from schemas import tables
 from schemas.settings import DAY_S
@@ -97,11 +97,11 @@ def kafka_bytes(one: Written) -> int:
 
 def queries() -> list[tuple[tables.Table, str, Callable[[DataFrame], DataFrame]]]:
     return [
-        (tables.MESSAGES, "ingress", ledger.messages),
-        (tables.INSTRUCTIONS, "egress", ledger.instructions),
-        (tables.OUTCOMES, "progress", ledger.outcomes),
-        (tables.COMPLETIONS, "completion", ledger.completions),
-        (tables.PRESENCE_HISTORY, "presence", ledger.presence_history),
+        (tables.MESSAGES, "ingress", history.messages),
+        (tables.INSTRUCTIONS, "egress", history.instructions),
+        (tables.OUTCOMES, "progress", history.outcomes),
+        (tables.COMPLETIONS, "completion", history.completions),
+        (tables.PRESENCE_HISTORY, "presence", history.presence_history),
         (tables.ROUTES_HISTORY, "routes", lambda records: routes_history(records, 25.0)),
     ]
 

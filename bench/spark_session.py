@@ -7,7 +7,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from jobs.spark import build_session
+from jobs.runtime.spark_session import build_session
 
 END_S = 60
 

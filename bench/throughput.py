@@ -23,10 +23,10 @@ from bench.figures import Figures
 from bench.kafka_load import fill
 from bench.routes import write_routes
 from bench.spark_session import session
-from jobs.router import session_settings
+from jobs.router.__main__ import session_settings
 from jobs.stack.topics import admin_client, create_topics, topic_ends
-from pipelines.routes_in_memory import RoutesInMemory
-from pipelines.routing import RoutingPlan, route
+from pipelines.routing.instructions import RoutingPlan, route
+from pipelines.routing.routes_in_memory import RoutesInMemory
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, realtime_stream
 from pipelines.streams import StreamId

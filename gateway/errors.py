@@ -5,12 +5,10 @@ WaystationError
     ├── BusError              Kafka refused something that will not mend itself
     ├── SpoolError            the SQLite spool cannot be opened or written
     ├── NotAdmitted           a client may not come in: tell it `reason`
-    ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
-    ├── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
     └── ProxyHeaderError      a proxy did not say, or not as it must, who its client is: close the connection
 """
 
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.errors import WaystationError
 
 
@@ -32,19 +30,6 @@ class NotAdmitted(GatewayError):
     def __init__(self, reason: ReasonCode, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
-
-
-class LocalProtocolError(GatewayError):
-    """This side asked for something that the protocol, or the state of the connection, does not allow: our bug."""
-
-
-class RemoteProtocolError(GatewayError):
-    """The peer broke the protocol; `reason` is what CONNACK or DISCONNECT shall say (MQTT 5.0, 4.13), `detail` why."""
-
-    def __init__(self, reason: ReasonCode, detail: str) -> None:
-        super().__init__(f"{reason.name} (0x{reason:02X}): {detail}")
-        self.reason = reason
-        self.detail = detail
 
 
 class ProxyHeaderError(GatewayError):

@@ -1,5 +1,6 @@
-"""Where all that the pipelines write goes: Delta tables (history by :mod:`pipelines.appends`, states by
-:mod:`pipelines.current_table`), Kafka topics (presence by :mod:`pipelines.presence_sink`), and the tables' creation."""
+"""Where all that the pipelines write goes: Delta tables (history by :mod:`pipelines.storage.appends`, states by
+:mod:`pipelines.storage.current_table`), Kafka topics (presence by :mod:`pipelines.presence.client_presence_sink`),
+and the tables' creation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,18 +12,18 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from pipelines import routes
-from pipelines.appends import Appends, Quarantine
-from pipelines.checkpoints import Checkpoint
-from pipelines.current_table import CurrentTable, current_rows
-from pipelines.local_database import file_of
-from pipelines.positions import ReadTopic
+from pipelines.kafka.positions import ReadTopic
+from pipelines.ledger.batch_limiter import Turns
 from pipelines.records import Format, judged, quarantine_records
-from pipelines.seen import SeenKeys
+from pipelines.routing import routes
 from pipelines.sources import Kafka, table_uri
+from pipelines.storage.appends import Appends, Quarantine
+from pipelines.storage.checkpoints import Checkpoint
+from pipelines.storage.current_table import CurrentTable, current_rows
+from pipelines.storage.local_database import file_of
+from pipelines.storage.seen import SeenKeys
+from pipelines.storage.table_files import TableFiles, query_id, until_committed
 from pipelines.streams import StreamId
-from pipelines.table_files import TableFiles, query_id, until_committed
-from pipelines.turns import Turns
 from schemas.identity import CATCH_ALL
 from schemas.spark import table_schema
 from schemas.tables import ROUTES, TABLES, Table
@@ -94,7 +95,8 @@ def append_to_table(
 ) -> StreamingQuery:
     """Start appending `rows` to a Delta table, and giving the bad ones among them to `quarantine` if they are marked.
 
-    Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.appends.Appends`). With
+    Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.storage.appends.Appends`).
+    With
     the `topic` that the rows are from the table says how far it has it. Batches are written in their `turns`. If what
     was `seen` is remembered, copies are left out.
     """
@@ -126,7 +128,7 @@ def keep_current(
     """Start keeping a table of how things are, from the `records` of a compacted topic, which have the format `form`.
 
     Contract: exactly once; bad records go to `quarantine` at least once
-    (:class:`pipelines.current_table.CurrentTable`). Batches are written in their `turns`.
+    (:class:`pipelines.storage.current_table.CurrentTable`). Batches are written in their `turns`.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
     write = CurrentTable(table, files, quarantine)
@@ -204,7 +206,7 @@ def fold_into_routes(
 
 @dataclass
 class RoutesTable:
-    """The routes table under `tables`, as the fold writes it; see :mod:`pipelines.routes` for the rest.
+    """The routes table under `tables`, as the fold writes it; see :mod:`pipelines.routing.routes` for the rest.
 
     A batch is one commit that carries Spark's id of the query and its number; a number that the table has is skipped,
     so that a batch may be repeated, and those of a new checkpoint are not; it is begun anew when maintenance has taken
@@ -221,7 +223,8 @@ class RoutesTable:
     _has_folded: bool = False
 
     def write(self, batch: DataFrame, buckets: list[int], as_of_us: int, query: str, batch_id: int) -> None:
-        """Fold one batch of records of `routes`; the other arguments as :func:`pipelines.routes.touched` tells them.
+        """Fold one batch of records of `routes`; the other arguments as :func:`pipelines.routing.routes.touched`
+        tells them.
 
         The first batch of a process is folded whatever it holds: what it has to load takes seconds, better before
         anyone waits for a route.

@@ -62,7 +62,7 @@ def topic_stream(
     """Records of `topics`: `key, value, topic, partition, offset, timestamp` and, if asked for, `headers`.
 
     With `min_offsets` a batch waits for so many records, a minute at most. `starting` is where a query without
-    checkpoint begins (:func:`pipelines.beginnings.begin`).
+    checkpoint begins (:func:`pipelines.kafka.starting_offsets.begin`).
 
     Contract: every record from there on, once in the query's offsets, in order within a partition; at most
     `max_offsets` a batch, so that the first batch after downtime stays bounded. When the broker has deleted records
@@ -88,7 +88,7 @@ def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: st
     Contract: every record from the beginning, or from `positions` on (JSON, `{topic: {partition: offset}}`), for a
     query whose checkpoint is new; in order within a partition, at least once: a crash shows up to one batch again.
     When the broker has deleted records before they were read, the query fails at each start: in Real-Time Mode
-    `failOnDataLoss` does not have it skip them (:mod:`pipelines.skipping` does).
+    `failOnDataLoss` does not have it skip them (:mod:`pipelines.storage.skipping` does).
     """
     return (
         spark.readStream.format("kafka")

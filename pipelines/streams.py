@@ -7,7 +7,8 @@ class StreamId(NamedTuple):
     """`query` says what it computes, `generation` how often it was begun anew.
 
     The name is query name and checkpoint name at once, so that they cannot part. A new generation begins with a new
-    checkpoint, counts its batches from 0 again, and goes on where its table ends (:mod:`pipelines.beginnings`). What
+    checkpoint, counts its batches from 0 again, and goes on where its table ends
+    (:mod:`pipelines.kafka.starting_offsets`). What
     its commits to a table say of the batch they hold goes with the checkpoint too: it is Spark's id of the query.
     """
 

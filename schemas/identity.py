@@ -1,6 +1,7 @@
 """Who goes where: the one hash of the platform, shards, partitions, inboxes and route keys (architecture: "Routing").
 
-All functions are pure and agree with their Spark counterparts in :mod:`pipelines.routing`; a test holds them together.
+All functions are pure and agree with their Spark counterparts in :mod:`pipelines.routing.instructions`; a test holds
+them together.
 """
 
 import hashlib

@@ -131,7 +131,7 @@ def unique_prefix() -> str:
 @pytest.fixture(scope="session")
 def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A small session with Delta and Kafka: UTC, two shuffle partitions, no UI; its JVM has the ledger's options."""
-    from jobs.spark import JAVA_OPTIONS, build_session
+    from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 
     os.environ["JAVA_HOME"] = str(java_home)
     warehouse = tmp_path_factory.mktemp("warehouse")

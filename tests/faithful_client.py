@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
+from mqtt.codes import ReasonCode
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import (
     Connack,
     Connect,
     Disconnect,

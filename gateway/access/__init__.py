@@ -2,6 +2,6 @@
 
 Does: passwords, tokens, client certificates; rules by topic; files that are read again when they change.
 Does not: know of sockets, sessions or the home; what is refused is told by whoever asked.
-May import: `schemas`, `gateway.errors`, `gateway.watched`, `gateway.mqtt`, `gateway.home.rules`, `gateway.host.gate`,
+May import: `schemas`, `gateway.errors`, `gateway.watched`, `mqtt`, `gateway.home.rules`, `gateway.host.gate`,
 asyncio.
 """

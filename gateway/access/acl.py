@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.mqtt.filters import Levels, covers, levels_of, overlaps
-from gateway.mqtt.topics import SHARED_PREFIX, is_topic_filter
+from mqtt.filters import Levels, covers, levels_of, overlaps
+from mqtt.topics import SHARED_PREFIX, is_topic_filter
 from schemas.errors import SettingsError
 from schemas.sections import Section
 

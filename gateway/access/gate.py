@@ -8,7 +8,7 @@ from gateway.access.rules import RuleBook
 from gateway.errors import NotAdmitted
 from gateway.home.rules import ClientRules, Everything
 from gateway.host.gate import Credentials
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 
 Wrap = Callable[[ClientRules, Credentials], ClientRules]
 """What further rules (:mod:`gateway.policy`) are put around those of a client."""

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 from gateway.errors import NotAdmitted
 from gateway.home.rules import FOR_EVER
 from gateway.host.gate import Credentials
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.password_file import is_user_name
 
 

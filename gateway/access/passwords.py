@@ -19,8 +19,8 @@ from argon2.exceptions import HashingError, InvalidHashError, VerificationError
 from gateway.access.methods import Identity
 from gateway.errors import NotAdmitted
 from gateway.host.gate import Credentials
-from gateway.mqtt.codes import ReasonCode
 from gateway.watched import Watched, read_text
+from mqtt.codes import ReasonCode
 from schemas.access_settings import PasswordSettings
 from schemas.errors import SettingsError
 from schemas.password_file import hasher, parse

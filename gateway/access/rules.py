@@ -7,9 +7,9 @@ from weakref import WeakSet
 
 from gateway.access.acl import Acl, Permission
 from gateway.home.rules import ALLOWED, FOR_EVER, Verdict
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish
-from gateway.mqtt.topics import SHARED_PREFIX, split_shared
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish
+from mqtt.topics import SHARED_PREFIX, split_shared
 
 REFUSED: Final = Verdict(ReasonCode.NOT_AUTHORIZED)
 

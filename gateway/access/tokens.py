@@ -22,8 +22,8 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from gateway.access.methods import Identity
 from gateway.errors import NotAdmitted
 from gateway.host.gate import Credentials
-from gateway.mqtt.codes import ReasonCode
 from gateway.watched import Watched, read_text
+from mqtt.codes import ReasonCode
 from schemas.access_settings import JwtSettings
 from schemas.errors import SettingsError
 from schemas.password_file import is_user_name

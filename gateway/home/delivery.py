@@ -13,7 +13,7 @@ from gateway.home.overflow import Overflow
 from gateway.home.session import Session, client_of
 from gateway.home.share_group import GROUP_MARK, ShareGroup
 from gateway.home.spool import Spool, SpooledEntry
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.events import Delivery
 
 Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]

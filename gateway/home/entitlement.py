@@ -7,7 +7,7 @@ from gateway.home.context import HomeContext
 from gateway.home.rules import ClientRules
 from gateway.home.session import Session
 from gateway.home.subscribing import Subscriber
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 
 
 class Entitlement:

@@ -35,8 +35,8 @@ from gateway.home.subscribing import Subscriber
 from gateway.home.timers import SessionTimers
 from gateway.home.turns import Turns
 from gateway.home.wills import Wills
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Subscribe, Unsubscribe
+from mqtt.codes import ReasonCode
+from mqtt.packets import Subscribe, Unsubscribe
 from schemas.session_log import WillRecord
 
 LOST_CONNECTING = "connection_lost_while_connecting"

@@ -13,7 +13,7 @@ from gateway.home.context import HomeContext
 from gateway.home.log_writer import SessionLogWriter
 from gateway.home.session import Session
 from gateway.home.share_group import Borrower, Loan, ShareGroup
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.session_log import KIND_OF_GROUP
 
 if TYPE_CHECKING:

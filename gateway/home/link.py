@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from gateway.home.messages import Entry, Message
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 
 
 class Link(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.mqtt.properties import NO_PROPERTIES
+from mqtt.properties import NO_PROPERTIES
 from schemas.envelope import Instruction, Meta
 from schemas.errors import RecordError
 from schemas.events import Delivery

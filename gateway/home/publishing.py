@@ -14,9 +14,9 @@ from gateway.home.link import Link
 from gateway.home.rules import EVERYTHING, ClientRules
 from gateway.home.session import Session
 from gateway.home.system_topics import is_reserved
-from gateway.mqtt.codes import PacketType, ReasonCode
-from gateway.mqtt.packets import Publish
-from gateway.mqtt.properties import NO_PROPERTIES, forwarded_section
+from mqtt.codes import PacketType, ReasonCode
+from mqtt.packets import Publish
+from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
 from schemas.session_log import WillRecord

@@ -19,7 +19,7 @@ from gateway.home.share_group import ShareGroup
 from gateway.home.sharing import ShareGroups
 from gateway.home.spool import Spool
 from gateway.home.spool_batch import SpoolBatch
-from gateway.mqtt.topics import split_shared
+from mqtt.topics import split_shared
 from schemas.envelope import Meta
 from schemas.errors import RecordError
 from schemas.identity import route_key

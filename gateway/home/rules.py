@@ -6,8 +6,8 @@ Whoever lets a client in (:mod:`gateway.host.gate`) gives it its rules; the home
 import math
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish
 
 
 class Verdict(NamedTuple):

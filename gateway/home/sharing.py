@@ -8,7 +8,7 @@ from gateway.home.context import HomeContext
 from gateway.home.lending import Lender
 from gateway.home.session import Session, SessionSubscription
 from gateway.home.share_group import GROUP_MARK, Member, ShareGroup, borrower_of
-from gateway.mqtt.topics import split_shared
+from mqtt.topics import split_shared
 from schemas.identity import route_key
 from schemas.session_log import SubscriptionRecord
 

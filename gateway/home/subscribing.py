@@ -14,9 +14,9 @@ from gateway.home.messages import Entry, Held
 from gateway.home.session import Session, SessionSubscription
 from gateway.home.sharing import ShareGroups, filter_of
 from gateway.home.system_topics import is_system, send_system
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Subscribe, Subscription
-from gateway.mqtt.topics import split_shared
+from mqtt.codes import ReasonCode
+from mqtt.packets import Subscribe, Subscription
+from mqtt.topics import split_shared
 from schemas.identity import INBOX_MARK, inbox_of, route_key
 from schemas.session_log import SubscriptionRecord
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from gateway.home.messages import Entry, Held, Message
 from gateway.home.session import Session
-from gateway.mqtt.properties import NO_PROPERTIES
-from gateway.mqtt.topics import matches
+from mqtt.properties import NO_PROPERTIES
+from mqtt.topics import matches
 from schemas.presence_topics import is_presence
 
 SYSTEM_ROOT = "$SYS"

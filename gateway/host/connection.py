@@ -16,10 +16,9 @@ from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbou
 from gateway.host.marks import is_above
 from gateway.host.outbound import PublishEncoder
 from gateway.host.pacing import Pacing
-from gateway.mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
-from gateway.mqtt.connection import Closed, Event, ServerConnection
-from gateway.mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
-from gateway.mqtt.packets import (
+from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
+from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
+from mqtt.packets import (
     Connect,
     Disconnect,
     Puback,
@@ -32,6 +31,7 @@ from gateway.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
+from mqtt.server_connection import Closed, Event, ServerConnection
 
 if TYPE_CHECKING:
     from gateway.host.server import HostServer

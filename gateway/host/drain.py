@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.host.server import HostServer

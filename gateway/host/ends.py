@@ -10,8 +10,8 @@ from typing import Final
 import structlog
 
 from gateway.home.home import LOST_CONNECTING
-from gateway.mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
-from gateway.mqtt.connection import Closed
+from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
+from mqtt.server_connection import Closed
 
 NORMAL_DISCONNECTION = "normal_disconnection"
 DISCONNECT_WITH_WILL = "disconnect_with_will"

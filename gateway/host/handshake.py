@@ -8,11 +8,11 @@ from gateway.home.rules import ClientRules
 from gateway.home.system_topics import is_reserved
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
-from gateway.mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
-from gateway.mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
-from gateway.mqtt.packets import Connect, Publish
-from gateway.mqtt.properties import WILL, forwarded_section
-from gateway.mqtt.topics import is_topic_name
+from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
+from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
+from mqtt.packets import Connect, Publish
+from mqtt.properties import WILL, forwarded_section
+from mqtt.topics import is_topic_name
 from schemas.session_log import WillRecord
 from schemas.settings import GatewayLimits
 

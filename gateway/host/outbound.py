@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.home.messages import Entry, Message
-from gateway.mqtt.aliases import OutboundAliases
-from gateway.mqtt.codes import VERSION_5, PacketType
-from gateway.mqtt.encode import encode_publish
-from gateway.mqtt.properties import NO_PROPERTIES, encode_properties
-from gateway.mqtt.wire import write_varint
+from mqtt.aliases import OutboundAliases
+from mqtt.codes import VERSION_5, PacketType
+from mqtt.encode import encode_publish
+from mqtt.properties import NO_PROPERTIES, encode_properties
+from mqtt.wire import write_varint
 
 
 class PublishEncoder:

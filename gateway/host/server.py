@@ -12,8 +12,8 @@ from gateway.host.ends import EndLog
 from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
 from gateway.host.marks import is_above
 from gateway.host.refusals import RefusalLog
-from gateway.mqtt.limits import ConnectionLimits
-from gateway.mqtt.tally import Tally
+from mqtt.counters import Tally
+from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
 
 _WATCH_S = 0.5

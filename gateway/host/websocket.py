@@ -24,7 +24,7 @@ from gateway.host.connection import ClientConnection
 from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
 from gateway.host.tls import common_name
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.settings import GatewaySettings
 
 _NORMAL, _GOING_AWAY, _UNSUPPORTED_DATA = 1000, 1001, 1003

@@ -2,5 +2,5 @@
 
 Does: speak HTTP/1.1 on a socket (aiohttp), turn requests into what publishers and sessions of the home understand.
 Does not: keep anything that outlives the process; keys and sessions are the home's.
-May import: `schemas`, `gateway.mqtt`, `gateway.home`, `gateway.host`, asyncio, aiohttp.
+May import: `schemas`, `mqtt`, `gateway.home`, `gateway.host`, asyncio, aiohttp.
 """

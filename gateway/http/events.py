@@ -6,11 +6,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.errors import RemoteProtocolError
 from gateway.home.messages import Message
-from gateway.mqtt.codes import PacketType
-from gateway.mqtt.properties import NO_PROPERTIES, decode_properties
-from gateway.mqtt.wire import Reader
+from mqtt.codes import PacketType
+from mqtt.errors import RemoteProtocolError
+from mqtt.properties import NO_PROPERTIES, decode_properties
+from mqtt.wire import Reader
 
 EVENT_ID_PATTERN: Final = "^[0-9a-f]{16}-[0-9]{1,15}$"
 _EVENT_ID = re.compile("([0-9a-f]{16})-([0-9]{1,15})")

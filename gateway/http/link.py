@@ -10,7 +10,7 @@ from gateway.host.ends import STREAM_CLOSED, STREAM_STALLED
 from gateway.host.server import HostServer
 from gateway.http.events import EventId, comment, end_event, message_event
 from gateway.http.window import StreamWindow
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 
 _CHUNK_BYTES = 65_536
 

@@ -13,8 +13,8 @@ from gateway.home.message_presence import MessagePresence
 from gateway.http.identity import Caller
 from gateway.http.problems import Problem, bad_request, refusal
 from gateway.http.target import decode_percent
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish
 from schemas.events import CLOCKS_APART_S, MessagePresenceEvent
 from schemas.states import MessagePresenceState
 

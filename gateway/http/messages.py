@@ -9,8 +9,8 @@ from multidict import CIMultiDictProxy
 from gateway.http.identity import one_header
 from gateway.http.problems import bad_request
 from gateway.http.target import Query, decode_percent
-from gateway.mqtt.packets import Publish
-from gateway.mqtt.topics import is_topic_name
+from mqtt.packets import Publish
+from mqtt.topics import is_topic_name
 
 PARAMETERS: Final = ("expiry", "qos", "response_topic", "retain")
 EXPIRY_MAX_S: Final = 4_294_967_295

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.errors import GatewayError
 from gateway.host.gate import NotAdmitted
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1

@@ -10,7 +10,7 @@ from gateway.host.server import HostServer
 from gateway.http.identity import Caller
 from gateway.http.messages import Posted
 from gateway.http.problems import Problem, bad_request, refusal
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id
 from schemas.settings import HttpSettings
 

@@ -22,9 +22,9 @@ from gateway.http.link import Pace, StreamLink
 from gateway.http.problems import Problem, bad_request, not_admitted, refusal
 from gateway.http.target import Query
 from gateway.http.window import StreamWindow
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Subscribe, Subscription, Unsubscribe
-from gateway.mqtt.topics import is_topic_filter
+from mqtt.codes import ReasonCode
+from mqtt.packets import Subscribe, Subscription, Unsubscribe
+from mqtt.topics import is_topic_filter
 from schemas.settings import HttpSettings
 
 PARAMETERS: Final = ("acknowledge", "client", "filter", "qos", "wait")

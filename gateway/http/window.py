@@ -12,7 +12,7 @@ from gateway.home.home import Home
 from gateway.home.messages import Entry
 from gateway.home.session import Session
 from gateway.http.events import EventId
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 
 
 class Sent(NamedTuple):

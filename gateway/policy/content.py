@@ -4,10 +4,10 @@ from typing import Final, NamedTuple
 
 from gateway.home.rules import ALLOWED, Verdict
 from gateway.home.trie import SubscriptionTrie
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.filters import covers, levels_of
-from gateway.mqtt.packets import Publish
-from gateway.mqtt.topics import split_shared
+from mqtt.codes import ReasonCode
+from mqtt.filters import covers, levels_of
+from mqtt.packets import Publish
+from mqtt.topics import split_shared
 from schemas.envelope import OVERSIZED_FLAG
 from schemas.policy_settings import AttachmentSettings, PolicySettings
 

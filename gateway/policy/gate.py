@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 from gateway.home.rules import ClientRules
 from gateway.host.gate import Credentials, Gate, NotAdmitted
-from gateway.mqtt.codes import ReasonCode
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from gateway.policy.content import ContentPolicy
 from gateway.policy.rate import MessageRate
 from gateway.policy.refusals import Refusals
 from gateway.policy.rules import PolicyRules
+from mqtt.codes import ReasonCode
 from schemas.policy_settings import PolicySettings
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from gateway.home.rules import ClientRules, Verdict
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish
 from gateway.policy.content import ContentPolicy
 from gateway.policy.rate import MessageRate
 from gateway.policy.refusals import Refusals
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish
 
 # 0x96 is no answer to a PUBLISH: the host ends the connection with it.
 _ABOVE = {"refuse": Verdict(ReasonCode.QUOTA_EXCEEDED), "disconnect": Verdict(ReasonCode.MESSAGE_RATE_TOO_HIGH)}

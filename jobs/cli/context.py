@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Console
 
+from jobs.runtime.storage import use_store
 from jobs.stack import jars
 from jobs.stack.java import find_java
 from jobs.stack.state import DATA_VARIABLE
-from jobs.storage import use_store
 from schemas.settings import Settings, load_settings, with_secrets
 
 PIPE_WIDTH = 400

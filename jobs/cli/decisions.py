@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from jobs.audit.completeness import reach_of
+from jobs.audit.explain import Explanation
+from jobs.audit.explain import explain as explained
 from jobs.cli.context import cell, output, shared
 from jobs.cli.ledger import plain
 from jobs.errors import AuditError
-from jobs.explain import Explanation
-from jobs.explain import explain as explained
-from jobs.ledger_reader import LedgerReader
-from jobs.reach import reach_of
-from pipelines.decisions import DIFFERS, LATER, MISSING, NUMBERING, SUPERFLUOUS, UNDECIDED, UNKNOWN, UNTOUCHED
+from jobs.query.ledger_reader import LedgerReader
+from pipelines.routing.decisions import DIFFERS, LATER, MISSING, NUMBERING, SUPERFLUOUS, UNDECIDED, UNKNOWN, UNTOUCHED
 from schemas.errors import WaystationError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

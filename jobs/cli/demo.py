@@ -9,7 +9,7 @@ import typer
 
 from jobs.cli.context import output, shared
 from jobs.errors import JobError
-from jobs.signals import interrupt_on_signals
+from jobs.runtime.signals import interrupt_on_signals
 
 DEFAULT_DATE = "2013-12-02"
 DIRECTORY = "demo"

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from jobs.cli.context import output, shared
 from jobs.errors import QueryError
-from jobs.ledger_reader import LedgerReader, Rows, described_views
+from jobs.query.ledger_reader import LedgerReader, Rows, described_views
 from schemas.tables import TABLES
 
 JOURNEY = 'SELECT * FROM message_journey WHERE message_id = ? ORDER BY "at"'

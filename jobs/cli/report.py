@@ -11,7 +11,7 @@ import typer
 from jobs.cli.context import shared
 from jobs.cli.ledger import plain
 from jobs.errors import ReportError
-from jobs.ledger_reader import Memory
+from jobs.query.ledger_reader import Memory
 
 DAY = "%Y-%m-%d"
 DIRECTORY = "reports"

@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 
 from jobs.cli.context import Shared, cell, output, shared
+from jobs.cli.gateway_api import GatewayApi, api_of, checked_url, find
 from jobs.errors import GatewayApiError
-from jobs.gateway_api import GatewayApi, api_of, checked_url, find
 from jobs.stack.state import running_state
 from schemas.settings import load_settings
 

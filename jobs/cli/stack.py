@@ -16,7 +16,7 @@ from rich.table import Table
 
 from jobs.cli.context import Shared, output, shared
 from jobs.errors import StackError
-from jobs.signals import set_on_signals
+from jobs.runtime.signals import set_on_signals
 from jobs.stack import local
 from jobs.stack.class_archive import make_archive
 from jobs.stack.local import Console, Plan

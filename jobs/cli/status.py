@@ -13,9 +13,9 @@ import typer
 from rich.table import Table
 
 from jobs.cli.context import cell, output, shared
+from jobs.cli.gateway_api import GatewayApi, api_of
 from jobs.errors import GatewayApiError, StackError, TopicsError
-from jobs.gateway_api import GatewayApi, api_of
-from jobs.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
+from jobs.observe.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
 from jobs.stack.state import ProcessState, StackState, state_if_running
 from jobs.stack.topics import admin_client, topic_ends
 from schemas.readiness import read_json

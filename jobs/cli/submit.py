@@ -17,7 +17,7 @@ from jobs.cluster.applications import NAMES, ROLES, applications
 from jobs.cluster.bundle import make_bundle
 from jobs.cluster.submission import Tools, submission
 from jobs.errors import SubmissionError
-from jobs.signals import set_on_signals
+from jobs.runtime.signals import set_on_signals
 from jobs.stack.jars import cache_directory, pyspark_jars, spark_jars, store_jars
 from jobs.stack.java import find_java
 from schemas.settings import load_settings

@@ -3,5 +3,5 @@
 Does: read the flights of a day, make a plan of clients and what each does when, play it in scaled time, compare what
 every client got with what its subscriptions say it should have got, report.
 Does not: look into the gateway; the ledger is asked only after the fact.
-May import: paho-mqtt, rich, :mod:`jobs.stack`, :mod:`jobs.ledger_reader`, :mod:`schemas`.
+May import: paho-mqtt, rich, :mod:`jobs.stack`, :mod:`jobs.query.ledger_reader`, :mod:`schemas`.
 """

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from jobs.audit.completeness import reach_of
 from jobs.errors import QueryError
-from jobs.ledger_reader import LedgerReader, Rows
-from jobs.reach import reach_of
+from jobs.query.ledger_reader import LedgerReader, Rows
 
 COUNTS = """
 WITH mine AS (SELECT id FROM messages WHERE source <> '$presence')

@@ -15,7 +15,7 @@ from rich.table import Table
 from jobs.demo.expectations import Account
 from jobs.demo.fleet import Fleet
 from jobs.demo.flights import HOME_ZONE
-from jobs.ledger_reader import Rows
+from jobs.query.ledger_reader import Rows
 
 MUST_BE_ZERO = {
     "lost": "lost",

@@ -14,13 +14,13 @@ from threading import Event
 
 from pyspark import SparkConf, SparkContext
 
-from jobs.application import hold_checkpoints, run_application
 from jobs.errors import JobError, MaintainError
 from jobs.maintain import report
 from jobs.maintain.run import FAILED, Request, Result, maintain
-from jobs.spark import build_session
+from jobs.runtime.application import hold_checkpoints, run_application
+from jobs.runtime.spark_session import build_session
+from jobs.runtime.submitted import is_submitted
 from jobs.stack.jars import cache_directory
-from jobs.submitted import is_submitted
 from schemas.settings import Settings
 
 PART = "maintain"

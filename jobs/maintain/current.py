@@ -16,8 +16,8 @@ import structlog
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.maintain.plan import Amount, Step, Stopping
-from pipelines.routes import CATCH_ALL_BUCKET
-from pipelines.table_files import until_committed
+from pipelines.routing.routes import CATCH_ALL_BUCKET
+from pipelines.storage.table_files import until_committed
 from schemas.settings import Settings
 from schemas.tables import MESSAGE_PRESENCE, PRESENCE, ROUTES, ROUTES_HISTORY
 
@@ -85,8 +85,8 @@ def current_steps(settings: Settings, name: str, now: datetime) -> list[Step]:
 
 
 def _route_steps(settings: Settings, uri: str) -> list[Step]:
-    """By the same clock and window as the fold (:mod:`pipelines.routes`). Of the catch-all row nothing is removed: the
-    fold writes it with every batch."""
+    """By the same clock and window as the fold (:mod:`pipelines.routing.routes`). Of the catch-all row nothing is
+    removed: the fold writes it with every batch."""
     routes = DeltaTable(uri).to_pyarrow_dataset()
     (as_of,) = routes.to_table(["as_of"], ds.field("bucket") == CATCH_ALL_BUCKET)["as_of"].to_pylist() or [None]
     if as_of is None:

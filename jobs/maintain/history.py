@@ -12,7 +12,7 @@ import structlog
 from deltalake import DeltaTable
 
 from jobs.maintain.plan import Amount, DataFile, Step, Stopping, by_date, kept_days, kept_no_more, scattered
-from pipelines.table_files import until_committed
+from pipelines.storage.table_files import until_committed
 from schemas.maintain_settings import MaintainSettings
 
 RETENTION = "retention"

@@ -14,7 +14,7 @@ from jobs.maintain.history import history_steps
 from jobs.maintain.leftovers import generation_steps, submission_steps
 from jobs.maintain.plan import Amount, Step, Stopping
 from jobs.maintain.vacuum import vacuum_steps
-from jobs.progress import first_line
+from jobs.observe.progress import first_line
 from pipelines.sources import table_uri
 from schemas.settings import Settings
 from schemas.tables import TABLES

@@ -21,7 +21,7 @@ from jobs.maintain.plan import Amount, Step, Stopping
 
 VACUUM = "vacuum"
 OF_BATCH = re.compile(r"\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/")
-"""The directory of a batch's files (:meth:`pipelines.table_files.TableFiles.write`)."""
+"""The directory of a batch's files (:meth:`pipelines.storage.table_files.TableFiles.write`)."""
 
 
 def vacuum_steps(uri: str, name: str, hours: int, now: datetime) -> list[Step]:

@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disabl
 from pyspark.sql import SparkSession
 
 from jobs.observe.jvm import Jvm
+from jobs.observe.progress import Watcher
 from jobs.observe.progress_log import ProgressLog
 from jobs.observe.query_metrics import QueryMetrics
 from jobs.observe.readiness import Readiness
 from jobs.observe.server import ObserverServer, Place
-from jobs.progress import Watcher
 from schemas.settings import LogSettings
 
 

@@ -1,4 +1,5 @@
-"""Prometheus metrics of streaming queries, from the measures of each progress (:func:`jobs.progress.measures`)."""
+"""Prometheus metrics of streaming queries, from the measures of each progress
+(:func:`jobs.observe.progress.measures`)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -15,15 +15,15 @@ from threading import Event
 import structlog
 from rich.console import Console
 
-from jobs.application import hold_checkpoints, run_application
 from jobs.errors import QualityError
-from jobs.progress import first_line
+from jobs.observe.progress import first_line
 from jobs.quality import report
 from jobs.quality.dates import Asked
 from jobs.quality.pages import INDEX
 from jobs.quality.run import Report, Request, judge, prepare
-from jobs.spark import JAVA_OPTIONS, build_session
-from jobs.storage import storage_settings
+from jobs.runtime.application import hold_checkpoints, run_application
+from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
+from jobs.runtime.storage import storage_settings
 from schemas.errors import WaystationError
 from schemas.settings import Settings
 
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the job's session has beside :mod:`jobs.spark`; its JVM takes the ledger's options."""
+    """What the job's session has beside :mod:`jobs.runtime.spark_session`; its JVM takes the ledger's options."""
     return {
         "spark.driver.memory": settings.quality.heap,
         JAVA_OPTIONS: settings.stack.ledger_java_options,

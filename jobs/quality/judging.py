@@ -1,8 +1,8 @@
 """Great Expectations over what Spark has found.
 
 Its Spark engine would ask Spark once or twice for every expectation and date. So Spark measures each expectation for
-all dates at once (:mod:`pipelines.quality`), and here a checkpoint judges the measurements: what was observed is at
-most what is allowed.
+all dates at once (:mod:`pipelines.quality.findings`), and here a checkpoint judges the measurements: what was
+observed is at most what is allowed.
 """
 
 import html
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from jobs.errors import QualityError
-from pipelines.expectations import EXPECTATIONS, SUITES, Expectation
+from pipelines.quality.expectations import EXPECTATIONS, SUITES, Expectation
 
 os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when it is imported: it would tell its makers
 with warnings.catch_warnings():
@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """A checkpoint with an expectation suite a family (:mod:`pipelines.expectations`); `allowed` by name."""
+    """A checkpoint with an expectation suite a family (:mod:`pipelines.quality.expectations`); `allowed` by name."""
 
     def __init__(self, allowed: Mapping[str, float]) -> None:
         config = DataContextConfig(

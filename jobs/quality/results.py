@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs.ledger_reader import LedgerReader
 from jobs.quality.dates import Judged
 from jobs.quality.judging import Measured
 from jobs.quality.pages import SuiteRun
+from jobs.query.ledger_reader import LedgerReader
 from pipelines.sinks import ensure_table
 from pipelines.sources import table_uri
 from schemas.sql import named_blocks

@@ -15,8 +15,8 @@ from jobs.quality.dates import Asked, looked_for_since, passes, to_judge, window
 from jobs.quality.judging import Judge, Measured
 from jobs.quality.pages import Pages
 from jobs.quality.results import Result, ResultsTable, Run
-from pipelines.expectations import EXPECTATIONS, LATENCIES, Expectation
-from pipelines.quality import Bounds, Scope, findings
+from pipelines.quality.expectations import EXPECTATIONS, LATENCIES, Expectation
+from pipelines.quality.findings import Bounds, Scope, findings
 from pipelines.sources import read_table
 from schemas.settings import Settings
 from schemas.tables import HISTORY

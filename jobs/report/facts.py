@@ -1,4 +1,4 @@
-"""What the ledger knows of one date: the results of the queries in `jobs/sql/report.sql`, each by its name.
+"""What the ledger knows of one date: the results of the queries in `jobs/report/report.sql`, each by its name.
 
 A row belongs to the date of its own append time, as it does in the tables: a message of 23:59 that is completed a
 minute later is a message of one date and a completion of the next. So a date's figures do not change once it is over
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Any
 
-from jobs.ledger_reader import Dates, LedgerReader, Memory, installed_blocks, installed_views
 from jobs.quality.contents import Day
+from jobs.query.ledger_reader import Dates, LedgerReader, Memory, installed_blocks, installed_views
 from jobs.report.grid import Grid, bounds_us, grid_over, to_us, utc
 from jobs.report.parts import Row
 
@@ -91,7 +91,7 @@ class _Asked:
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
-        self._blocks = installed_blocks("report.sql")
+        self._blocks = installed_blocks("jobs.report", "report.sql")
         self.results: dict[str, list[Row]] = {}
 
     def make(self, table: str, *parameters: Any) -> None:

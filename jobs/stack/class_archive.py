@@ -2,7 +2,7 @@
 
 (Class data sharing, JEP 350.) It belongs to one JDK and one set of jars, each in its place; a JVM that finds that it
 does not fit starts without it. It is made once, by a JVM that does a little of what the applications do
-(:mod:`jobs.class_training`), and stands in `<cache>/classes/<hash>.jsa`.
+(:mod:`jobs.stack.class_training`), and stands in `<cache>/classes/<hash>.jsa`.
 
 Run as a module (`python -m jobs.stack.class_archive`), it makes the archive if it is missing.
 """
@@ -23,7 +23,7 @@ from schemas.errors import WaystationError
 
 KEPT = 4
 """Archives, those used last: other checkouts, JDKs and versions have their own. One takes 200 MB."""
-TRAINING = "jobs.class_training"
+TRAINING = "jobs.stack.class_training"
 TIMEOUT_S = 600
 KILL_TIMEOUT_S = 10
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"

@@ -1,6 +1,6 @@
 """Which generation of each router's checkpoint counts: `<data>/generations.json`, and what is left of earlier ones.
 
-A generation begins where the one before it is (:mod:`jobs.router_topic`), so that the latest
+A generation begins where the one before it is (:mod:`jobs.router.ingress_topic`), so that the latest
 two are kept: the one that runs, and the one that it may still have to begin from.
 """
 

@@ -16,7 +16,7 @@ from jobs.errors import StackError
 from jobs.stack import generations
 from jobs.stack.part import Part
 from jobs.stack.parts import announced
-from jobs.stack.succession import Stage, Succession
+from jobs.stack.rolling_replacement import Stage, Succession
 from jobs.stack.supervisor import Supervisor
 from schemas.readiness import beside, read_json, ready_file, write_json
 

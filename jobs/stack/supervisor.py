@@ -17,8 +17,8 @@ from typing import NamedTuple
 from jobs.errors import StackError
 from jobs.stack.part import Part
 from jobs.stack.process import Identity, ManagedProcess, can_take_priority_back, how_it_ended, stop_all
+from jobs.stack.rolling_replacement import Stage, Succession
 from jobs.stack.state import ProcessState, StackState, forget_state, write_state
-from jobs.stack.succession import Stage, Succession
 from schemas.readiness import ready_file
 
 LONGEST_PAUSE_S = 30.0

@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from gateway.mqtt.packets import Will
+from mqtt.packets import Will
 from tests.faithful_client import FaithfulClient, eventually
 
 RATE = 20.0

@@ -16,7 +16,7 @@ from paho.mqtt.enums import MessageState
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from jobs.ledger_reader import LedgerReader
+from jobs.query.ledger_reader import LedgerReader
 from jobs.stack.state import StackState, running_state
 from tests.waiting import wait_for
 

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from jobs.ledger_reader import LedgerReader
-from jobs.progress import status_file
+from jobs.observe.progress import status_file
+from jobs.query.ledger_reader import LedgerReader
 from pipelines.sinks import ensure_tables
 from schemas.cluster_settings import router_slots
 from schemas.envelope import Instruction, Meta, ingress_headers

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.ledger_reader import LedgerReader
+from jobs.query.ledger_reader import LedgerReader
 from jobs.stack.state import read_state
 
 TIMEOUT_S = 420

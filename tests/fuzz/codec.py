@@ -9,11 +9,11 @@ stream is cut the second time, and the stream. What must hold:
 * what the decoder keeps is never larger than a packet may be.
 """
 
-from gateway.errors import RemoteProtocolError
-from gateway.mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Packet
+from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.errors import RemoteProtocolError
+from mqtt.packets import Connect, Packet
 
 VERSIONS = (None, 4, 5, 5)
 SIZES = (1 << 20, 64)

@@ -1,4 +1,4 @@
-"""Fuzz target: the server's side of a connection, gateway.mqtt.connection (G11), against the promises of its docstring.
+"""Fuzz target: the server's side of a connection, mqtt.server_connection (G11), against the promises of its docstring.
 
 A program (see programs.py) feeds it bytes, answers its CONNECT, lets time pass, sends to the client and ends it.
 What must hold:
@@ -12,11 +12,10 @@ What must hold:
 * the same bytes cut in another way give the same events and the same answers.
 """
 
-from gateway.mqtt.codes import VERSION_5, ReasonCode
-from gateway.mqtt.connection import Closed, Event, ServerConnection
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.limits import ConnectionLimits
-from gateway.mqtt.packets import (
+from mqtt.codes import VERSION_5, ReasonCode
+from mqtt.decode import Decoder
+from mqtt.limits import ConnectionLimits
+from mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
@@ -32,7 +31,8 @@ from gateway.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from gateway.mqtt.state import State
+from mqtt.server_connection import Closed, Event, ServerConnection
+from mqtt.server_state import State
 from tests.fuzz.programs import Kind, Step, parse
 
 PACKET_BYTES = 4_096

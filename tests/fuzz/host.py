@@ -19,11 +19,11 @@ from pathlib import Path
 from gateway.host.connection import ClientConnection
 from gateway.host.ends import END_REASONS
 from gateway.host.server import HostServer
-from gateway.mqtt.codes import VERSION_5
-from gateway.mqtt.connection import ServerConnection
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Packet, Puback, Publish
+from mqtt.codes import VERSION_5
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import Connack, Connect, Packet, Puback, Publish
+from mqtt.server_connection import ServerConnection
 from tests.fuzz.programs import Kind, Step, parse
 from tests.unit.home.home_world import World, turn
 from tests.unit.home.virtual_time import VirtualLoop

@@ -7,8 +7,8 @@ place), and its remaining length is put right again most of the time. `blind` is
 import random
 from collections.abc import Callable
 
-from gateway.mqtt.properties import PROPERTIES, Kind
-from gateway.mqtt.wire import write_varint
+from mqtt.properties import PROPERTIES, Kind
+from mqtt.wire import write_varint
 
 Blind = Callable[[bytes], bytes]
 

@@ -1,8 +1,8 @@
 """Where fuzzing begins: whole packets of every kind in both versions, and plausible programs."""
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
+from mqtt.codes import ReasonCode
+from mqtt.encode import encode
+from mqtt.packets import (
     Auth,
     Connack,
     Connect,

@@ -10,12 +10,12 @@ import sys
 import atheris
 import structlog
 
-INSTRUMENTED = {"host": ["gateway.host", "gateway.home.session", "gateway.home.subscribing", "gateway.mqtt"]}
+INSTRUMENTED = {"host": ["gateway.host", "gateway.home.session", "gateway.home.subscribing", "mqtt"]}
 
 
 def main() -> None:
     name, seed, *options = sys.argv[1:]
-    with atheris.instrument_imports(include=INSTRUMENTED.get(name, ["gateway.mqtt"])):
+    with atheris.instrument_imports(include=INSTRUMENTED.get(name, ["mqtt"])):
         from tests.fuzz.targets import LARGEST_BYTES, TARGETS
 
         target = TARGETS[name]

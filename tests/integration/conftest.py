@@ -30,10 +30,12 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     quarantine; one result of quality."""
     from jobs.quality.judging import Measured
     from jobs.quality.results import Result, ResultsTable, Run
-    from pipelines import ledger, message_presence, presence, routes
-    from pipelines.expectations import of_required
-    from pipelines.route_groups import in_groups
-    from pipelines.routing import RoutingPlan, route
+    from pipelines.ledger import history
+    from pipelines.presence import client_presence, message_presence
+    from pipelines.quality.expectations import of_required
+    from pipelines.routing import routes
+    from pipelines.routing.instructions import RoutingPlan, route
+    from pipelines.routing.route_buckets import in_groups
     from pipelines.sinks import RoutesTable, append_to_table, ensure_tables, keep_current
     from pipelines.sources import read_table
     from pipelines.streams import StreamId
@@ -135,13 +137,13 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     }
     sources: list[tuple[Path, declared.Table, Callable[[DataFrame], DataFrame]]] = [
         (of_routes, declared.ROUTES_HISTORY, lambda rows: routes.routes_history(rows, LEAD_S)),
-        (ingress, declared.MESSAGES, ledger.messages),
-        (directory / "egress", declared.INSTRUCTIONS, ledger.instructions),
-        (records("progress", progress), declared.OUTCOMES, ledger.outcomes),
+        (ingress, declared.MESSAGES, history.messages),
+        (directory / "egress", declared.INSTRUCTIONS, history.instructions),
+        (records("progress", progress), declared.OUTCOMES, history.outcomes),
         (
             events("completion", (CompletionEvent(id=ids[0], touches=2, appended_ms=ms(0), completed_ms=ms(0.6)), 0.7)),
             declared.COMPLETIONS,
-            ledger.completions,
+            history.completions,
         ),
         (
             events(
@@ -151,7 +153,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
                 (PresenceEvent(event="connected", seq=0, at_us=us(5), **{**came, "client": "eve", "epoch": us(5)}), 5),
             ),
             declared.PRESENCE_HISTORY,
-            ledger.presence_history,
+            history.presence_history,
         ),
         (
             events(
@@ -167,7 +169,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
                 (QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=us(1)), 1),
             ),
             declared.QUARANTINE,
-            ledger.quarantine,
+            history.quarantine,
         ),
     ]
     running = []
@@ -177,7 +179,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         running.append(append_to_table(rows, StreamId(table.name), tables, table, 0.1, bad_to))
     eve, carried = client_state("eve", False, us(65)), mesh_state(ids[0], ms(600))
     states = [
-        ("presence-state", eve.client, eve, declared.PRESENCE, presence),
+        ("presence-state", eve.client, eve, declared.PRESENCE, client_presence),
         ("message-presence-state", carried.id, carried, declared.MESSAGE_PRESENCE, message_presence),
     ]
     for topic, key, state, table, of in states:

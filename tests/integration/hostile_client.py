@@ -8,9 +8,9 @@ from types import TracebackType
 
 import psutil
 
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Packet, Puback, Publish, Suback, Subscribe, Subscription
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import Connack, Connect, Packet, Puback, Publish, Suback, Subscribe, Subscription
 
 PATIENCE_S = 40.0
 

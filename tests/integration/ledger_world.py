@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.ledger_queries import queries
+from jobs.ledger.queries import queries
 from pipelines.sinks import ensure_tables
 from schemas.envelope import Headers, Instruction, Meta, ingress_headers
 from schemas.events import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.spark import JAVA_OPTIONS, build_session
-from jobs.storage import storage_settings, use_store
+from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
+from jobs.runtime.storage import storage_settings, use_store
 from pipelines.sinks import Remembered, append_to_table, ensure_tables
 from pipelines.sources import read_table
 from pipelines.streams import StreamId

@@ -7,11 +7,11 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.appends import Appends
-from pipelines.seen import SeenKeys
 from pipelines.sinks import ensure_table
 from pipelines.sources import read_table, table_uri
-from pipelines.table_files import TableFiles
+from pipelines.storage.appends import Appends
+from pipelines.storage.seen import SeenKeys
+from pipelines.storage.table_files import TableFiles
 from schemas.settings import DAY_S
 from schemas.tables import QUARANTINE, Table
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.ledger_reader import LedgerReader
+from jobs.query.ledger_reader import LedgerReader
 from tests.integration.conftest import WrittenLedger
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "analysts.md").read_text()

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.appends import Appends
 from pipelines.sinks import ensure_tables
-from pipelines.table_files import LONGEST_STATISTIC, QUERY_ID, TableFiles
+from pipelines.storage.appends import Appends
+from pipelines.storage.table_files import LONGEST_STATISTIC, QUERY_ID, TableFiles
 from schemas.spark import table_schema
 from schemas.tables import QUARANTINE, TABLES, Table
 

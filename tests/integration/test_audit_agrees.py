@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines import audit, decisions
-from pipelines.audit import Ledger, Period
-from pipelines.decisions import DIFFERS, LATER, RIGHT, Instructed, Message, Reach, RouteChange
-from pipelines.route_groups import in_groups
+from pipelines.routing import audit, decisions
+from pipelines.routing.audit import Ledger, Period
+from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Message, Reach, RouteChange
+from pipelines.routing.route_buckets import in_groups
 from schemas.identity import candidate_keys, route_key, shard_of
 from schemas.spark import table_schema
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY, Table

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.audit import report, request
-from jobs.explain import explain
-from jobs.ledger_reader import LedgerReader
-from jobs.reach import reach_of
+from jobs.audit.__main__ import report, request
+from jobs.audit.completeness import reach_of
+from jobs.audit.explain import explain
+from jobs.query.ledger_reader import LedgerReader
 from tests.integration.conftest import BEGIN, SHARDS, WrittenLedger
 
 WHOLE = ["--since", "2026-01-01", "--until", "2026-01-03"]

@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connect, Publish
 from jobs.stack import jars as jar_sets
 from jobs.stack.broker import BrokerSpec, answers, prepare
 from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, wait_until
 from jobs.stack.topics import admin_client, create_topics
+from mqtt.encode import encode
+from mqtt.packets import Connect, Publish
 from schemas.topics import DAY_MS, Topics
 from tests.faithful_client import FaithfulClient, eventually
 from tests.integration.test_gateway_process import Gateway

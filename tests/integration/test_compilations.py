@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines import ledger
+from pipelines.ledger import history
 from schemas.events import PresenceEvent, encode
 from tests.integration.ledger_records import AT_MS, headers
 from tests.integration.streamed import streamed
@@ -14,7 +14,7 @@ from tests.integration.streamed import streamed
 EVENT = encode(PresenceEvent(client="c", event="connected", gateway="g", epoch=1, seq=1, at_us=AT_MS * 1000))
 
 
-@pytest.mark.parametrize("transform", [ledger.messages, ledger.presence_history])
+@pytest.mark.parametrize("transform", [history.messages, history.presence_history])
 def test_later_batches_are_not_compiled_anew(
     spark: SparkSession, tmp_path: Path, transform: Callable[[DataFrame], DataFrame]
 ) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from pipelines import message_presence, presence
-from pipelines.appends import Quarantine
-from pipelines.current_table import CurrentTable, current_rows
+from pipelines.presence import client_presence, message_presence
 from pipelines.records import Format
 from pipelines.sinks import ensure_tables
 from pipelines.sources import read_table
-from pipelines.table_files import QUERY_ID, TableFiles
+from pipelines.storage.appends import Quarantine
+from pipelines.storage.current_table import CurrentTable, current_rows
+from pipelines.storage.table_files import QUERY_ID, TableFiles
 from schemas.events import encode
 from schemas.states import GATEWAY_MARK, Claim, GatewayState
 from schemas.tables import MESSAGE_PRESENCE, PRESENCE, Table
@@ -44,7 +44,7 @@ def test_the_last_record_of_each_client_counts(spark: SparkSession, tmp_path: Pa
     """R12: over batches, a repeated batch included; an end of a key ends its row; gateways have none."""
     ensure_tables(str(tmp_path))
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
-    table = current_table(tmp_path, PRESENCE, presence.state_format(), presence.columns())
+    table = current_table(tmp_path, PRESENCE, client_presence.state_format(), client_presence.columns())
     gateway = GatewayState(gateway="g", alive=True, boot=1, at_ms=AT_MS)
     names = [f"c{n}" for n in range(40)]
     batches = [
@@ -72,8 +72,8 @@ def test_bad_records_change_nothing_and_are_reported(spark: SparkSession, tmp_pa
     table = current_table(
         tmp_path,
         PRESENCE,
-        presence.state_format(),
-        presence.columns(),
+        client_presence.state_format(),
+        client_presence.columns(),
         lambda batch: reported.extend(row.offset for row in batch.where("quarantined IS NOT NULL").collect()),
     )
     bad = (b"c", b"not json", "presence-state", 0, 1, AT_MS, None)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.ledger import Supervised
-from jobs.progress import first_line
+from jobs.ledger.__main__ import Supervised
+from jobs.observe.progress import first_line
 from pipelines.sinks import RoutesTable
-from pipelines.table_files import TableFiles
+from pipelines.storage.table_files import TableFiles
 from tests.conftest import LocalBroker
 from tests.integration.ledger_world import World
 from tests.waiting import wait_for

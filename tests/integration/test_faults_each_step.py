@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from pipelines import sinks
-from pipelines.kafka_writer import KafkaWriter
+from pipelines.kafka.writer import KafkaWriter
 from pipelines.sinks import RoutesTable
-from pipelines.table_files import TableFiles
+from pipelines.storage.table_files import TableFiles
 from tests.conftest import LocalBroker
 from tests.integration.ledger_world import QUERIES, Found, World
 

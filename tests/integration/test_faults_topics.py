@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from jobs.ledger import Supervised
+from jobs.ledger.__main__ import Supervised
 from jobs.stack.topics import admin_client, create_topics, declared_topics
-from pipelines.beginnings import RecordsDeleted
-from pipelines.checkpoints import TopicReplaced
+from pipelines.kafka.starting_offsets import RecordsDeleted
+from pipelines.storage.checkpoints import TopicReplaced
 from tests.conftest import LocalBroker
 from tests.integration.ledger_world import World
 from tests.waiting import wait_for

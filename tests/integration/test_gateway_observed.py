@@ -16,8 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.bus import KafkaBus
+from jobs.cli.gateway_api import GatewayApi
 from jobs.cli.main import main
-from jobs.gateway_api import GatewayApi
 from jobs.stack.process import Identity, wait_until
 from jobs.stack.state import StackState, write_state
 from schemas.readiness import read_ready

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
+from jobs.stack.process import wait_until
+from mqtt.codes import ReasonCode
+from mqtt.encode import encode
+from mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
@@ -26,7 +27,6 @@ from gateway.mqtt.packets import (
     Subscription,
     Will,
 )
-from jobs.stack.process import wait_until
 from schemas.readiness import read_ready
 from tests.conftest import LocalBroker
 from tests.integration.hostile_client import PATIENCE_S, Heart, RawClient, Vitals

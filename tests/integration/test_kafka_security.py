@@ -12,12 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jobs.errors import LeaseError
-from jobs.lease import Lease
-from jobs.progress import first_line
+from jobs.observe.progress import first_line
+from jobs.runtime.lease import Lease
 from jobs.stack.process import ManagedProcess, stop_all
 from jobs.stack.topics import admin_client, topic_ends
-from pipelines.kafka_topics import KafkaTopics
-from pipelines.kafka_writer import KafkaWriter, NotWritten, Out
+from pipelines.kafka.broker_topics import KafkaTopics
+from pipelines.kafka.writer import KafkaWriter, NotWritten, Out
 from pipelines.sources import Kafka, topic_stream
 from schemas.readiness import PART_VARIABLE, read_ready
 from schemas.settings import KafkaSettings, load_settings

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines import ledger
+from pipelines.ledger import history
 from schemas.events import Delivery, ProgressEvent, encode
 from schemas.tables import OUTCOMES
 from tests.integration.streamed import appended_once
@@ -40,7 +40,7 @@ def test_an_outcome_is_a_row_however_late_it_comes(spark: SparkSession, tmp_path
         relinquish(20, 0, 20),
         relinquish(0, 1, 21) + relinquish(20, 0, 21),
     ]
-    found = appended_once(spark, tmp_path, batches, ledger.outcomes, OUTCOMES, WINDOW_DAYS)
+    found = appended_once(spark, tmp_path, batches, history.outcomes, OUTCOMES, WINDOW_DAYS)
     assert [sorted((row.message_id, row.client) for row in batch) for batch in found] == [
         [("m0", "c0")],
         [("m20", "c0")],
@@ -51,5 +51,5 @@ def test_an_outcome_is_a_row_however_late_it_comes(spark: SparkSession, tmp_path
 def test_a_clock_that_jumps_ahead_and_back_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """A broker a year ahead for one record: all that follows is taken as before, and copies are told as before."""
     batches = [relinquish(0, 0, 0), relinquish(365, 0, 365), relinquish(1, 0, 1) + relinquish(0, 0, 1)]
-    found = appended_once(spark, tmp_path, batches, ledger.outcomes, OUTCOMES, WINDOW_DAYS)
+    found = appended_once(spark, tmp_path, batches, history.outcomes, OUTCOMES, WINDOW_DAYS)
     assert [[row.message_id for row in batch] for batch in found][1:] == [["m365"], ["m1", "m0"]]

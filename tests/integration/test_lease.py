@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from jobs.errors import LeaseError
-from jobs.lease import Lease
+from jobs.runtime.lease import Lease
 from schemas.settings import KafkaSettings
 from tests.conftest import LocalBroker
 from tests.integration.test_broker_away import Broker

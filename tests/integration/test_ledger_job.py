@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.ledger import signal_all
-from jobs.ledger_reader import LedgerReader
+from jobs.query.ledger_reader import LedgerReader
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.events import (
     CompletionEvent,

@@ -13,16 +13,18 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.ledger_reader import LedgerReader
 from jobs.maintain.run import DONE, Request, Result, maintain
-from pipelines import presence, routes, sinks
-from pipelines.appends import Appends
-from pipelines.current_table import CurrentTable, current_rows
-from pipelines.routes import routes_history
+from jobs.query.ledger_reader import LedgerReader
+from pipelines import sinks
+from pipelines.presence import client_presence
+from pipelines.routing import routes
+from pipelines.routing.routes import routes_history
 from pipelines.sinks import RoutesTable, append_to_table, ensure_tables
 from pipelines.sources import read_table
+from pipelines.storage.appends import Appends
+from pipelines.storage.current_table import CurrentTable, current_rows
+from pipelines.storage.table_files import QUERY_ID, TableFiles
 from pipelines.streams import StreamId
-from pipelines.table_files import QUERY_ID, TableFiles
 from schemas.events import RouteEvent, encode
 from schemas.settings import Settings, load_settings
 from schemas.tables import PRESENCE, QUARANTINE, ROUTES, ROUTES_HISTORY
@@ -169,7 +171,7 @@ def test_presence_is_brought_up_to_date_while_rows_leave_it(
     write = CurrentTable(PRESENCE, files, lambda batch: None)
 
     def table(records: DataFrame, number: int) -> None:
-        write(current_rows(records, presence.state_format(), presence.columns()), number)
+        write(current_rows(records, client_presence.state_format(), client_presence.columns()), number)
 
     long_ago = NOW - 30 * DAY
     clients = [f"c{n}" for n in range(20)]

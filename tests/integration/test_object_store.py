@@ -17,15 +17,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import table
 
-from jobs.ledger_reader import LedgerReader
 from jobs.maintain.run import DONE, Request, maintain
 from jobs.maintain.vacuum import listed
+from jobs.query.ledger_reader import LedgerReader
+from jobs.runtime.storage import use_store
 from jobs.stack import jars as jar_sets
 from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all
-from jobs.storage import use_store
-from pipelines.checkpoints import Checkpoint, TopicReplaced
-from pipelines.positions import ReadTopic
+from pipelines.kafka.positions import ReadTopic
+from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
 from pipelines.streams import StreamId
 from schemas.settings import Settings, load_settings
 from schemas.tables import MESSAGES

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.completion import relinquished
-from pipelines.completion_sink import CompletionSink
-from pipelines.kafka_writer import Out
-from pipelines.table_files import QUERY_ID
+from pipelines.kafka.writer import Out
+from pipelines.ledger.completion import relinquished
+from pipelines.ledger.completion_sink import CompletionSink
+from pipelines.storage.table_files import QUERY_ID
 from schemas.events import CompletionEvent, Delivery, ProgressEvent, decode, encode
 from schemas.settings import DAY_S
 from tests.integration.streamed import in_batches, kafka_rows

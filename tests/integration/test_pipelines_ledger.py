@@ -14,8 +14,8 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs.ledger_reader import installed_views
-from pipelines import ledger
+from jobs.query.ledger_reader import installed_views
+from pipelines.ledger import history
 from pipelines.sinks import append_to_table, ensure_tables
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
@@ -39,7 +39,7 @@ from tests.integration.streamed import appended_once, kafka_rows
 def test_messages_are_exact(spark: SparkSession) -> None:
     """Q1: a row of `messages` says what the envelope and the broker say, and the payload is what was sent."""
     bare = Meta(qos=0, flags="", expires=None, accepted=AT_MS * 1000, seq=None)
-    rows = ledger.messages(
+    rows = history.messages(
         kafka_rows(
             spark,
             [
@@ -77,7 +77,7 @@ def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path
             [row(2, egress("active")), row(3, egress("backup", 3, 4, EVERYONE))],
             [row(4, egress("active"), ms=late), row(5, egress("backup", 3, 4, EVERYONE), ms=late)],
         ],
-        ledger.instructions,
+        history.instructions,
         INSTRUCTIONS,
     )
     kept = [sorted((r.shard, r.number, r.limit, r.scope, r.router, r.egress_offset) for r in batch) for batch in found]
@@ -103,7 +103,7 @@ def test_outcomes_one_row_a_delivery(spark: SparkSession, tmp_path: Path) -> Non
         untouched, untouched,
     ]  # fmt: skip
     rows = [event(e, "progress", n) for n, e in enumerate(events)]
-    batches = appended_once(spark, tmp_path, [rows[:5], rows[5:]], ledger.outcomes, OUTCOMES)
+    batches = appended_once(spark, tmp_path, [rows[:5], rows[5:]], history.outcomes, OUTCOMES)
     found = [row for batch in batches for row in batch]
     assert sorted(
         (r.message_id == ID, r.shard, r.number, r.client, r.outcome, r.qos, r.at) for r in found if r.client
@@ -126,7 +126,7 @@ def test_outcomes_of_retained_messages_of_any_age(spark: SparkSession, tmp_path:
     batches = [[event(e, "progress", n) for n, e in enumerate(events)] for events in (
         [fresh], [kept("c2"), kept("c3")], [kept("c2"), kept("c4")],
     )]  # fmt: skip
-    found = appended_once(spark, tmp_path, batches, ledger.outcomes, OUTCOMES)
+    found = appended_once(spark, tmp_path, batches, history.outcomes, OUTCOMES)
     assert [sorted(row.client for row in batch) for batch in found] == [["c1"], ["c2", "c3"], ["c4"]]
     assert found[1][0].message_appended == AT - timedelta(days=30)
 
@@ -140,18 +140,18 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
         spark,
         tmp_path / "c",
         [[event(done, "completion")], [event(again, "completion", 1)]],
-        ledger.completions,
+        history.completions,
         COMPLETIONS,
     )
     assert not second
     assert first == Row(ID, 2, AT, AT.replace(microsecond=132000), AT, DAY)
 
     lost = PresenceEvent(client="c", event="lost", gateway="g", epoch=3, seq=2, at_us=AT_MS * 1000, reason="keep alive")
-    (row,) = ledger.presence_history(kafka_rows(spark, [event(lost, "presence")])).collect()
+    (row,) = history.presence_history(kafka_rows(spark, [event(lost, "presence")])).collect()
     assert row == Row("c", "lost", "g", 3, 2, AT, None, None, "keep alive", None, AT, DAY, None)
     came = PresenceEvent(client="c", event="connected", gateway="g", epoch=4, seq=0, at_us=AT_MS * 1000, user="alice")
     earlier = encode(lost).replace(b',"user":""', b"")  # as it was before there were users
-    users = ledger.presence_history(kafka_rows(spark, [event(came, "presence"), raw("presence", earlier)]))
+    users = history.presence_history(kafka_rows(spark, [event(came, "presence"), raw("presence", earlier)]))
     assert [row.user for row in users.collect()] == ["alice", None]
 
     bad = QuarantineEvent(topic="t", partition=1, offset=2, reason="why", record="AP8=", at_us=AT_MS * 1000)
@@ -160,7 +160,7 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
         spark,
         tmp_path / "q",
         [[event(bad, "quarantine"), event(bad, "quarantine", 1), worse]],
-        ledger.quarantine,
+        history.quarantine,
         QUARANTINE,
     )
     assert sorted((r.topic, r.partition, r.offset, bytes(r.record), r.at) for r in rows) == [
@@ -172,7 +172,7 @@ def test_completions_presence_and_quarantine(spark: SparkSession, tmp_path: Path
 @contextmanager
 def appending(spark: SparkSession, broker: LocalBroker, topics: Topics, tables: str) -> Iterator[StreamingQuery]:
     records = topic_stream(spark, Kafka(broker.bootstrap), [topics.ingress], 1000, headers=True)
-    query = append_to_table(ledger.messages(records), StreamId("messages"), tables, MESSAGES, 0.1)
+    query = append_to_table(history.messages(records), StreamId("messages"), tables, MESSAGES, 0.1)
     try:
         yield query
     finally:

@@ -8,12 +8,13 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from pipelines import message_presence, sinks
-from pipelines.custody import Limits
-from pipelines.kafka_writer import KafkaWriter
-from pipelines.keyed_states import KeyedStates
-from pipelines.message_presence_sink import MessagePresenceSink
+from pipelines import sinks
+from pipelines.kafka.writer import KafkaWriter
+from pipelines.presence import message_presence
+from pipelines.presence.custody import Limits
+from pipelines.presence.message_presence_sink import MessagePresenceSink
 from pipelines.sources import Kafka, topic_stream
+from pipelines.storage.keyed_states import KeyedStates
 from pipelines.streams import StreamId
 from schemas.events import MessagePresenceEvent, decode, encode
 from schemas.identity import partition_of

@@ -14,11 +14,12 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pipelines import presence, sinks
-from pipelines.kafka_writer import KafkaWriter, NotWritten
-from pipelines.keyed_states import KeyedStates
-from pipelines.presence_sink import PresenceSink
+from pipelines import sinks
+from pipelines.kafka.writer import KafkaWriter, NotWritten
+from pipelines.presence import client_presence
+from pipelines.presence.client_presence_sink import PresenceSink
 from pipelines.sources import Kafka, topic_stream
+from pipelines.storage.keyed_states import KeyedStates
 from pipelines.streams import StreamId
 from schemas.envelope import Meta
 from schemas.events import PresenceEvent, decode, encode
@@ -59,12 +60,12 @@ def test_changes_of_clients_gateways_and_ticks(spark: SparkSession, tmp_path: Pa
     found = []
     for number, batch in enumerate(batches):
         assert known.begin(spark, "query", number)
-        rows = presence.heard(kafka_rows(spark, batch)).collect()
+        rows = client_presence.heard(kafka_rows(spark, batch)).collect()
         clients = [row for row in rows if row.kind == "client"]
-        states, changed = known.folded(clients, "name", partial(presence.fold, 8))
+        states, changed = known.folded(clients, "name", partial(client_presence.fold, 8))
         known.finish("query", number, states, AT_MS)
-        signs = [(sign.gateway, sign.heard_ms - AT_MS, sign.ended) for sign in presence.signs(rows)]
-        ticks = {partition: [ms - AT_MS for ms in at_ms] for partition, at_ms in presence.ticks(rows).items()}
+        signs = [(sign.gateway, sign.heard_ms - AT_MS, sign.ended) for sign in client_presence.signs(rows)]
+        ticks = {partition: [ms - AT_MS for ms in at_ms] for partition, at_ms in client_presence.ticks(rows).items()}
         found.append((changed, signs, ticks))
     assert [([one.client for one in changed], signs, ticks) for changed, signs, ticks in found] == [
         (["c"], [("g", 3, False)], {}),
@@ -127,7 +128,7 @@ class Town:
         records = topic_stream(self._spark, self._kafka, [self.topics.presence], 1000)
         of = msgspec.structs.replace(SETTINGS, **settings)
         sink = PresenceSink(self._kafka, self._writer, self.topics, PARTITIONS, of, time.time, Path(self._tables))
-        query = sinks.tell_states(presence.heard(records), StreamId("presence_state"), self._tables, sink, 0.1)
+        query = sinks.tell_states(client_presence.heard(records), StreamId("presence_state"), self._tables, sink, 0.1)
         try:
             query.processAllAvailable()
             if until is not None:

@@ -8,9 +8,10 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines import ledger, routes
-from pipelines.completion import progress_format
+from pipelines.ledger import history
+from pipelines.ledger.completion import progress_format
 from pipelines.records import judged, quarantine_records
+from pipelines.routing import routes
 from schemas.envelope import Headers
 from schemas.events import Delivery, encode
 from tests.integration.ledger_records import AT_MS, egress, headers, raw, relinquish
@@ -70,11 +71,11 @@ POISON = [
 
 
 FORMATS = {
-    "ingress": ledger.message_format,
-    "egress": ledger.instruction_format,
+    "ingress": history.message_format,
+    "egress": history.instruction_format,
     "progress": progress_format,
-    "completion": ledger.completion_format,
-    "presence": ledger.presence_format,
+    "completion": history.completion_format,
+    "presence": history.presence_format,
     "routes": routes.route_format,
 }
 
@@ -112,7 +113,7 @@ def test_bad_records_stand_beside_good_ones(spark: SparkSession, tmp_path: Path)
         spark,
         tmp_path / "instructions",
         [[instruction(0, ""), instruction(1, "")], [instruction(2, "active"), instruction(3, "")]],
-        ledger.instructions,
+        history.instructions,
     )
     assert [sorted(quarantined_offset(row) for row in batch) for batch in found] == [[0, 1], [-1, 3]]
 
@@ -127,7 +128,7 @@ def test_bad_records_stand_beside_good_ones(spark: SparkSession, tmp_path: Path)
         spark,
         tmp_path / "outcomes",
         [[progress(0, from_afar), progress(1, other_version)], [progress(2, good), progress(3, b"?")], []],
-        ledger.outcomes,
+        history.outcomes,
     )
     assert [sorted(quarantined_offset(row) for row in batch) for batch in found[:2]] == [[0, 1], [-1, 3]]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines import routes
+from pipelines.routing import routes
 from pipelines.sinks import RoutesTable, ensure_tables
 from pipelines.sources import read_table
 from schemas.events import RouteEvent, encode

@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs.ledger_reader import LedgerReader
 from jobs.quality.dates import Asked
 from jobs.quality.run import Report, Request, judge, prepare
-from pipelines.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
+from jobs.query.ledger_reader import LedgerReader
+from pipelines.quality.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
 from schemas.settings import Settings, process_settings
 from tests.integration.browser import OPTIONS, chromium
 from tests.integration.quality_ledger import (

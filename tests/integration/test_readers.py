@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.analysis import register_ledger
 from jobs.errors import QueryError
-from jobs.ledger_reader import LedgerReader, installed_views
+from jobs.query.analysis import register_ledger
+from jobs.query.ledger_reader import LedgerReader, installed_views
 from pipelines.sources import read_table
 from schemas.tables import TABLES
 from tests.integration.conftest import WrittenLedger

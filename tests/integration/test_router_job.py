@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from jobs.lags import query_positions, topic_lags
-from jobs.progress import status_file
+from jobs.observe.lags import query_positions, topic_lags
+from jobs.observe.progress import status_file
 from jobs.stack.topics import admin_client, topic_ends
 from pipelines.sinks import ensure_tables
 from schemas.envelope import Instruction, Meta, ingress_headers

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from jobs.progress import status_file
+from jobs.observe.progress import status_file
 from jobs.stack.topics import admin_client, create_topics
 from pipelines.sinks import ensure_tables
 from pipelines.streams import StreamId

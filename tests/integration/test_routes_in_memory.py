@@ -12,9 +12,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.routes import write_routes
-from pipelines import route_groups
-from pipelines.route_groups import CROWD, GROUPED, GROUPS, KEYS_A_PART, PARTS, ArrowGrouping, GroupedRoutes, RouteGroups
-from pipelines.routes_in_memory import COPY, COPY_OF_CATCH_ALL, RoutesInMemory
+from pipelines.routing import route_buckets
+from pipelines.routing.route_buckets import (
+    CROWD,
+    GROUPED,
+    GROUPS,
+    KEYS_A_PART,
+    PARTS,
+    ArrowGrouping,
+    GroupedRoutes,
+    RouteGroups,
+)
+from pipelines.routing.routes_in_memory import COPY, COPY_OF_CATCH_ALL, RoutesInMemory
 from pipelines.sources import read_table, table_uri
 from pipelines.streams import StreamId
 from schemas.identity import hash_of
@@ -91,7 +100,7 @@ def test_what_is_in_memory_is_the_table(
     """Each key with its targets, in the group and the part in which messages look for it; and `as_of`. Also once keys
     have come and gone."""
     for name, value in {"GROUPS": group_count, "CROWD": crowd, "KEYS_A_PART": 2}.items():
-        monkeypatch.setattr(route_groups, name, value)
+        monkeypatch.setattr(route_buckets, name, value)
     for count in (40, 60, 20):
         write_routes(tmp_path, count, lambda n: list(range(n % 3)))
         assert routes.refresh()
@@ -125,7 +134,7 @@ def test_nobody_knows_which_keys_share_a_group() -> None:
 
 def test_clients_cannot_crowd_the_part_in_which_a_message_looks_for_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even with keys that they have chosen to share a group, and a part of any other group."""
-    monkeypatch.setattr(route_groups, "GROUPS", 1)
+    monkeypatch.setattr(route_buckets, "GROUPS", 1)
     keys = [key for n in range(100_000) if hash_of(key := f"town/{n}") % PARTS == 3]
     assert len(keys) > 2 * CROWD
     routes = {"route_key": keys, "targets": [[]] * len(keys), "as_of": pa.nulls(len(keys), pa.timestamp("us"))}

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
-from pipelines import route_groups
-from pipelines.route_groups import CROWD, PARTS, in_groups
-from pipelines.routing import RoutingPlan, route, with_shards
+from pipelines.routing import route_buckets
+from pipelines.routing.instructions import RoutingPlan, route, with_shards
+from pipelines.routing.route_buckets import CROWD, PARTS, in_groups
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
 from schemas.spark import table_schema
@@ -110,7 +110,9 @@ def test_the_transform_equals_the_reference(
 ) -> None:
     """R3, R7: for any routes, topics and times; and the twin's decision is the same (R5)."""
     for name, value in {"GROUPS": 16, "PARTS": parts, "CROWD": crowd, "KEYS_A_PART": 1}.items():
-        monkeypatch.setattr(route_groups, name, value)  # few groups, so that keys share them, and parts, or are a crowd
+        monkeypatch.setattr(
+            route_buckets, name, value
+        )  # few groups, so that keys share them, and parts, or are a crowd
     targets: dict[str, list[Target]] = {CATCH_ALL: []}
     for topic_filter, shard, (begin, end) in routes:
         targets.setdefault(route_key(topic_filter), []).append((shard, begin, end))

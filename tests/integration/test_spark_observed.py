@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs.observe.observer import Observer
-from jobs.progress import StatusListener, status_file
-from pipelines import ledger
-from pipelines.appends import Appends
-from pipelines.local_database import file_of
-from pipelines.seen import SeenKeys
+from jobs.observe.progress import StatusListener, status_file
+from pipelines.ledger import history
 from pipelines.sinks import ensure_table
 from pipelines.sources import Kafka, topic_stream
+from pipelines.storage.appends import Appends
+from pipelines.storage.local_database import file_of
+from pipelines.storage.seen import SeenKeys
+from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
-from pipelines.table_files import TableFiles
 from schemas.events import Delivery, ProgressEvent, encode
 from schemas.readiness import read_json
 from schemas.settings import DAY_S
@@ -89,7 +89,7 @@ def test_what_is_scraped_is_what_spark_has_measured(
     topic = broker.topics(unique_prefix).progress
     records = topic_stream(spark, Kafka(broker.bootstrap), [topic], 30)
     produce(broker, topic, 30)
-    query = start(ledger.outcomes(records), tmp_path, appends_once(tmp_path))
+    query = start(history.outcomes(records), tmp_path, appends_once(tmp_path))
     try:
         query.processAllAvailable()
         progress = [one for one in query.recentProgress if one.numInputRows]
@@ -125,7 +125,7 @@ def test_what_is_scraped_is_what_spark_has_measured(
         raise OSError("no space left for this test")
 
     produce(broker, topic, 1)
-    failing = start(ledger.outcomes(records), tmp_path, fail)
+    failing = start(history.outcomes(records), tmp_path, fail)
     wait_for(lambda: not failing.isActive, "the query has failed")
     told.failed(STREAM.query, str(failing.exception()))
     code, report = get(this, "/readyz")

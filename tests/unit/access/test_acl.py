@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gateway.access.acl import Acl, parse
 from gateway.access.rules import REFUSED, RuleBook
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish
-from gateway.mqtt.topics import is_topic_name
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish
+from mqtt.topics import is_topic_name
 from schemas.errors import SettingsError
 
 RULES = """

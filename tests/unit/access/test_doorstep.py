@@ -14,9 +14,9 @@ import pytest
 import uvloop
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import Connack, Connect
 from schemas.password_file import with_user
 from tests.unit.access.doorstep import Doorstep, trusting
 from tests.unit.access.keys import Authority, public_pem, rsa_key

@@ -15,7 +15,7 @@ from gateway.access.rules import AclRules, RuleBook
 from gateway.errors import NotAdmitted
 from gateway.home.rules import ClientRules
 from gateway.host.gate import Credentials
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.errors import SettingsError
 from schemas.settings import load_settings, process_settings
 from tests.unit.stack.test_settings_errors import overlay

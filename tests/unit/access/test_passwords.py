@@ -16,8 +16,8 @@ from gateway.access.methods import Identity
 from gateway.access.passwords import PasswordMethod, read_passwords
 from gateway.errors import NotAdmitted
 from gateway.host.gate import Credentials
-from gateway.mqtt.codes import ReasonCode
 from gateway.watched import Watched
+from mqtt.codes import ReasonCode
 from schemas.access_settings import PasswordSettings
 from schemas.errors import SettingsError
 from schemas.password_file import parse, with_user

@@ -18,8 +18,8 @@ from gateway.access.methods import Identity
 from gateway.access.tokens import TokenMethod, read_keys
 from gateway.errors import NotAdmitted
 from gateway.host.gate import Credentials
-from gateway.mqtt.codes import ReasonCode
 from gateway.watched import Watched
+from mqtt.codes import ReasonCode
 from schemas.access_settings import JwtSettings
 from schemas.errors import SettingsError
 from tests.unit.access.keys import ec_key, ed_key, jwk, pem, public_pem, rsa_key

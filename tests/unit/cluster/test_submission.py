@@ -256,7 +256,7 @@ def test_a_bundle_runs_from_itself(tmp_path: Path) -> None:
         *PACKAGES,
         f"waystation-{metadata.version('waystation')}.dist-info",
     }
-    assert {"jobs/router.py", "jobs/sql/views.sql", "conf/fairscheduler.xml"} <= set(names)
+    assert {"jobs/router/__main__.py", "jobs/query/views.sql", "conf/fairscheduler.xml"} <= set(names)
     assert not any("__pycache__" in name or name.startswith("gateway") for name in names)
     [described] = metadata.distributions(name="waystation", path=[str(bundle.packages)])
     assert described.version == metadata.version("waystation")

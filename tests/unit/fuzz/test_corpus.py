@@ -9,10 +9,10 @@ from types import FrameType
 import pytest
 import structlog
 
-from gateway.errors import RemoteProtocolError
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Publish, Subscribe, Subscription
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.errors import RemoteProtocolError
+from mqtt.packets import Publish, Subscribe, Subscription
 from tests.fuzz import codec, connection, host
 from tests.fuzz.mutate import join, mutate_stream, split
 from tests.fuzz.programs import Kind, Step, parse, write

@@ -9,8 +9,8 @@ import msgspec
 from gateway.home.home import Arrival, Attached
 from gateway.home.messages import Entry, Message
 from gateway.home.rules import EVERYTHING, ClientRules
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish, Subscribe, Subscription, Unsubscribe
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish, Subscribe, Subscription, Unsubscribe
 from schemas.identity import inbox_of
 from schemas.session_log import WillRecord
 

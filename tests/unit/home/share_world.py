@@ -3,7 +3,7 @@
 from collections import Counter
 
 from gateway.home.share_group import ShareGroup
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from tests.unit.home.home_client import Client
 from tests.unit.home.home_world import LEAD_S, World, turn
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.packets import Subscription
+from mqtt.packets import Subscription
 from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.virtual_time import run
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gateway.home.messages import Entry, Message
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Subscription
+from mqtt.codes import ReasonCode
+from mqtt.packets import Subscription
 from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.virtual_time import run
 

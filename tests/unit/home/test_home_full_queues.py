@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from tests.unit.home.home_client import Client
 from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.virtual_time import run

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from gateway.mqtt.packets import Subscription
+from mqtt.packets import Subscription
 from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.virtual_time import run
 

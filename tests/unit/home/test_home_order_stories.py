@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.mqtt.topics import matches
+from mqtt.topics import matches
 from tests.unit.home.home_client import Client
 from tests.unit.home.home_world import LEAD_S, PARTITIONS, World, turn
 from tests.unit.home.virtual_time import run

@@ -10,7 +10,7 @@ from gateway.access.acl import parse
 from gateway.access.rules import RuleBook
 from gateway.errors import NotAdmitted
 from gateway.home.rules import EVERYTHING, Everything
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from tests.unit.home.home_client import Client
 from tests.unit.home.home_world import World, turn
 from tests.unit.home.virtual_time import run

@@ -8,8 +8,8 @@ import pytest
 from gateway.errors import SpoolError
 from gateway.home.spool import Spool
 from gateway.home.spool_batch import SpoolBatch
-from pipelines.attachments import Heard, after, state_of
-from pipelines.liveness import Liveness, Sign
+from pipelines.presence.attachments import Heard, after, state_of
+from pipelines.presence.liveness import Liveness, Sign
 from schemas.events import PresenceEvent, decode
 from tests.unit.home.home_world import PARTITIONS, World, turn
 from tests.unit.home.virtual_time import run

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from tests.unit.home.home_world import World, turn
 from tests.unit.home.virtual_time import run
 

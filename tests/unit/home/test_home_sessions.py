@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.home.home import Arrival, Attached
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.session_log import WillRecord
 from tests.unit.home.home_client import ClientLink
 from tests.unit.home.home_world import LEAD_S, World, turn

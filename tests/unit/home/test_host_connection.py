@@ -8,21 +8,10 @@ import pytest
 from gateway.host.connection import ClientConnection
 from gateway.host.drain import ACKNOWLEDGE_S, ANSWER_S
 from gateway.host.server import HostServer
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
-    Connack,
-    Connect,
-    Disconnect,
-    Packet,
-    Puback,
-    Publish,
-    Suback,
-    Subscribe,
-    Subscription,
-    Will,
-)
+from mqtt.codes import ReasonCode
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import Connack, Connect, Disconnect, Packet, Puback, Publish, Suback, Subscribe, Subscription, Will
 from tests.unit.home.home_world import World, turn
 from tests.unit.home.virtual_time import run
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.home.messages import Entry, Message
 from gateway.home.share_group import GROUP_MARK
-from gateway.mqtt.codes import ReasonCode
+from mqtt.codes import ReasonCode
 from schemas.session_log import GroupRecord, SessionKey, SettledRecord, encode
 from tests.unit.home.home_world import LEAD_S, World, turn
 from tests.unit.home.share_world import NAME, group_of, spread, with_members

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.home.share_group import ShareGroup
-from gateway.mqtt.topics import matches
+from mqtt.topics import matches
 from tests.unit.home.home_client import Client, Got
 from tests.unit.home.home_world import LEAD_S, PARTITIONS, World, turn
 from tests.unit.home.virtual_time import run

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.home.trie import SubscriptionTrie
-from gateway.mqtt.topics import is_topic_filter, matches
+from mqtt.topics import is_topic_filter, matches
 from schemas.identity import CATCH_ALL, ROUTE_DEPTH, candidate_keys, route_key
 
 levels = st.sampled_from(["", "a", "b", "$s", "@c"])

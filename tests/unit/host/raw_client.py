@@ -12,10 +12,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Packet, Properties, Publish, Suback, Subscribe, Subscription, Will
+from mqtt.codes import ReasonCode
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import Connack, Connect, Packet, Properties, Publish, Suback, Subscribe, Subscription, Will
 from tests.unit.host.socket_gateway import HOST, PATIENCE_S
 
 P = TypeVar("P", bound=Packet)

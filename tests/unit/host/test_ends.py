@@ -7,8 +7,8 @@ import pytest
 
 from gateway.home.home import LOST_CONNECTING
 from gateway.host.server import HostServer
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Disconnect, Pingreq, Subscribe, Subscription, Will
+from mqtt.codes import ReasonCode
+from mqtt.packets import Disconnect, Pingreq, Subscribe, Subscription, Will
 from tests.unit.home.home_world import World, turn
 from tests.unit.home.test_host_connection import Wire, connect, hosted
 from tests.unit.home.virtual_time import run

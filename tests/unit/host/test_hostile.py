@@ -13,10 +13,10 @@ from gateway.home.retained import RetainedMessages
 from gateway.home.trie import SubscriptionTrie
 from gateway.host import ends
 from gateway.host.ends import END_REASONS, ORDINARY, EndLog
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.connection import Closed
-from gateway.mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
 from jobs.stack.broker import EVENT_BYTES
+from mqtt.codes import ReasonCode
+from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
+from mqtt.server_connection import Closed
 from schemas.envelope import Meta, ingress_headers
 from schemas.events import Delivery
 from schemas.identity import new_message_id

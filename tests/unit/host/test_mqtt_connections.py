@@ -5,14 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import (
-    Connect,
-    Disconnect,
-    Publish,
-    Pubrec,
-    Will,
-)
+from mqtt.codes import ReasonCode
+from mqtt.packets import Connect, Disconnect, Publish, Pubrec, Will
 from tests.unit.host.raw_client import RawClient, subscribe
 from tests.unit.host.socket_gateway import SocketGateway
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.mqtt.codes import ConnectReturnCode, ReasonCode
-from gateway.mqtt.packets import (
+from mqtt.codes import ConnectReturnCode, ReasonCode
+from mqtt.packets import (
     Connack,
     Connect,
     Disconnect,

@@ -4,17 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
-    Connect,
-    Disconnect,
-    Pingreq,
-    Publish,
-    Subscribe,
-    Subscription,
-    Will,
-)
+from mqtt.codes import ReasonCode
+from mqtt.encode import encode
+from mqtt.packets import Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription, Will
 from tests.unit.home.home_world import turn
 from tests.unit.home.test_host_connection import Wire, connect, hosted
 from tests.unit.home.virtual_time import run

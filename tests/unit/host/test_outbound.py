@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from gateway.home.messages import Entry, Held, Message
 from gateway.host.outbound import PublishEncoder
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.packets import Publish
-from gateway.mqtt.properties import NO_PROPERTIES
+from mqtt.decode import Decoder
+from mqtt.packets import Publish
+from mqtt.properties import NO_PROPERTIES
 
 TOPICS = ("a", "a/b", "c/d/e", "längere/Namen", "x")
 NOW = 1_000.0

@@ -8,8 +8,8 @@ from socket import IPPROTO_TCP, SHUT_WR, TCP_NODELAY
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Pingresp
+from mqtt.encode import encode
+from mqtt.packets import Connack, Connect, Disconnect, Pingreq, Pingresp
 from tests.unit.host.raw_client import RawClient, WebClient
 from tests.unit.host.socket_gateway import HOST, SocketGateway
 from tests.unit.host.test_proxy_protocol import binary, over_ip

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
+from mqtt.codes import ReasonCode
+from mqtt.encode import encode
+from mqtt.packets import (
     Connack,
     Connect,
     Disconnect,

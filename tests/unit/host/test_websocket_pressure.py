@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from websockets.frames import Frame, Opcode
 
-from gateway.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
+from mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from tests.unit.host.raw_client import WebClient, upgraded
 from tests.unit.host.socket_gateway import SocketGateway
 from tests.waiting import wait_for

@@ -12,8 +12,8 @@ import pytest
 from gateway.home.rules import ALLOWED, FOR_EVER, ClientRules, Verdict
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.http.identity import client_id
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Publish
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish
 from schemas.settings import process_settings
 from tests.unit.access.keys import Authority
 from tests.unit.http.http_world import HttpWorld, run

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs.application import lock_checkpoints
 from jobs.errors import MaintainError
 from jobs.maintain import history
 from jobs.maintain.__main__ import PART
 from jobs.maintain.__main__ import run as run_application
 from jobs.maintain.run import DONE, FAILED, PLANNED, Request, Result, maintain
+from jobs.runtime.application import lock_checkpoints
 from pipelines.sinks import PROPERTIES
 from schemas.settings import Settings, load_settings
 from schemas.tables import COMPLETIONS, MESSAGES

@@ -4,8 +4,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 
-from gateway.mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
-from gateway.mqtt.properties import PROPERTIES, WILL
+from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
+from mqtt.properties import PROPERTIES, WILL
 
 # paho: 0 byte, 1 two bytes, 2 four bytes, 3 variable, 4 binary, 5 string, 6 pair
 PAHO_TYPES = {0: "FLAG", 1: "U16", 2: "U32", 3: "VARINT", 4: "BINARY", 5: "STRING", 6: "PAIR"}

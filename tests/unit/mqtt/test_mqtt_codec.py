@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import LocalProtocolError, RemoteProtocolError
-from gateway.mqtt import encode as encoding
-from gateway.mqtt.codes import ALLOWED_REASONS, ConnectReturnCode, PacketType, ReasonCode
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode, encode_publish
-from gateway.mqtt.packets import (
+from mqtt import encode as encoding
+from mqtt.codes import ALLOWED_REASONS, ConnectReturnCode, PacketType, ReasonCode
+from mqtt.decode import Decoder
+from mqtt.encode import encode, encode_publish
+from mqtt.errors import LocalProtocolError, RemoteProtocolError
+from mqtt.packets import (
     Auth,
     Connack,
     Connect,
@@ -32,7 +32,7 @@ from gateway.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from gateway.mqtt.properties import PROPERTIES, WILL, Kind, Property, encode_properties
+from mqtt.properties import PROPERTIES, WILL, Kind, Property, encode_properties
 
 MAX_SIZE = 1 << 20
 VERSIONS = (4, 5)

@@ -6,24 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import LocalProtocolError
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.connection import Closed, Event, ServerConnection
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
-    Auth,
-    Connack,
-    Connect,
-    Disconnect,
-    Packet,
-    Pingreq,
-    Pingresp,
-    Publish,
-    Subscribe,
-    Subscription,
-)
-from gateway.mqtt.state import TRANSITIONS, State, Step, next_state
+from mqtt.codes import ReasonCode
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.errors import LocalProtocolError
+from mqtt.packets import Auth, Connack, Connect, Disconnect, Packet, Pingreq, Pingresp, Publish, Subscribe, Subscription
+from mqtt.server_connection import Closed, Event, ServerConnection
+from mqtt.server_state import TRANSITIONS, State, Step, next_state
 from tests.unit.mqtt.mqtt_client import LIMITS, WILL, Client, closed, publish, versioned
 
 

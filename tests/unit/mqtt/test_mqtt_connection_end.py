@@ -4,18 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.errors import LocalProtocolError
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
-    Connack,
-    Connect,
-    Disconnect,
-    Packet,
-    Pingreq,
-    Publish,
-    Will,
-)
+from mqtt.codes import ReasonCode
+from mqtt.encode import encode
+from mqtt.errors import LocalProtocolError
+from mqtt.packets import Connack, Connect, Disconnect, Packet, Pingreq, Publish, Will
 from tests.unit.mqtt.mqtt_client import LIMITS, WILL, Client, closed, versioned
 
 

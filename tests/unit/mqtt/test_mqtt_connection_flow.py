@@ -2,10 +2,10 @@
 
 import pytest
 
-from gateway.errors import LocalProtocolError
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.encode import encode, encode_puback
-from gateway.mqtt.packets import (
+from mqtt.codes import ReasonCode
+from mqtt.encode import encode, encode_puback
+from mqtt.errors import LocalProtocolError
+from mqtt.packets import (
     Auth,
     Connack,
     Connect,

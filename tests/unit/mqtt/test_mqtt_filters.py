@@ -5,8 +5,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.mqtt.filters import covers, levels_of, overlaps
-from gateway.mqtt.topics import is_topic_filter, matches
+from mqtt.filters import covers, levels_of, overlaps
+from mqtt.topics import is_topic_filter, matches
 
 NAMES = ("a", "", "$s")
 """Levels of filters; topics have one more name, which no filter says, and one more level. The empty topic, which nobody

@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.errors import RemoteProtocolError
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.packets import Connect, Publish
+from mqtt.codes import ReasonCode
+from mqtt.decode import Decoder
+from mqtt.errors import RemoteProtocolError
+from mqtt.packets import Connect, Publish
 
 LIMIT = 1_000
 MALFORMED = ReasonCode.MALFORMED_PACKET

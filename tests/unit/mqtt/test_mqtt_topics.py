@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.mqtt.topics import is_topic_filter, is_topic_name, matches, split_shared
+from mqtt.topics import is_topic_filter, is_topic_name, matches, split_shared
 
 
 @pytest.mark.parametrize(

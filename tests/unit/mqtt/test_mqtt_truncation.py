@@ -2,11 +2,11 @@
 
 import pytest
 
-from gateway.errors import RemoteProtocolError
-from gateway.mqtt.codes import PacketType
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Packet, Pingreq
+from mqtt.codes import PacketType
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.errors import RemoteProtocolError
+from mqtt.packets import Packet, Pingreq
 from tests.fuzz.seeds import VERSION_4, VERSION_5
 
 MAX_SIZE = 1 << 20

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Disconnect, Publish, Subscribe, Subscription, Will
 from gateway.observe.admission import TokenError, refusal
+from mqtt.codes import ReasonCode
+from mqtt.packets import Disconnect, Publish, Subscribe, Subscription, Will
 from tests.unit.home.home_world import turn
 from tests.unit.home.test_host_connection import Wire, connect
 from tests.unit.observe.observed import Observed, observed, run_real

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from gateway.home.home import Arrival
-from gateway.mqtt.packets import Publish, Subscribe, Subscription
 from gateway.observe.census import SLICE, CensusTaker, slices
+from mqtt.packets import Publish, Subscribe, Subscription
 from tests.unit.home.home_world import turn
 from tests.unit.home.test_host_connection import Wire, connect
 from tests.unit.home.virtual_time import run

@@ -8,11 +8,11 @@ import pytest
 
 from gateway.home.rules import Everything
 from gateway.home.system_topics import is_system
-from gateway.mqtt.codes import ReasonCode
-from gateway.mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe, Will
 from gateway.observe.census import CensusTaker
 from gateway.observe.load import Load
 from gateway.observe.system import SystemPublisher
+from mqtt.codes import ReasonCode
+from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe, Will
 from tests.unit.home.home_world import turn
 from tests.unit.home.test_host_connection import Wire, connect, hosted
 from tests.unit.home.virtual_time import run

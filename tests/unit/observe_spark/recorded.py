@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from jobs.observe.observer import Observer
+from jobs.observe.progress import measures
 from jobs.observe.server import Place
-from jobs.progress import measures
 from pipelines.streams import StreamId
 from schemas.settings import LogSettings
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from pipelines import positions
-from pipelines.beginnings import PositionsUnknown, RecordsDeleted, begin
-from pipelines.checkpoints import Checkpoint, TopicReplaced
-from pipelines.positions import EARLIEST, Lost, ReadTopic
+from pipelines.kafka import positions
+from pipelines.kafka.positions import EARLIEST, Lost, ReadTopic
+from pipelines.kafka.starting_offsets import PositionsUnknown, RecordsDeleted, begin
+from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
+from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
-from pipelines.table_files import TableFiles
 from schemas.tables import MESSAGES
 
 STREAM = StreamId("messages")

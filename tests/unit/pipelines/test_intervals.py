@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import decisions
-from pipelines.decisions import Interval, RouteChange, intervals
+from pipelines.routing import decisions
+from pipelines.routing.decisions import Interval, RouteChange, intervals
 from schemas.tables import FAR_FUTURE
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 
 
 def plainly(changes: Iterable[RouteChange]) -> list[Interval]:
-    """The rules of :mod:`pipelines.routes` word by word, each event compared with all that came before."""
+    """The rules of :mod:`pipelines.routing.routes` word by word, each event compared with all that came before."""
     known: list[Interval] = []
     for change in sorted(changes):
         own = [one for one in known if one.shard == change.shard]

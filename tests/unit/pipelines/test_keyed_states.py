@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from pipelines.keyed_states import KeyedStates
-from pipelines.local_database import KEYS_A_QUERY
+from pipelines.storage.keyed_states import KeyedStates
+from pipelines.storage.local_database import KEYS_A_QUERY
 
 NOBODY: Any = None
 KEPT_S = 100
@@ -201,7 +201,7 @@ def test_a_key_is_ended_before_it_is_forgotten(tmp_path: Path) -> None:
 
 def test_many_are_forgotten_batch_by_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch after a long pause is not longer than others; nothing is passed over."""
-    monkeypatch.setattr("pipelines.keyed_states.FORGOTTEN_A_BATCH", 7)
+    monkeypatch.setattr("pipelines.storage.keyed_states.FORGOTTEN_A_BATCH", 7)
     world = Lasting(tmp_path)
     world.step(0, 0, *(f"k{n}" for n in range(20)))
     for number in range(1, 4):

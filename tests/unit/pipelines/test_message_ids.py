@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gateway.home.messages import message_of
-from pipelines import ledger
+from pipelines.ledger import history
 from schemas.envelope import Meta, ingress_headers
 from schemas.identity import derived_message_id, new_message_id
 
@@ -57,6 +57,6 @@ def test_it_is_valid_wherever_a_new_one_is(pair: tuple[str, int | str]) -> None:
     for message_id in (new, derived):
         assert UUID(message_id).variant == RFC_4122
         assert str(UUID(message_id)) == message_id
-        assert re.search(ledger.UUID, message_id)
+        assert re.search(history.UUID, message_id)
         headers = ingress_headers(message_id, "sender", Meta(1, "", None, 0, None), b"\0")
         assert message_of("a/b", b"", headers, (0, 0, 0)).id == message_id

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipelines.phase import OFF_FRACTION, PATIENT_BATCHES, SETTLED_BATCHES, Phase, next_start
+from pipelines.routing.phase import OFF_FRACTION, PATIENT_BATCHES, SETTLED_BATCHES, Phase, next_start
 
 moments = st.floats(0, 2e9, allow_nan=False)
 batches = st.floats(5, 60, allow_nan=False)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.local_database import measures_of
-from pipelines.seen import LEAST_FORGOTTEN, SeenKeys, keys_of
+from pipelines.storage.local_database import measures_of
+from pipelines.storage.seen import LEAST_FORGOTTEN, SeenKeys, keys_of
 
 KEPT_S = 100
 KEY = ("message_id", "number", "client")

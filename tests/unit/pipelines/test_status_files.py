@@ -4,8 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.progress import StatusListener, first_line, measures, offsets, status_file
-from pipelines.local_database import LocalDatabase, Taken, file_of
+from jobs.observe.progress import StatusListener, first_line, measures, offsets, status_file
+from pipelines.storage.local_database import LocalDatabase, Taken, file_of
 from schemas.readiness import read_json
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.turns import Turns
+from pipelines.ledger.batch_limiter import Turns
 
 BATCH: Any = None
 THREADS = 6

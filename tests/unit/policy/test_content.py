@@ -2,7 +2,6 @@
 
 import pytest
 
-from gateway.mqtt.packets import Publish
 from gateway.policy.content import (
     BLOCKED_TOPIC,
     FINE,
@@ -12,6 +11,7 @@ from gateway.policy.content import (
     LARGE_MESSAGE,
     ContentPolicy,
 )
+from mqtt.packets import Publish
 from tests.unit.policy.policies import policy
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from gateway.host.gate import Credentials, Gate, OpenGate
 from gateway.host.server import HostServer
-from gateway.mqtt.codes import ConnectReturnCode, ReasonCode
-from gateway.mqtt.decode import Decoder
-from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import (
+from gateway.policy.gate import PolicyGate
+from mqtt.codes import ConnectReturnCode, ReasonCode
+from mqtt.decode import Decoder
+from mqtt.encode import encode
+from mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
@@ -24,7 +25,6 @@ from gateway.mqtt.packets import (
     Subscription,
     Will,
 )
-from gateway.policy.gate import PolicyGate
 from schemas.envelope import Meta
 from tests.unit.home.home_world import PARTITIONS, World, turn
 from tests.unit.home.test_host_connection import Wire

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.attachments import (
+from pipelines.presence.attachments import (
     GATEWAY_LOST,
     Heard,
     Known,

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.custody import Custody, Limits, Told, after, is_news, known_from, state_of
+from pipelines.presence.custody import Custody, Limits, Told, after, is_news, known_from, state_of
 from schemas.states import Claim
 
 LIMITS = Limits(claim_s=60, kept_s=3600, most=100)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.liveness import Liveness, Sign
+from pipelines.presence.liveness import Liveness, Sign
 from schemas.identity import partition_of
 from schemas.states import GatewayState
 

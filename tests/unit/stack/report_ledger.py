@@ -3,8 +3,8 @@
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from jobs.ledger_reader import Memory
 from jobs.quality.contents import existing_contents
+from jobs.query.ledger_reader import Memory
 from jobs.report.dates import activity
 from jobs.report.facts import Facts, read_facts
 from tests.unit.stack.ledger_tables import append

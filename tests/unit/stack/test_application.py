@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs import ledger, router
-from jobs.application import lock_checkpoints, run_application
 from jobs.errors import JobError
+from jobs.ledger import __main__ as ledger
+from jobs.router import __main__ as router
+from jobs.runtime.application import lock_checkpoints, run_application
 from schemas.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("logging_kept")
@@ -37,7 +38,7 @@ def test_a_checkpoint_has_one_process(tmp_path: Path) -> None:
 
 def test_who_is_killed_holds_nothing(tmp_path: Path) -> None:
     program = (
-        "import sys; from jobs.application import lock_checkpoints\n"
+        "import sys; from jobs.runtime.application import lock_checkpoints\n"
         "held = lock_checkpoints(sys.argv[1], 'ledger', ''); print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

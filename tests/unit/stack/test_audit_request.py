@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jobs.audit import refuse_if_empty, request
+from jobs.audit.__main__ import refuse_if_empty, request
 from jobs.errors import AuditError
-from pipelines.audit import Period
+from pipelines.routing.audit import Period
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ import pytest
 from argon2 import PasswordHasher
 from deltalake import write_deltalake
 
-from jobs.ledger_reader import installed_views
+from jobs.query.ledger_reader import installed_views
 from schemas.password_file import parse
 
 Run = Callable[..., int]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from jobs.ledger_reader import LedgerReader
+from jobs.query.ledger_reader import LedgerReader
 from tests.unit.stack.ledger_tables import append
 
 AT = datetime(2026, 1, 2, 3, tzinfo=UTC)

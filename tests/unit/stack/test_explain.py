@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.reach import reach_of
+from jobs.audit.completeness import reach_of
 from schemas.tables import FAR_FUTURE
 from tests.unit.stack.ledger_tables import append
 

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from jobs.cli.context import cell
+from jobs.cli.gateway_api import GatewayApi, api_of, checked_url, find
 from jobs.cli.sessions import _ago
 from jobs.errors import GatewayApiError
-from jobs.gateway_api import GatewayApi, api_of, checked_url, find
 
 CLIENTS = [f"c{number:04}" for number in range(2_500)]
 

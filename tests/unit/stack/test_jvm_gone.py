@@ -13,11 +13,11 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # 
 from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-from jobs.application import run_application
 from jobs.observe.readiness import Readiness
 from jobs.observe.routing import RouterMetrics, Told
-from jobs.router_query import Router
-from jobs.router_routes import await_routes
+from jobs.router.query import Router
+from jobs.router.routes_follower import await_routes
+from jobs.runtime.application import run_application
 from schemas.settings import load_settings
 
 BASE = Path(__file__).parents[3] / "conf" / "base.toml"
@@ -62,7 +62,7 @@ def test_the_application_ends_with_one_sentence(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("WAYSTATION_DATA", str(tmp_path))
-    monkeypatch.setattr("jobs.application.set_on_signals", lambda *_: None)
+    monkeypatch.setattr("jobs.runtime.application.set_on_signals", lambda *_: None)
     assert run_application(lambda *_: nobody.call()) == 1
     said = capfd.readouterr().err.splitlines()
     assert [line for line in said if line.startswith("the JVM of this process does not answer any more: ")] == said[-1:]

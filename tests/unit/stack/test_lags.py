@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jobs.lags import Positions, gateway_positions, lags, query_positions, topic_lags, with_lags
+from jobs.observe.lags import Positions, gateway_positions, lags, query_positions, topic_lags, with_lags
 
 ENDS = {"ingress": [10, 20], "egress": [4], "presence": [0, 0]}
 

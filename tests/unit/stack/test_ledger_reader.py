@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.errors import QueryError
-from jobs.ledger_reader import Dates, LedgerReader, Memory
+from jobs.query.ledger_reader import Dates, LedgerReader, Memory
 from schemas.sql import named_blocks
 from tests.unit.stack.ledger_tables import append
 

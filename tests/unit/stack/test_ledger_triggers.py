@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ledger_queries import HISTORY, trigger_s
+from jobs.ledger.queries import HISTORY, trigger_s
 from schemas.settings import Settings, load_settings
 
 BASE = Path(__file__).parents[3] / "conf" / "base.toml"

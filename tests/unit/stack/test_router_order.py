@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from jobs.observe.readiness import Readiness
 from jobs.observe.routing import RouterMetrics, Told
-from jobs.router import ROLES, start_order, threads
+from jobs.router.__main__ import ROLES, start_order, threads
 from schemas.settings import Settings, load_settings
 
 BASE = Path(__file__).parents[3] / "conf" / "base.toml"

@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 
 from jobs.observe.readiness import Readiness
 from jobs.observe.routing import RouterMetrics, Told
-from jobs.router_query import Router
-from jobs.router_topic import RouterTopic
-from pipelines.checkpoints import Checkpoint, TopicReplaced
-from pipelines.kafka_topics import TopicUnknown
-from pipelines.positions import ReadTopic
+from jobs.router.ingress_topic import RouterTopic
+from jobs.router.query import Router
+from pipelines.kafka.broker_topics import TopicUnknown
+from pipelines.kafka.positions import ReadTopic
 from pipelines.sources import Kafka
+from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
 from pipelines.streams import StreamId
 from schemas.settings import load_settings
 

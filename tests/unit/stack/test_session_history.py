@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ledger_reader import LedgerReader
+from jobs.query.ledger_reader import LedgerReader
 from tests.unit.stack.ledger_tables import append
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "analysts.md").read_text()

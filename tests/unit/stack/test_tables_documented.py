@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.ledger_reader import LedgerReader, installed_views
+from jobs.query.ledger_reader import LedgerReader, installed_views
 from schemas.tables import TABLES, Table
 from tests.unit.stack.ledger_tables import append
 

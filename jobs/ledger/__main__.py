@@ -1,0 +1,236 @@
+"""The ledger application: all micro-batch queries in one Spark session (`python -m jobs.ledger`).
+
+Routes are folded, messages, instructions, outcomes, completions, presence and quarantine go into their Delta tables,
+completions are found, and presence is merged. A query that fails is started again after a pause that doubles up to a
+minute; the others go on. A `tick` on `routes` says, while nobody subscribes, how far the routes table is complete, and
+one on `presence`, while a gateway is silent, how long it has been. SIGTERM ends all of it cleanly: a batch under way is
+repeated at the next start, to the same rows.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from threading import Event, Thread
+
+import structlog
+from confluent_kafka import Producer
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.ledger.queries import Start, queries, trigger_s
+from jobs.observe.observer import Observer
+from jobs.observe.progress import StatusListener, first_line
+from jobs.observe.routing import RoutesMetrics
+from jobs.observe.server import Place
+from jobs.runtime.application import hold_checkpoints, run_application
+from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
+from jobs.runtime.storage import storage_settings
+from pipelines import sinks
+from pipelines.ledger.batch_limiter import Turns
+from schemas.errors import WaystationError
+from schemas.events import PresenceEvent, RouteEvent, encode
+from schemas.readiness import announce_ready
+from schemas.settings import Settings
+from schemas.topics import Topics
+
+PART = "ledger"
+LONGEST_PAUSE_S = 60.0
+THREADS = 4
+"""Tasks at a time: all queries share them, and the small jobs of one must not wait for the long ones of another."""
+LONGEST_FIRST_BATCH_S = 15.0
+"""A query that fails, or takes longer for its first batch, does not hold up the next any more. That of the routes does:
+without routes everything is sent to everyone."""
+
+STOP_SHARE = 0.5
+"""Of the time that the application has for stopping: what it waits for its queries."""
+
+POOLS = {"routes": "routes", "presence_state": "presence", "message_presence_state": "presence"}
+"""The queries that somebody waits for; all others are history."""
+
+WAITING = "Waiting for"
+"""What Spark says of a query between its triggers begins so, and not before the first of them."""
+
+WATCH_S = 1.0
+FIRST_WATCH_S = 0.1
+PRESENCE_TICK = PresenceEvent(client="", event="tick", gateway="", epoch=0, seq=0, at_us=0)
+
+log = structlog.get_logger(__name__)
+
+
+def pool_of(query: str) -> str:
+    """The scheduler pool of a query (`conf/fairscheduler.xml`); it goes with the thread that starts the query."""
+    return POOLS.get(query, "history")
+
+
+def session_settings(settings: Settings, pools: Path) -> dict[str, str]:
+    """What the ledger's session has beside :mod:`jobs.runtime.spark_session`: pools, so that history makes nobody
+    wait."""
+    return {
+        "spark.driver.memory": settings.stack.ledger_heap,
+        JAVA_OPTIONS: settings.stack.ledger_java_options,
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": pools.absolute().as_uri(),
+        # Else one query that does not end would keep all from ending, until the supervisor kills them.
+        "spark.sql.streaming.stopTimeout": f"{round(settings.stack.stop_timeout_s * STOP_SHARE * 1000)}ms",
+        **storage_settings(settings.storage),
+    }
+
+
+@dataclass
+class Supervised:
+    """A query that is kept going: started when due, and again, ever later, when it has failed."""
+
+    spark: SparkSession
+    name: str
+    start: Start
+    first_pause_s: float
+    report: Callable[[str, str], None]
+    query: StreamingQuery | None = None
+    due: float = 0.0
+    pause_s: float = 0.0
+    began: float = 0.0
+
+    def watch(self, now: float) -> None:
+        """Start or restart the query if it is time to."""
+        if self.query is not None and not self.query.isActive:
+            self._failed(now, str(self.query.exception() or "it was stopped"))
+        if self.query is None and now >= self.due:
+            try:
+                self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool_of(self.name))
+                self.query, self.began = self.start(), now
+            except (PySparkException, Py4JJavaError, WaystationError, DeltaError, OSError) as error:
+                self._failed(now, str(getattr(error, "java_exception", error)))
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that has ended; -1 if none has since the query was started."""
+        progress = None if self.query is None else self.query.lastProgress
+        return -1 if progress is None else progress.batchId
+
+    def has_begun(self) -> bool:
+        """Whether its first batch has ended, or it has looked for one and found nothing to do."""
+        if self.query is None:
+            return False
+        status = self.query.status
+        return self.last_batch >= 0 or (not status["isTriggerActive"] and status["message"].startswith(WAITING))
+
+    def stop(self) -> None:
+        """A batch under way is cut off: it is repeated at the next start."""
+        if self.query is not None:
+            try:
+                self.query.stop()
+            except Py4JJavaError as error:
+                log.warning("query does not stop", query=self.name, error=first_line(str(error.java_exception)))
+
+    def _failed(self, now: float, error: str) -> None:
+        lasted = now - self.began > LONGEST_PAUSE_S
+        self.pause_s = self.first_pause_s if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
+        self.query, self.due = None, now + self.pause_s
+        self.report(self.name, error)
+        log.error("query failed", query=self.name, error=first_line(error), again_in_s=self.pause_s)
+
+
+def may_begin_next(begun: Sequence[Supervised], folded: int) -> bool:
+    """Whether the last of those begun has done its first batch, or has none to do, and the first, which folds routes,
+    one behind `folded`."""
+    return begun[-1].has_begun() and begun[0].last_batch > folded
+
+
+def tick(
+    producer: Producer, topic: str, partitions: int, event: RouteEvent | PresenceEvent, every_s: float, stopped: Event
+) -> None:
+    """A tick on each partition of a topic now and every `every_s` seconds, whatever the queries do: its append time
+    says only how far the records before it reach, and counts for nothing until they are taken."""
+    while not stopped.is_set():
+        for partition in range(partitions):
+            try:
+                producer.produce(topic, key=event.kafka_key, value=encode(event), partition=partition)
+            except BufferError:
+                log.warning("tick left out: the broker does not answer", topic=topic)
+        producer.poll(0)
+        stopped.wait(every_s)
+    producer.purge()
+
+
+def start_ticks(settings: Settings, stopped: Event) -> None:
+    """The ticks of routes and of presence, each from a thread of its own."""
+    topics = Topics(settings.kafka.prefix)
+    client = {"linger.ms": 0, "message.timeout.ms": 10_000, **settings.kafka.client}
+    ticks = (
+        (topics.routes, 1, RouteEvent(op="tick"), settings.ledger.routes_trigger_s),
+        (topics.presence, settings.kafka.ingress_partitions, PRESENCE_TICK, settings.presence.heartbeat_s),
+    )
+    for topic, partitions, event, every_s in ticks:
+        producer = Producer({**client, "bootstrap.servers": settings.kafka.bootstrap})
+        arguments = (producer, topic, partitions, event, every_s, stopped)
+        Thread(target=tick, args=arguments, name=f"tick {topic}", daemon=True).start()
+
+
+def run(settings: Settings, part: str, stopped: Event) -> None:
+    """All queries, until `stopped`. Ready once routes are folded, which routers need.
+
+    The others follow one by one, each when the one before it has done its first batch, if there is one to do, and
+    routes are folded again: all at once they would keep a small machine busy for a minute, routes would not be folded
+    in time, and routers would send everything to everyone. They lose nothing by beginning later. Raises JobError if
+    another process has the checkpoints: a data directory has one ledger.
+    """
+    held = hold_checkpoints(settings, PART, "choose another data directory", stopped)
+    of = settings.ledger
+    place = Place(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
+    observer = Observer(part or PART, place, settings.log, time.time)
+    routes_metrics = RoutesMetrics(observer.registry, settings.router.route_lead_s)
+    with resources.as_file(resources.files("conf").joinpath("fairscheduler.xml")) as pools:
+        spark = build_session(PART, f"local[{THREADS}]", session_settings(settings, pools))
+    sinks.ensure_tables(settings.tables)
+    listener = StatusListener(settings.data, PART, time.time, observer.watchers)
+    spark.streams.addListener(listener)
+    start_ticks(settings, stopped)
+    turns = Turns(of.batches_at_once)
+    supervised = [
+        Supervised(spark, name, start, of.restart_backoff_s, listener.failed)
+        for name, start in queries(spark, settings, time.time, routes_metrics.folded, turns).items()
+    ]
+    observer.watch(spark, {query.name: trigger_s(query.name, settings) for query in supervised})
+    started, at, folded, settled = 1, time.monotonic(), -1, False
+    while not stopped.is_set():
+        now = time.monotonic()
+        observer.look(now)
+        for query in supervised[:started]:
+            if not stopped.is_set():
+                query.watch(now)
+        has_waited = started > 1 and now - at > LONGEST_FIRST_BATCH_S
+        if started < len(supervised) and (has_waited or may_begin_next(supervised[:started], folded)):
+            if started == 1:
+                if part:
+                    announce_ready(settings.data, part, {"listeners": observer.listeners})
+                log.info("ready", then=[query.name for query in supervised[1:]])
+            started, at, folded = started + 1, now, supervised[0].last_batch
+            continue
+        if started == len(supervised) and not settled and (has_waited or all(map(Supervised.has_begun, supervised))):
+            settled = True
+            log.info("settled")
+            if part:
+                announce_ready(settings.data, part, {"listeners": observer.listeners, "settled": True})
+        stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
+    observer.readiness.ends()
+    turns.end(len(supervised))
+    with ThreadPoolExecutor(len(supervised)) as pool:
+        list(pool.map(Supervised.stop, supervised))
+    spark.stop()
+    observer.stop()
+    held.close()
+
+
+def main() -> int:
+    return run_application(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""How far each consumer is behind the end of its topics: the broker says where they end, a consumer how far it is.
+
+A streaming query says it in its status file (:mod:`jobs.observe.progress`), at the end of each batch; a gateway in
+its metrics,
+at any time. So a lag counts what has come since the batch too: for a router up to a `router.batch_s` of traffic that it
+may have routed long ago.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+POSITION_METRIC = "waystation_position"
+TIMEOUT_S = 2.0
+
+Positions = dict[str, dict[int, int]]
+"""By topic and partition, the offset of the first record not taken."""
+
+
+class TopicLag(NamedTuple):
+    """One topic: where its partitions end, and by consumer the records that it has not taken yet."""
+
+    name: str
+    end_offsets: list[int]
+    lags: dict[str, int]
+
+    def report(self) -> dict[str, Any]:
+        """As `status --json` shows it."""
+        return {
+            "name": self.name,
+            "partitions": len(self.end_offsets),
+            "end_offset": sum(self.end_offsets),
+            "end_offsets": self.end_offsets,
+            "lag": max(self.lags.values(), default=None),
+            "lags": self.lags,
+        }
+
+
+def lags(ends: Mapping[str, Mapping[int, int]], positions: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+    """By topic of `ends`, the records between the positions and the ends; a partition without position counts whole."""
+    return {
+        topic: sum(max(0, end - positions.get(topic, {}).get(partition, 0)) for partition, end in partitions.items())
+        for topic, partitions in ends.items()
+    }
+
+
+def topic_lags(ends: Mapping[str, list[int]], consumers: Mapping[str, Positions]) -> list[TopicLag]:
+    """Every topic of `ends` with the lag of each consumer that has positions on it, the biggest first."""
+    by_consumer = {
+        consumer: lags({topic: dict(enumerate(ends[topic])) for topic in positions if topic in ends}, positions)
+        for consumer, positions in consumers.items()
+    }
+    found = []
+    for topic, end_offsets in ends.items():
+        of_topic = {consumer: of[topic] for consumer, of in by_consumer.items() if topic in of}
+        biggest_first = sorted(of_topic.items(), key=lambda item: (-item[1], item[0]))
+        found.append(TopicLag(topic, end_offsets, dict(biggest_first)))
+    return found
+
+
+def query_positions(status: Mapping[str, Any]) -> Positions:
+    """The positions in a status file, empty if it has none."""
+    return {topic: {int(n): offset for n, offset in of.items()} for topic, of in status.get("positions", {}).items()}
+
+
+def with_lags(query: dict[str, Any], topics: Iterable[TopicLag]) -> dict[str, Any]:
+    """The status of a query with its lag by where the topics end now; as it stands if no topic has it as consumer."""
+    mine = {topic.name: topic.lags[query["query"]] for topic in topics if query["query"] in topic.lags}
+    return {**query, "lag": sum(mine.values()), "lags": mine} if mine else query
+
+
+def gateway_positions(address: str) -> Positions:
+    """How far the gateway whose metrics are served at `address`, `host:port`, has read; empty if it does not answer."""
+    try:
+        with urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as answer:
+            return parse_positions(answer.read().decode())
+    except (URLError, OSError, ValueError):
+        return {}
+
+
+def parse_positions(metrics: str) -> Positions:
+    """The positions among metrics in Prometheus text format. ValueError if it is none."""
+    positions: Positions = {}
+    for family in text_string_to_metric_families(metrics):
+        if family.name == POSITION_METRIC:
+            for sample in family.samples:
+                partitions = positions.setdefault(sample.labels["topic"], {})
+                partitions[int(sample.labels["partition"])] = int(sample.value)
+    return positions

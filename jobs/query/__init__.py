@@ -1,0 +1,5 @@
+"""Reading the ledger without Spark (DuckDB over Delta), and the views that analysts use.
+
+Does: open tables, define views, run SQL.
+Does not: print (:mod:`jobs.cli`).
+"""

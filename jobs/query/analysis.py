@@ -1,0 +1,40 @@
+"""The ledger in a Spark session of an analyst: every table and view by its name.
+
+from jobs.analysis import register_ledger
+from jobs.spark import build_session
+
+spark = build_session("analysis", "local[2]")
+register_ledger(spark, ".waystation/tables")
+spark.sql("SELECT * FROM topic_traffic").show()
+"""
+
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from jobs.errors import QueryError
+from jobs.query.ledger_reader import installed_views
+from pipelines.sources import read_table, table_uri
+from schemas.tables import TABLES
+
+
+def register_ledger(spark: SparkSession, tables: str) -> list[str]:
+    """Make the Delta tables under `tables`, a directory or an object store's URI, and the views over them temporary
+    views of the session; returns their names.
+
+    A table is read as of the moment of each query. What is not there yet is left out. Raises QueryError if nothing is.
+    """
+    names = [name for name in TABLES if DeltaTable.is_deltatable(table_uri(tables, TABLES[name]))]
+    if not names:
+        raise QueryError(f"there are no tables under {tables}: give the directory `tables` in the data directory")
+    for name in (*TABLES, *installed_views()):  # those of another ledger
+        spark.catalog.dropTempView(name)
+    for name in names:
+        read_table(spark, tables, TABLES[name]).createOrReplaceTempView(name)
+    for name, sql in installed_views("spark").items():
+        try:
+            spark.sql(sql).createOrReplaceTempView(name)
+        except AnalysisException:  # a table that it reads is not there
+            continue
+        names.append(name)
+    return names

@@ -1,0 +1,182 @@
+"""Reading the ledger with SQL and without Spark: DuckDB over the Delta tables as they are now.
+
+A reader sees one snapshot of each table, taken when it is made. Tables that have not been written yet are not there;
+a view over such a table is not there either.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib import resources
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import duckdb
+from deltalake import DeltaTable
+from pyarrow.dataset import Dataset
+
+from jobs.errors import QueryError
+from schemas.arrow import arrow_schema
+from schemas.sql import named_blocks
+from schemas.tables import ROUTES, TABLES, Table
+
+MICROS_OF = re.compile(r"\bmicros\(([^()]+)\)")
+MICROS = {
+    "duckdb": r"epoch_us(\1)",
+    "spark": r"unix_micros(\1)",
+    "polars": r"CAST(\1 AS BIGINT)",
+    "datafusion": r"CAST(\1 AS BIGINT)",
+}
+"""A time as microseconds since the epoch, in the SQL of each engine: all times of the ledger have microseconds."""
+
+
+class Rows(NamedTuple):
+    """The result of a query: column names, and rows in the same order. Timestamps are UTC."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+    def without(self, column: str) -> "Rows":
+        """The same rows but for one column."""
+        kept = [n for n, name in enumerate(self.columns) if name != column]
+        return Rows([self.columns[n] for n in kept], [tuple(row[n] for n in kept) for row in self.rows])
+
+
+class View(NamedTuple):
+    """`columns` are names and types as DuckDB has them."""
+
+    name: str
+    doc: str
+    columns: list[tuple[str, str]]
+
+
+class Dates(NamedTuple):
+    """UTC dates from `first` to `last`, both included; to the newest if `last` is None."""
+
+    first: date
+    last: date | None = None
+
+
+class Memory(NamedTuple):
+    """What DuckDB takes at most, in megabytes; what does not fit goes to files in the directory `spill`."""
+
+    megabytes: int
+    spill: str
+
+
+class LedgerReader:
+    """SQL over the Delta tables under `tables`, a directory or an object store's URI, and over the named `views`.
+
+    With `dates`, tables with a column `date` have rows of those alone, and no other file of them is read; and tables
+    that have not been written yet are there, empty. Close it when `memory` was given: what was spilled goes then.
+    """
+
+    def __init__(
+        self,
+        tables: str,
+        views: Mapping[str, str] | None = None,
+        dates: Dates | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self._database = duckdb.connect()
+        self._database.execute("SET TimeZone = 'UTC'")
+        if memory is not None:
+            self._database.execute(f"SET memory_limit = '{memory.megabytes}MB'")
+            self._database.execute("SET temp_directory = ?", [memory.spill])
+        self.tables = [name for name in TABLES if DeltaTable.is_deltatable(f"{tables}/{name}")]
+        """Names of the tables there are."""
+        for name in self.tables:
+            rows = _dataset(f"{tables}/{name}", TABLES[name], dates)
+            # Where deltalake moves `as_of` on, it writes texts as a type that pyarrow cannot compare: there DuckDB has
+            # to filter by itself, of a scanner.
+            self._database.register(name, rows.scanner() if name == ROUTES.name else rows)
+        if dates is not None:
+            for name in TABLES.keys() - set(self.tables):
+                self._database.register(name, arrow_schema(TABLES[name]).empty_table())
+        views = installed_views() if views is None else views
+        self.views = [name for name, sql in views.items() if self._create_view(name, sql)]
+        """Names of the views there are."""
+
+    def close(self) -> None:
+        """End it; it answers no more."""
+        self._database.close()
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        """The result of one statement; `?` stand for `parameters`. Raises QueryError, naming the tables there are."""
+        try:
+            relation: duckdb.DuckDBPyRelation | None = self._database.sql(sql, params=list(parameters))
+        except duckdb.CatalogException as error:
+            raise QueryError(f"{_first_line(error)}; {self._there_are()}") from error
+        except duckdb.Error as error:
+            raise QueryError(_with_hint(error)) from error
+        if relation is None:
+            return Rows([], [])
+        try:
+            result = relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError(_first_line(error)) from error
+        return Rows(result.column_names, list(zip(*[column.to_pylist() for column in result.columns], strict=True)))
+
+    def _create_view(self, name: str, sql: str) -> bool:
+        """Whether the view could be made: not if a table or a column it reads is missing."""
+        statement = sql.strip().rstrip(";")
+        if not statement.upper().startswith("CREATE"):
+            statement = f'CREATE VIEW "{name}" AS {statement}'
+        try:
+            self._database.execute(statement)
+        except (duckdb.CatalogException, duckdb.BinderException):
+            return False
+        return True
+
+    def _there_are(self) -> str:
+        names = ", ".join([*self.tables, *self.views])
+        return f"there are: {names}" if names else "there are no tables yet: the ledger writes them once messages flow"
+
+
+def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
+    if dates is None or "date" not in table.partition_by:
+        return DeltaTable(uri).to_pyarrow_dataset()
+    wanted = [("date", ">=", str(dates.first)), *([("date", "<=", str(dates.last))] if dates.last else [])]
+    return DeltaTable(uri).to_pyarrow_dataset(file_pruning_predicate=wanted)
+
+
+def installed_views(engine: str = "duckdb") -> dict[str, str]:
+    """The views in `jobs/query/views.sql`, in the words of `duckdb`, `spark`, `polars` or `datafusion`, the SQL of
+    deltalake."""
+    views = installed_blocks("jobs.query", "views.sql")
+    return {name: MICROS_OF.sub(MICROS[engine], sql) for name, sql in views.items()}
+
+
+def described_views() -> list[View]:
+    """The same, as the comments at their heads describe them, with their columns; whether there are tables or not."""
+    database = duckdb.connect()
+    for table in TABLES.values():
+        database.register(table.name, arrow_schema(table).empty_table())
+    views = []
+    for name, sql in installed_views().items():
+        relation = database.sql(sql)
+        lines = [line.removeprefix("--").strip() for line in takewhile(_is_comment, sql.strip().splitlines())]
+        types = [str(kind).lower() for kind in relation.types]
+        views.append(View(name, " ".join(lines), list(zip(relation.columns, types, strict=True))))
+    return views
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("--")
+
+
+def installed_blocks(package: str, file: str) -> dict[str, str]:
+    """The named blocks of an SQL file that is installed beside the modules of `package`."""
+    return named_blocks(resources.files(package).joinpath(file).read_text())
+
+
+def _first_line(error: duckdb.Error) -> str:
+    """The reason without DuckDB's class of it, as in `Catalog Error: Table with name x does not exist!`."""
+    line = str(error).strip().splitlines()[0]
+    return line.partition(" Error: ")[2].rstrip("!") or line
+
+
+def _with_hint(error: duckdb.Error) -> str:
+    """The reason, and what DuckDB says that may have been meant: `Candidate bindings: "id", …`."""
+    hints = [line.strip() for line in str(error).splitlines()[1:] if line.startswith("Candidate bindings")]
+    return "; ".join([_first_line(error), *hints])

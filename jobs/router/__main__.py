@@ -1,0 +1,175 @@
+"""The router application (`python -m jobs.router --role active|backup|both`): routing in Real-Time Mode (R2, R3).
+
+Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its
+batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its
+update (R5). A process with one of them alone covers its own pauses too, by a second query (`router.relief`), so that
+the loss of the other process shows none. A query that has drifted too far is started anew at the right moment.
+
+`--generation N` is how a new version runs beside the old one, each with its checkpoint: N begins where the one before
+it is. With `--beside` it says that it is ready only once it is level, so that the old one may be stopped.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from threading import Event
+
+import structlog
+from pyspark.sql import SparkSession
+
+from jobs.observe.observer import Observer
+from jobs.observe.progress import StatusListener
+from jobs.observe.routing import RouterMetrics, Told, router_place
+from jobs.router.query import LONGEST_PAUSE_S, WATCH_S, Router
+from jobs.router.routes_follower import await_routes, keep_routes
+from jobs.runtime.application import hold_checkpoints, run_application
+from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
+from jobs.runtime.storage import storage_settings
+from jobs.stack.topics import admin_client, topic_ends
+from pipelines.routing.routes_in_memory import RoutesInMemory
+from pipelines.streams import StreamId
+from schemas.cluster_settings import router_slots
+from schemas.readiness import announce_ready
+from schemas.readiness import beside as beside_name
+from schemas.settings import Settings
+from schemas.topics import Topics
+
+ROLES = ("active", "backup")
+SPARE_THREADS = 4
+log = structlog.get_logger(__name__)
+
+
+def session_settings(settings: Settings) -> dict[str, str]:
+    """What a routing session has beside :mod:`jobs.runtime.spark_session`. The file settings cut a pause from 200 ms
+    to 30; they suit stateless queries only, and demand that one driver has the checkpoint (see
+    `jobs.runtime.application.hold_checkpoints`)."""
+    return {
+        "spark.driver.memory": settings.stack.router_heap,
+        JAVA_OPTIONS: settings.stack.router_java_options,
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
+        # What a pause between batches consists of: planning, and reading the routes. There is nothing that adaptive
+        # planning could learn on the way. Many routes are read by several tasks, few by one, whose results need not go
+        # by way of a block store.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.sql.files.minPartitionNum": "1",
+        "spark.sql.files.maxPartitionBytes": "4m",
+        "spark.task.maxDirectResultSize": "128m",
+        # A broadcast of the routes stays in this process: it is not worth packing.
+        "spark.broadcast.compress": "false",
+        "spark.broadcast.checksum": "false",
+        # `is_flowing` wants to know of a task when it begins, not at the next heartbeat ten seconds later.
+        "spark.ui.liveUpdate.period": "0",
+        **storage_settings(settings.storage),
+    }
+
+
+def threads(settings: Settings, roles: Sequence[str]) -> int:
+    """Those that routing holds all the time, and some for what runs beside it."""
+    return router_slots(settings.kafka.ingress_partitions, settings.router.relief, len(roles)) + SPARE_THREADS
+
+
+def start_order(
+    spark: SparkSession,
+    settings: Settings,
+    routes: RoutesInMemory,
+    roles: Sequence[str],
+    told: Told,
+    generation: int = 1,
+) -> list[Router]:
+    """The routers of this process. A second one waits for the first to flow, but not for ever.
+
+    Alone in its process a role begins at a quarter of a batch that the other does not have.
+    """
+    router = partial(Router, spark, settings, routes, told=told, generation=generation)
+    later, half = time.time() + LONGEST_PAUSE_S, settings.router.batch_s / 2
+    if len(roles) == len(ROLES):
+        active = router(role=ROLES[0])
+        return [active, router(role=ROLES[1], twin=active, due=later)]
+    anchor = ROLES.index(roles[0]) * (half / 2 if settings.router.relief else half)
+    own = router(role=roles[0], anchor=anchor)
+    if not settings.router.relief:
+        return [own]
+    own.partner = router(role=roles[0], relief=True, anchor=anchor + half, due=later, partner=own)
+    return [own, own.partner]
+
+
+def ingress_ends(settings: Settings) -> dict[int, int]:
+    """Where `ingress` ends now, by partition. Raises TopicsError if the broker is silent."""
+    kafka, ingress = settings.kafka, Topics(settings.kafka.prefix).ingress
+    found = topic_ends(admin_client(kafka.bootstrap, kafka.client), ingress)
+    return {n: offset for end in found if end.name == ingress for n, offset in enumerate(end.end_offsets)}
+
+
+def run(
+    settings: Settings, part: str, stopped: Event, *, roles: Sequence[str], generation: int = 1, beside: bool = False
+) -> None:
+    """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later.
+
+    With `beside`, ready when each has routed all that was on `ingress` when records began to flow.
+    """
+    streams = [StreamId(f"router-{role}", generation) for role in roles]
+    otherwise = "run the other role, or another --generation"
+    held = [hold_checkpoints(settings, stream.name, otherwise, stopped) for stream in streams]
+    name = part or (streams[0].query if len(roles) == 1 else "router")
+    observer = Observer(name, router_place(settings.router, roles), settings.log, time.time, beside)
+    spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
+    listener = StatusListener(settings.data, part or "router", time.time, observer.watchers)
+    spark.streams.addListener(listener)
+    routes = RoutesInMemory(spark, settings.tables, streams[0])
+    await_routes(routes, stopped)
+    told = Told(RouterMetrics(observer.registry), observer.readiness, listener.failed)
+    routers = start_order(spark, settings, routes, roles, told, generation)
+    observer.watch(spark, {router.stream.query: settings.router.batch_s for router in routers})
+    # From now on, or the first batch would know the routes as they were before a start that may take a minute.
+    every_s = settings.router.routes_refresh_s
+    reader = keep_routes(routes, every_s, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
+    flows = announced = False
+    ends: dict[int, int] = {}
+    while not stopped.wait(WATCH_S):
+        now = time.time()
+        observer.look(now)
+        # One that is not level yet covers nobody's pauses: to realign it would only make it level later.
+        keeps_phase = announced or not beside
+        for router in routers:
+            router.watch(now, keeps_phase)
+        if not flows and any(router.is_flowing() for router in routers):
+            flows = True
+            ends = ingress_ends(settings) if beside else {}
+            # The second one needs about as long to start as the first, and is to flow half a batch after it.
+            wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))
+            for router in routers[1:]:
+                router.due = min(router.due, now + wait_s)
+        if flows and not announced and (not beside or all(router.is_level(ends) for router in routers)):
+            announced = True
+            if part:
+                facts = {"listeners": observer.listeners}
+                announce_ready(settings.data, beside_name(part) if beside else part, facts)
+            log.info("ready", roles=list(roles), generation=generation)
+    observer.readiness.ends()
+    for router in routers:
+        router.stop()
+    reader.join()
+    spark.stop()
+    observer.stop()
+    for checkpoints in held:
+        checkpoints.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jobs.router", description=__doc__)
+    parser.add_argument("--role", choices=[*ROLES, "both"], required=True)
+    parser.add_argument("--generation", type=int, default=1, help="which checkpoint; begins where the one before is")
+    parser.add_argument("--beside", action="store_true", help="ready only when level with the one to be replaced")
+    options = parser.parse_args(arguments)
+    if options.generation < 1:
+        parser.error("argument --generation: expected 1 or more")
+    roles = ROLES if options.role == "both" else (options.role,)
+    return run_application(partial(run, roles=roles, generation=options.generation, beside=options.beside))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""One query of a router, kept going and in phase; :mod:`jobs.router` runs the queries of a process."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from jobs.observe.lags import lags
+from jobs.observe.progress import first_line
+from jobs.observe.routing import Told
+from jobs.router.ingress_topic import RouterTopic
+from jobs.router.routes_follower import UNREADABLE
+from jobs.runtime.application import JVM_GONE
+from pipelines.kafka.positions import offsets
+from pipelines.routing.instructions import RoutingPlan, route
+from pipelines.routing.phase import Phase, next_start
+from pipelines.routing.routes_in_memory import RoutesInMemory
+from pipelines.sinks import produce_in_real_time
+from pipelines.sources import Kafka, realtime_stream
+from pipelines.storage.checkpoints import TopicReplaced
+from pipelines.streams import StreamId
+from schemas.errors import WaystationError
+from schemas.settings import Settings
+from schemas.topics import Topics
+
+RELIEF = "-relief"
+WATCH_S = 0.5
+LONGEST_PAUSE_S = 30.0
+NEAR_S = 1.0
+"""So long before a batch ends, and after, the routes are left as they are: a reader at work would make the pause
+longer."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Router:
+    """A role's query, or its relief, kept going and in phase; :meth:`watch` is called every WATCH_S.
+
+    In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch), and its relief does
+    the same as it, half a batch later: each covers the pauses of its `partner`. Where both roles share a process the
+    active runs free (`anchor` None), and the backup keeps half a period from it (`twin`).
+    """
+
+    spark: SparkSession
+    settings: Settings
+    routes: RoutesInMemory
+    role: str
+    told: Told
+    generation: int = 1
+    relief: bool = False
+    anchor: float | None = None
+    twin: "Router | None" = None
+    partner: "Router | None" = field(default=None, repr=False, compare=False)
+    query: StreamingQuery | None = None
+    due: float = 0.0
+    pause_s: float = 0.0
+    began: float = 0.0
+    has_flowed: bool = False
+    looked: int | None = None
+
+    def __post_init__(self) -> None:
+        self.name = self.role + (RELIEF if self.relief else "")
+        self.stream = StreamId(f"router-{self.name}", self.generation)
+        self.phase = Phase(self.settings.router.batch_s, patient=self.anchor is not None)
+        self.told.metrics.expect(self.name)
+        kafka, ingress = self.settings.kafka, Topics(self.settings.kafka.prefix).ingress
+        source = Kafka(kafka.bootstrap, kafka.client)
+        self.ingress = RouterTopic(source, ingress, self.stream, self._elders(), self.settings.tables)
+
+    def watch(self, now: float, keeps_phase: bool = True) -> None:
+        """Starts or restarts the query if it is time to; one that `keeps_phase` realigns it too.
+
+        Raises what `JVM_GONE` says if there is no JVM any more.
+        """
+        if self.query is not None and not self.query.isActive:
+            self._failed(now, str(self.query.exception() or "it was stopped"))
+        if self.query is None and now >= self.due:
+            try:
+                self.query, self.began = self._start(), now
+            except JVM_GONE:
+                raise
+            except (*UNREADABLE, WaystationError) as error:
+                self._failed(now, str(error))
+        if self.query is not None:
+            self._look_at_topic(self.query, now)
+        if self.query is not None:
+            if not self.has_flowed and self.is_flowing():
+                self.has_flowed = True
+                self.told.readiness.runs(self.stream.query)
+            if self.anchor is None and self.phase.began is None and self.is_flowing():
+                self.phase.flows(now)
+            self._note_batch(self.query)
+            if keeps_phase:
+                self._keep_phase(self.query, now)
+
+    def is_flowing(self) -> bool:
+        """Whether records flow now: a task for every partition is at work."""
+        if self.query is None:
+            return False
+        tracker = self.spark.sparkContext.statusTracker()
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self.query.runId))
+        stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
+        wanted = self.settings.kafka.ingress_partitions
+        return any(stage is not None and stage.numActiveTasks >= wanted for stage in stages)
+
+    def is_level(self, ends: dict[int, int]) -> bool:
+        """Whether all of `ingress` before `ends` (by partition) is routed and committed: its copies are on `egress`."""
+        progress = None if self.query is None else self.query.lastProgress
+        if progress is None:
+            return False
+        positions = offsets(progress.sources[0].endOffset)
+        return positions != {} and not any(lags(dict.fromkeys(positions, ends), positions).values())
+
+    def is_near_end(self, now: float) -> bool:
+        """Whether its batch ends in a moment, or the next has only begun, as far as that is known."""
+        phase = self.phase
+        return phase.began is not None and abs(phase.began + phase.period_s - now) < NEAR_S
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+
+    def _look_at_topic(self, query: StreamingQuery, now: float) -> None:
+        """Once after each batch: a query whose topic was made again is stopped, and refused from then on."""
+        progress = query.lastProgress
+        if progress is None or progress.batchId == self.looked:
+            return
+        self.looked = progress.batchId
+        try:
+            self.ingress.look(offsets(progress.sources[0].endOffset).get(self.ingress.name, {}))
+        except TopicReplaced as error:
+            query.stop()
+            self._failed(now, str(error))
+
+    def _note_batch(self, query: StreamingQuery) -> None:
+        progress = query.lastProgress
+        if progress is not None:
+            began = datetime.fromisoformat(progress.timestamp).timestamp()
+            pause_s = self.phase.ended(progress.batchId, began, progress.batchDuration / 1000)
+            if pause_s is not None:
+                self.told.metrics.paused(self.name, pause_s)
+
+    def _keep_phase(self, query: StreamingQuery, now: float) -> None:
+        target = self._target()
+        if target is None:
+            return
+        self.phase.learn(*target)
+        anchor, period_s = target
+        in_the_way = self.partner is not None and self.phase.is_in_the_way(anchor, self.partner.phase, period_s)
+        if not (in_the_way or self.phase.is_off(anchor, period_s)):
+            return
+        at = next_start(now + self.phase.lead_s, period_s, anchor) - self.phase.lead_s
+        if at - now > 2 * WATCH_S:
+            return
+        time.sleep(max(0.0, at - now))
+        off_s = round(self.phase.off_s(anchor, period_s), 2)
+        log.info("realigning", router=self.stream.query, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
+        query.stop()
+        self.told.metrics.realigned(self.name)
+        self.query = self._start(realigned=True)
+
+    def _target(self) -> tuple[float, float] | None:
+        """A moment at which a batch should begin, and the period; None if there is nothing to keep to."""
+        if self.twin is not None:
+            phase = self.twin.phase
+            return None if phase.began is None else (phase.began + phase.period_s / 2, phase.period_s)
+        return None if self.anchor is None else (self.anchor, self.phase.batch_s)
+
+    def _start(self, realigned: bool = False) -> StreamingQuery:
+        settings, topics = self.settings, Topics(self.settings.kafka.prefix)
+        kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
+        plan = RoutingPlan(
+            egress=topics.egress,
+            progress=topics.progress,
+            progress_partitions=settings.kafka.ingress_partitions,
+            shards=settings.kafka.shards,
+            route_lead_s=settings.router.route_lead_s,
+            router=self.role,
+        )
+        # Looked at once: a realignment is a pause, and by then there is a checkpoint.
+        positions = None if realigned else self.ingress.begin()
+        records = route(realtime_stream(self.spark, kafka, topics.ingress, positions), self.routes.read(), plan)
+        checkpoint = self.stream.checkpoint(settings.tables)
+        target = self._target()
+        trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)
+        return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
+
+    def _elders(self) -> list[StreamId]:
+        """Where it may begin: a new generation where the one before it is, a relief where its role's query is."""
+        newest = self.generation if self.relief else self.generation - 1
+        return [StreamId(f"router-{self.role}", number) for number in range(newest, 0, -1)]
+
+    def _failed(self, now: float, error: str) -> None:
+        lasted = now - self.began > LONGEST_PAUSE_S
+        first = self.settings.router.restart_backoff_s
+        self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
+        self.query, self.due, self.has_flowed = None, now + self.pause_s, False
+        self.told.failed(self.stream.query, error)
+        log.error("router failed", router=self.stream.query, error=first_line(error), again_in_s=self.pause_s)

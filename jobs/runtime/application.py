@@ -1,0 +1,99 @@
+"""What the Spark applications have in common: how their processes begin and end, and whose the checkpoints are."""
+
+import fcntl
+import os
+import signal
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import IO, Protocol
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
+
+from jobs.errors import JobError
+from jobs.runtime.lease import Lease
+from jobs.runtime.signals import set_on_signals
+from jobs.runtime.storage import use_store
+from jobs.runtime.submitted import is_submitted
+from schemas.errors import WaystationError
+from schemas.logs import configure_logging
+from schemas.readiness import PART_VARIABLE
+from schemas.settings import Settings, process_settings
+
+
+class Held(Protocol):
+    """Checkpoints that are ours until they are closed."""
+
+    def close(self) -> None: ...
+
+
+JVM_GONE = (Py4JNetworkError, ConnectionRefusedError)
+"""What calls of a JVM that has gone raise; that under which it goes may raise a plain Py4JError."""
+
+Run = Callable[[Settings, str, Event], None]
+"""An application: runs with these settings, as this part of a stack (empty for none), until the event is set."""
+
+
+def run_application(run: Run) -> int:
+    """Run an application with the settings of the environment until SIGTERM or SIGINT; its exit status.
+
+    A WaystationError is one sentence on standard error, and its status: 1 mostly.
+    """
+    stopped = Event()
+    set_on_signals(stopped, signal.SIGTERM, signal.SIGINT)
+
+    def until_stopped(settings: Settings) -> int:
+        run(settings, os.environ.get(PART_VARIABLE, ""), stopped)
+        return 0
+
+    return run_once(until_stopped)
+
+
+def run_once(run: Callable[[Settings], int]) -> int:
+    """Run a job that ends by itself with the settings of the environment; `run` returns its exit status.
+
+    A WaystationError is one sentence on standard error, and its status: 1 mostly. So is a JVM that has gone: nothing
+    can be done without it, and whoever keeps the application running starts another process.
+    """
+    try:
+        settings = process_settings(os.environ)
+        configure_logging(settings.log)
+        use_store(settings.storage)
+        return run(settings)
+    except WaystationError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    except Py4JJavaError:
+        raise
+    except (Py4JError, *JVM_GONE) as error:
+        sys.stderr.write(f"the JVM of this process does not answer any more: {error}\n")
+        return 1
+
+
+def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Event) -> Held:
+    """Holds the checkpoints of `name` for this process: by a lock in the data directory, or, where other machines may
+    have drivers of the same tables, by a lease; `stopped` is set if that is lost. Raises JobError if another driver has
+    them."""
+    if is_submitted(os.environ) or settings.storage.tables:
+        of_tables = f"{zlib.crc32(settings.tables.encode()):08x}"
+        return Lease(settings.kafka, f"{name}.{of_tables}", settings.cluster.lease_s, stopped, stopped.set)
+    return lock_checkpoints(settings.data, name, otherwise)
+
+
+def lock_checkpoints(data: str, name: str, otherwise: str) -> IO[str]:
+    """Holds the checkpoints of `name` under the data directory for this process, as long as the file is open.
+
+    Two drivers on one checkpoint would each commit batches that the other knows nothing of. Raises JobError if another
+    process has them; `otherwise` is what to do instead of stopping it. A process that dies holds nothing.
+    """
+    path = Path(data) / "locks" / f"{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = path.open("w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        held.close()
+        raise JobError(f"another process runs {name} on {data}: stop it, or {otherwise}") from error
+    return held

@@ -1,0 +1,27 @@
+"""Errors of the MQTT protocol cores.
+
+WaystationError
+└── ProtocolError
+    ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
+    └── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
+"""
+
+from mqtt.codes import ReasonCode
+from schemas.errors import WaystationError
+
+
+class ProtocolError(WaystationError):
+    """Base of all errors raised by the protocol cores."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side asked for something that the protocol, or the state of the connection, does not allow: our bug."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol; `reason` is for CONNACK or DISCONNECT (MQTT 5.0, 4.13), `detail` says why."""
+
+    def __init__(self, reason: ReasonCode, detail: str) -> None:
+        super().__init__(f"{reason.name} (0x{reason:02X}): {detail}")
+        self.reason = reason
+        self.detail = detail

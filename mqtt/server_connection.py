@@ -1,0 +1,400 @@
+"""The server's side of one network connection as a state machine; bytes and `now` in, events and bytes out.
+
+States and transitions: :mod:`mqtt.server_state`.
+
+Events are the packets themselves, in order, and at last one :class:`Closed`. Guaranteed: the first event is Connect or
+Closed; what came behind CONNECT is held back until `accept` and returned by it; no event follows Closed; a packet that
+broke the protocol is never an event. PINGREQ is answered here and is no event. DISCONNECT is one, just before Closed.
+After each call drain `outgoing()`; when `closed` is set, close the transport once those bytes are written.
+"""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from mqtt import codes
+from mqtt.codes import ALLOWED_REASONS, RETURN_CODES, PacketType, ReasonCode
+from mqtt.counters import Tally
+from mqtt.decode import Decoder
+from mqtt.encode import PINGRESP, encode
+from mqtt.errors import LocalProtocolError, RemoteProtocolError
+from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT, ConnectionLimits, announcement
+from mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    without_problem_information,
+)
+from mqtt.server_state import State, Step, next_state
+from mqtt.wire import HEADER_BYTES_MAX, packet_bytes, protocol_error
+
+KEEP_ALIVE_FACTOR: Final = 1.5  # [MQTT-3.1.2-22]
+_UNLIMITED: Final = 1 << 32
+_CONNECTED: Final = State.CONNECTED  # a global name costs a fifth of looking up a member
+
+# What a connected client may send, and what the session may send to it (the rest is the connection's own to send).
+_RECEIVABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect})
+_SENDABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback})
+
+
+class Closed(msgspec.Struct, gc=False):
+    """The end of a connection. `send_will`: the will is due (after its delay); `clean`: the client sent DISCONNECT."""
+
+    reason: ReasonCode
+    detail: str
+    send_will: bool
+    clean: bool
+
+
+Event: TypeAlias = Packet | Closed
+
+
+class ServerConnection:
+    """One network connection. `state`, `connect` (its CONNECT), `closed` and `version` are there to be read. What comes
+    and goes is added to `tally`, but for PUBLISH that are sent as bytes: those are the caller's to count."""
+
+    __slots__ = (
+        "_aliases",
+        "_deadline_base",
+        "_decoder",
+        "_head",
+        "_held",
+        "_held_bytes",
+        "_keep_alive_s",
+        "_limits",
+        "_out",
+        "_peer_max_packet_size",
+        "_receive_maximum",
+        "_tally",
+        "_unanswered",
+        "closed",
+        "connect",
+        "state",
+    )
+
+    def __init__(self, limits: ConnectionLimits, now: float, tally: Tally | None = None) -> None:
+        self._limits = limits
+        self._tally = tally or Tally()
+        self._decoder = Decoder(limits.max_packet_size)
+        self._deadline_base = now  # when the connection began; once connected, when the last packet came
+        self._keep_alive_s = 0
+        self._held: list[Packet] = []
+        self._held_bytes = 0  # before CONNECT: all that has come
+        self._head = b""  # of the stream, as much as a fixed header can have
+        self._out: list[bytes] = []
+        self._aliases: dict[int, str] | None = None
+        self._receive_maximum = _UNLIMITED
+        self._unanswered = 0
+        self._peer_max_packet_size = _UNLIMITED
+        self.state = State.AWAIT_CONNECT
+        self.connect: Connect | None = None
+        self.closed: Closed | None = None
+
+    @property
+    def version(self) -> int | None:
+        """4 or 5; None before CONNECT."""
+        return self._decoder.version
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
+        """The events that `data` completes; `data` may be reused afterwards. Never raises for what the peer did."""
+        if self.state is not _CONNECTED:
+            return self._receive_early(data)
+        packets = self._feed(data)
+        if packets:
+            self._deadline_base = now
+        return self._events(packets)
+
+    def eof(self) -> list[Event]:
+        """The transport has ended, or broke."""
+        if self.state is State.CLOSED:
+            return []
+        return [self._close(ReasonCode.UNSPECIFIED_ERROR, "the network connection ended")]
+
+    def deadline(self) -> float | None:
+        """When `tick` is due at the latest; None: never. It moves on with each packet: ask again when it is past."""
+        if self.state is State.AWAIT_CONNECT:
+            return self._deadline_base + self._limits.connect_timeout_s
+        if self.state is _CONNECTED and self._keep_alive_s:
+            return self._deadline_base + KEEP_ALIVE_FACTOR * self._keep_alive_s
+        return None
+
+    def tick(self, now: float) -> list[Event]:
+        """Ends the connection if its deadline is past: no CONNECT in time, no whole packet within 1.5 x keep alive."""
+        deadline = self.deadline()
+        if deadline is None or now < deadline:
+            return []
+        if self.state is State.AWAIT_CONNECT:
+            return [self._close(ReasonCode.UNSPECIFIED_ERROR, "no CONNECT came in time")]
+        fault = RemoteProtocolError(ReasonCode.KEEP_ALIVE_TIMEOUT, f"no packet within 1.5 x {self._keep_alive_s} s")
+        return [self._fail(fault)]
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether there are bytes to write, or the connection has ended."""
+        return bool(self._out) or self.closed is not None
+
+    def outgoing(self) -> bytes:
+        """The bytes to write, once; b"" if there are none."""
+        data = b"".join(self._out)
+        self._tally.packets_sent += len(self._out)
+        self._tally.bytes_sent += len(data)
+        self._out.clear()
+        return data
+
+    def accept(
+        self,
+        now: float,
+        *,
+        session_present: bool = False,
+        assigned_client_id: str | None = None,
+        properties: Properties | None = None,
+    ) -> list[Event]:
+        """Answers CONNECT with success; returns the events held back since.
+
+        LocalProtocolError unless the state is CONNECTING: the client may be gone meanwhile, look at `closed` first.
+        On 5.0 CONNACK announces the limits; `properties` go before them (`server_keep_alive` takes effect here too).
+        `assigned_client_id` is needed where a 5.0 client gave none [MQTT-3.2.2-16]; a 3.1.1 client is not told.
+        """
+        connect = self.connect
+        if self.state is not State.CONNECTING or connect is None:
+            raise LocalProtocolError(f"there is no CONNECT to accept in state {self.state.name}")
+        if session_present and connect.clean_start:
+            raise LocalProtocolError("a clean start has no session present")  # [MQTT-3.2.2-2]
+        self._keep_alive_s = connect.keep_alive
+        answer = Connack(session_present)
+        if connect.version == codes.VERSION_5:
+            if not connect.client_id and not assigned_client_id:
+                raise LocalProtocolError("a client without an identifier must be assigned one")
+            answer.properties = announcement(self._limits, connect, assigned_client_id, properties)
+            self._keep_alive_s = answer.properties.get("server_keep_alive", connect.keep_alive)
+            self._receive_maximum = answer.properties.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT)
+        self._deadline_base = now
+        if not self._emit(answer):
+            return [self._end(ReasonCode.PACKET_TOO_LARGE, "CONNACK is larger than the client accepts", None)]
+        self._move(Step.ACCEPT)
+        held, self._held = self._held, []
+        return self._events(held)
+
+    def refuse(self, reason: ReasonCode, properties: Properties | None = None) -> Closed:
+        """Answers CONNECT with a failure and closes; without a CONNACK if 3.1.1 has no return code for it."""
+        if self.state is not State.CONNECTING:
+            raise LocalProtocolError(f"there is no CONNECT to refuse in state {self.state.name}")
+        if reason < ReasonCode.UNSPECIFIED_ERROR:
+            raise LocalProtocolError(f"{reason.name} refuses nothing")
+        return self._end(reason, f"refused: {reason.name}", properties)
+
+    def send(self, packet: Packet | bytes, answers: int = 0) -> None:
+        """Queues a packet for a connected client; nothing happens on a closed connection.
+
+        Bytes are whole packets, encoded already; `answers` is how many inbound PUBLISH they finish (PUBACK, PUBCOMP),
+        which for a packet is found out here. A PUBLISH has to fit the client, see :meth:`fits`. From other packets
+        what does not fit, or is not wanted, is left out [MQTT-3.1.2-29]; if they are still too large for the client
+        the connection ends, which shows in `closed`.
+        """
+        if self.state is not _CONNECTED:
+            if self.state is State.CLOSED:
+                return
+            raise LocalProtocolError(f"nothing can be sent in state {self.state.name}")
+        if isinstance(packet, bytes):
+            self._out.append(packet)
+        else:
+            answers = self._send_packet(packet)
+        if answers:
+            self._unanswered = max(0, self._unanswered - answers)  # as the client counts: never beyond the start (4.9)
+
+    def fits(self, n_bytes: int) -> bool:
+        """Whether the client takes a packet of that size; if not, drop it and count it as sent [MQTT-3.1.2-25]."""
+        return n_bytes <= self._peer_max_packet_size
+
+    def disconnect(self, reason: ReasonCode, properties: Properties | None = None, detail: str = "") -> Closed:
+        """Ends the connection from this side: with DISCONNECT on 5.0; a CONNECT not yet answered is refused."""
+        if self.closed is not None:
+            return self.closed
+        return self._end(reason, detail or f"ended by the server: {reason.name}", properties)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _move(self, step: Step) -> None:
+        """The only place that changes the state."""
+        self.state = next_state(self.state, step)
+
+    def _feed(self, data: bytes | memoryview) -> list[Packet]:
+        """The whole packets; a fault behind them stays in the decoder's `error`."""
+        self._tally.bytes_received += len(data)
+        try:
+            packets = self._decoder.feed(data)
+        except RemoteProtocolError:
+            return []
+        self._tally.packets_received += len(packets)
+        return packets
+
+    def _receive_early(self, data: bytes | memoryview) -> list[Event]:
+        if self.state is State.CLOSED:
+            return []
+        packets = self._feed(data)
+        self._held_bytes += len(data)
+        events: list[Event] = []
+        if self.state is State.AWAIT_CONNECT:
+            self._head = (self._head + bytes(data[:HEADER_BYTES_MAX]))[:HEADER_BYTES_MAX]
+            if not packets:
+                return [self._fail(self._decoder.error)] if self._decoder.error is not None else []
+            events.append(self._take_connect(packets.pop(0)))
+            self._held_bytes -= packet_bytes(self._head)
+        if self.state is State.CONNECTING:
+            self._held += packets
+            if self._held_bytes > self._limits.held_bytes_max:
+                fault = RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, "too much came behind CONNECT")
+                events.append(self._fail(fault))
+        return events
+
+    def _take_connect(self, packet: Packet) -> Event:
+        if not isinstance(packet, Connect):
+            return self._fail(protocol_error("the first packet is not CONNECT"))
+        self._move(Step.RECEIVE_CONNECT)
+        self.connect = packet
+        properties = packet.properties or {}
+        self._peer_max_packet_size = properties.get("maximum_packet_size", _UNLIMITED)
+        if "authentication_method" in properties:
+            detail = "enhanced authentication is not supported"
+            return self._fail(RemoteProtocolError(ReasonCode.BAD_AUTHENTICATION_METHOD, detail))
+        if not packet.client_id and not packet.clean_start and packet.version == codes.VERSION_3_1_1:
+            detail = "a client without an identifier needs a clean session"  # [MQTT-3.1.3-8] of 3.1.1
+            return self._fail(RemoteProtocolError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail))
+        return packet
+
+    def _events(self, packets: list[Packet]) -> list[Event]:
+        """The hot path: what a connected client sent."""
+        events: list[Event] = []
+        publishes = self._tally.publishes_received
+        try:
+            for packet in packets:
+                if type(packet) is Publish:
+                    publishes[packet.qos] += 1
+                    if packet.qos:
+                        self._unanswered += 1
+                        if self._unanswered > self._receive_maximum:
+                            detail = f"more than {self._receive_maximum} unanswered PUBLISH"
+                            raise RemoteProtocolError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, detail)  # 3.3.4
+                    if packet.properties is not None:
+                        self._check_properties(packet, packet.properties)
+                elif type(packet) is not Puback:
+                    if type(packet) not in _RECEIVABLE:
+                        raise protocol_error(f"a client must not send {type(packet).__name__.upper()} here")
+                    if type(packet) is Pingreq:
+                        self._out.append(PINGRESP)  # [MQTT-3.12.4-1]
+                        continue
+                    if type(packet) is Disconnect:
+                        self._check_disconnect(packet)
+                        events += (packet, self._close_by_client(packet))
+                        return events
+                events.append(packet)
+            if self._decoder.error is not None:
+                raise self._decoder.error
+        except RemoteProtocolError as fault:
+            events.append(self._fail(fault))
+        return events
+
+    def _check_properties(self, packet: Publish, properties: Properties) -> None:
+        """Refuses what only servers send; puts the full topic in the place of an alias (3.3.2.3.4)."""
+        if "subscription_identifier" in properties:
+            raise protocol_error("a client must not send a subscription identifier")  # [MQTT-3.3.4-6]
+        alias = properties.pop("topic_alias", None)
+        if alias is None:
+            return
+        if not properties:
+            packet.properties = None
+        if alias > self._limits.topic_alias_maximum:
+            detail = f"topic alias {alias} is above {self._limits.topic_alias_maximum}"
+            raise RemoteProtocolError(ReasonCode.TOPIC_ALIAS_INVALID, detail)  # [MQTT-3.3.2-9]
+        if self._aliases is None:
+            self._aliases = {}
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+            return
+        topic = self._aliases.get(alias)
+        if topic is None:
+            raise protocol_error(f"topic alias {alias} was never set")
+        packet.topic = topic
+
+    def _check_disconnect(self, packet: Disconnect) -> None:
+        properties = packet.properties or {}
+        if "server_reference" in properties:
+            raise protocol_error("a client must not send a server reference")
+        asked = self.connect.properties if self.connect is not None else None
+        before = (asked or {}).get("session_expiry_interval", 0)
+        if not before and properties.get("session_expiry_interval", 0):
+            raise protocol_error("the session expiry interval was 0 and cannot be set by DISCONNECT")  # 3.14.2.2.2
+
+    def _send_packet(self, packet: Packet) -> int:
+        """Queues it; returns how many inbound PUBLISH it finishes."""
+        kind = type(packet)
+        if kind not in _SENDABLE:
+            raise LocalProtocolError(f"{kind.__name__} is not for send()")
+        asked = {} if self.connect is None else self.connect.properties or {}
+        if kind is not Publish and not asked.get("request_problem_information", 1):
+            packet = without_problem_information(packet)
+        if not self._emit(packet):
+            if kind is Publish:
+                raise LocalProtocolError("a PUBLISH is larger than the client accepts: ask fits() first")
+            self._end(ReasonCode.PACKET_TOO_LARGE, f"{kind.__name__} is larger than the client accepts", None)
+            return 0
+        if isinstance(packet, Pubrec):
+            return int(packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR)
+        return int(kind is Puback or kind is Pubcomp)
+
+    def _emit(self, packet: Packet) -> bool:
+        """Encodes and queues it; False if the client does not accept so large a packet."""
+        version = self._decoder.version or codes.VERSION_5
+        data = encode(packet, version)
+        if not self.fits(len(data)) and not isinstance(packet, Publish):
+            data = encode(without_problem_information(packet), version)
+        if not self.fits(len(data)):
+            return False
+        self._out.append(data)
+        return True
+
+    def _fail(self, fault: RemoteProtocolError) -> Closed:
+        return self._end(fault.reason, fault.detail, {"reason_string": fault.detail})
+
+    def _end(self, reason: ReasonCode, detail: str, properties: Properties | None) -> Closed:
+        """Says why, as far as state and version allow it (4.13), and closes."""
+        version = self._decoder.version
+        if self.state is _CONNECTED and version == codes.VERSION_5:
+            known = reason in ALLOWED_REASONS[PacketType.DISCONNECT]
+            self._emit(Disconnect(reason if known else ReasonCode.UNSPECIFIED_ERROR, properties))
+        elif self.state in (State.AWAIT_CONNECT, State.CONNECTING) and version is not None:
+            if version == codes.VERSION_5:
+                known = reason in ALLOWED_REASONS[PacketType.CONNACK] and reason >= ReasonCode.UNSPECIFIED_ERROR
+                self._emit(Connack(False, reason if known else ReasonCode.UNSPECIFIED_ERROR, properties))
+            elif reason in RETURN_CODES:
+                self._emit(Connack(False, RETURN_CODES[reason]))
+        return self._close(reason, detail)
+
+    def _close_by_client(self, packet: Disconnect) -> Closed:
+        keeps_will = packet.reason_code != ReasonCode.NORMAL_DISCONNECTION  # [MQTT-3.14.4-3]
+        detail = f"the client sent DISCONNECT with reason code 0x{packet.reason_code:02X}"
+        return self._close(packet.reason_code, detail, clean=True, will_due=keeps_will)
+
+    def _close(self, reason: ReasonCode, detail: str, *, clean: bool = False, will_due: bool = True) -> Closed:
+        was_connected = self.state is _CONNECTED
+        has_will = self.connect is not None and self.connect.will is not None
+        self._move(Step.CLOSE)
+        self._held = []
+        self.closed = Closed(reason, detail, was_connected and has_will and will_due, clean)
+        return self.closed

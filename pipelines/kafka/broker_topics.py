@@ -1,0 +1,34 @@
+"""What the broker says of the topics that queries read."""
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from pipelines.kafka.positions import ReadTopic
+from pipelines.sources import Kafka
+from schemas.errors import WaystationError
+
+TIMEOUT_S = 5.0
+"""Whoever starts queries waits so long for each while the broker is away."""
+
+
+class TopicUnknown(WaystationError):
+    """The broker does not say what a query has to know of its topic."""
+
+
+class KafkaTopics:
+    """Asks a broker; from any thread."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._admin = AdminClient({"log_level": 2, **kafka.client, "bootstrap.servers": kafka.bootstrap})
+
+    def read(self, name: str) -> ReadTopic:
+        """The topic as it is now. Raises TopicUnknown."""
+        try:
+            asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)
+            topic = asked[name].result()
+            oldest = {TopicPartition(name, part.id): OffsetSpec.earliest() for part in topic.partitions}
+            found = self._admin.list_offsets(oldest, request_timeout=TIMEOUT_S)
+            begins = {partition.partition: offset.result().offset for partition, offset in found.items()}
+        except KafkaException as error:
+            raise TopicUnknown(f"topic {name} cannot be read: {error.args[0].str()}") from error
+        return ReadTopic(name, str(topic.topic_id), dict(sorted(begins.items())))

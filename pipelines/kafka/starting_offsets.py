@@ -1,0 +1,49 @@
+"""Where a query begins when it is started, and what it must not pass over in silence."""
+
+from collections.abc import Callable
+
+from pipelines.kafka.positions import EARLIEST, Lost, ReadTopic, beginning, lost
+from pipelines.storage.checkpoints import Checkpoint
+from pipelines.storage.table_files import TableFiles
+from schemas.errors import WaystationError
+
+
+class PositionsUnknown(WaystationError):
+    """A query has no checkpoint, and its table does not say what it has: to begin anew would bring all of it twice."""
+
+
+class RecordsDeleted(WaystationError):
+    """The broker has deleted records before the query has read them."""
+
+
+def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on_lost: Callable[[Lost], None]) -> str:
+    """Where a query begins `topic` if its `checkpoint` is new, as Spark's option `startingOffsets`: where its `table`
+    ends, if it writes one, else at the oldest record.
+
+    `on_lost` is told of records that are in neither the table nor on the topic. Raises TopicReplaced, PositionsUnknown,
+    RecordsDeleted.
+    """
+    checkpoint.belongs_to(topic)
+    if not checkpoint.is_new:
+        gone = lost(topic, checkpoint.taken().get(topic.name, {}))
+        if gone:
+            raise RecordsDeleted(
+                f"the broker has deleted records of topic {topic.name} before they were read: {_told(gone)}; to go on "
+                f"without them, stop the ledger, remove {checkpoint.uri} and start it"
+            )
+        return EARLIEST
+    if table is None:
+        return EARLIEST
+    if table.is_silent:
+        raise PositionsUnknown(
+            f"{checkpoint.uri} is not there, and its table has rows of an earlier version, which did not note what the "
+            f"table has: restore the checkpoint, or move the table away to have it written anew from what Kafka has"
+        )
+    reached = table.has_of_topic()
+    for part in lost(topic, reached):
+        on_lost(part)
+    return beginning(topic, reached)
+
+
+def _told(gone: list[Lost]) -> str:
+    return ", ".join(f"offsets {part.first} to {part.end - 1} of partition {part.partition}" for part in gone)

@@ -1,0 +1,84 @@
+"""What becomes of relinquished instructions: completions on `completion` (R4, R7)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from pipelines.kafka.writer import KafkaWriter, Out
+from pipelines.ledger.completion import Count, counts, decision, in_flight, message_of, numbers_of
+from pipelines.storage.keyed_states import KeyedStates
+from pipelines.storage.local_database import file_of
+from pipelines.storage.table_files import query_id
+from schemas.events import CompletionEvent, encode
+from schemas.identity import partition_of
+
+ONLY = 1
+"""The limit of a decision with one instruction: whoever knows it has the instruction too, and all is known."""
+
+Replay = Callable[[SparkSession], DataFrame | None]
+"""All of :func:`pipelines.ledger.completion.relinquished` that finished batches had, read anew; None if there is
+nothing."""
+
+
+class CompletionSink:
+    """Takes the batches of :func:`pipelines.ledger.completion.relinquished`: a callback for `foreachBatch`.
+
+    Contract: a message is told complete at least once, and never before the last relinquish of a decision on it. A
+    crash, or copies of relinquishes, may tell it again with a later `completed_ms` (consumers take the first and drop
+    the rest by id; so does the ledger), and so may a second decision that is complete.
+
+    What is in flight is remembered for `kept_s` after its last relinquish, in `directory`: a decision of which nothing
+    was heard for so long stays incomplete. If the file is lost it is made anew by `replay`.
+    """
+
+    def __init__(
+        self,
+        writer: KafkaWriter,
+        topic: str,
+        partitions: int,
+        shards: int,
+        kept_s: int,
+        directory: Path,
+        replay: Replay,
+    ) -> None:
+        self._writer = writer
+        self._topic = topic
+        self._partitions = partitions
+        self._shards = shards
+        self._replay = replay
+        self._open = KeyedStates(file_of(directory, "completion"), kept_s, self._in_flight)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        query = query_id(batch.sparkSession)
+        if not self._open.begin(batch.sparkSession, query, batch_id):
+            return
+        rows = batch.toArrow()
+        news = counts(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True), self._shards)
+        known = self._open.known(of for of, count in news.items() if count.limit is None or count.limit > ONLY)
+        now = {of: count.with_(Count.decode(known[of])) if of in known else count for of, count in news.items()}
+        self._writer.write(self._told(message_of(of), count) for of, count in now.items() if count.is_complete)
+        states = {
+            of: None if count.is_complete else count.encode()
+            for of, count in now.items()
+            if of in known or not count.is_complete
+        }
+        # The oldest: of a record with the time of a clock that is ahead nothing is to be forgotten.
+        self._open.finish(query, batch_id, states, min((count.completed_ms for count in news.values()), default=0))
+
+    def _told(self, id: str, count: Count) -> Out:
+        event = CompletionEvent(
+            id=id, touches=count.limit or 0, appended_ms=count.appended_ms, completed_ms=count.completed_ms
+        )
+        return Out(self._topic, partition_of(id, self._partitions), id.encode(), encode(event))
+
+    def _in_flight(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:
+        relinquished = self._replay(spark)
+        if relinquished is not None:
+            for row in in_flight(relinquished, self._shards).toLocalIterator():
+                yield _state(row)
+
+
+def _state(row: Row) -> tuple[str, bytes, int]:
+    count = Count(numbers_of(row.words), row.limit, row.appended_ms, row.completed_ms)
+    return decision(row.id, row.scope), count.encode(), row.completed_ms

@@ -1,0 +1,157 @@
+"""Client presence: records of `presence` as events, and how those of a client change what is known of it (R12).
+
+The merging itself is :mod:`pipelines.presence.attachments`; gateways are judged by
+:mod:`pipelines.presence.liveness`, and what becomes of it all is :mod:`pipelines.presence.client_presence_sink`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from pipelines.presence import attachments
+from pipelines.presence.attachments import Heard, Known
+from pipelines.presence.liveness import Sign
+from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed, text
+from schemas.events import PresenceEvent, decode_good
+from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
+
+CLIENT, GATEWAY, TICK = "client", "gateway", "tick"
+_KNOWN = msgspec.json.Decoder(list[Known])
+
+
+class Changed(NamedTuple):
+    """There is news of a client: its attachments."""
+
+    client: str
+    known: list[Known]
+
+
+def presence_format() -> Format:
+    """The format of `presence`."""
+
+    def more(event: Column) -> list[Complaint]:
+        is_tick = event["event"] == "tick"
+        of_gateway = event["event"].isin("heartbeat", "disconnected")
+        return [
+            complaint(~is_tick & (event["gateway"] == ""), "gateway is missing"),
+            complaint(~is_tick & ~of_gateway & (event["client"] == ""), "client is missing"),
+            complaint(event["client"].startswith(GATEWAY_MARK), "client begins with U+0000"),
+        ]
+
+    return event_format(PresenceEvent, more)
+
+
+def heard(records: DataFrame) -> DataFrame:
+    """Events as :func:`fold` takes them: `kind, name, partition, offset, appended_ms` and the fields of `Heard`.
+
+    `kind` client: `name` is the client id; gateway: what a gateway says of itself, `name` is its own; tick: `name` is
+    the partition. A gateway and a client may have the same name.
+    """
+    event = F.col("record")
+    is_tick, of_client = event["event"] == "tick", event["client"] != ""
+    texts = {name: F.coalesce(event[name], F.lit("")) for name in ("peer", "protocol", "reason", "user", "attachment")}
+    numbers = {"boot": F.coalesce(event["boot"], F.lit(0))}
+    fields = {name: event[name] for name in Heard._fields} | texts | numbers
+    name = F.when(of_client, event["client"]).when(is_tick, F.col("partition").cast("string"))
+    return parsed(records, presence_format()).select(
+        F.when(of_client, CLIENT).when(is_tick, TICK).otherwise(GATEWAY).alias("kind"),
+        name.otherwise(event["gateway"]).alias("name"),
+        "partition",
+        "offset",
+        F.unix_millis("timestamp").alias("appended_ms"),
+        *(column.alias(name) for name, column in fields.items()),
+    )
+
+
+def begun(told: bytes) -> bytes | None:
+    """The state of a client of which `presence-state` says so much; None if that cannot be read. It may know of more
+    than `presence` still has, and nobody is told again what it says."""
+    state = decode_good(PresenceState, told)
+    return None if state is None else msgspec.json.encode(attachments.known_from(state))
+
+
+def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[bytes, list[Changed]]:
+    """Rows of :func:`heard` of one client: its new state, and that it has changed if it has. For
+    :class:`pipelines.storage.keyed_states.KeyedStates`."""
+    old = [] if state is None else _KNOWN.decode(state)
+    new = attachments.after(old, [Heard(*(row[field] for field in Heard._fields)) for row in rows], most)
+    return msgspec.json.encode(new), [Changed(client, new)] if attachments.is_news(old, new) else []
+
+
+def last_used_ms(gateways: Mapping[str, GatewayState], state: bytes, now_ms: int) -> int:
+    """When a client, whose state :func:`fold` gave, was last online by what others say of it, ms since the epoch."""
+    return attachments.last_used_ms(_KNOWN.decode(state), gateways, now_ms)
+
+
+def signs(rows: Iterable[Row]) -> list[Sign]:
+    """What rows of :func:`heard` say of gateways: the last of each."""
+    said = sorted((row for row in rows if row.kind == GATEWAY), key=lambda row: (row.boot, row.offset))
+    last = {row.name: row for row in said}
+    return [Sign(row.name, row.boot, row.appended_ms, row.event == "disconnected") for row in last.values()]
+
+
+def ticks(rows: Iterable[Row]) -> dict[int, list[int]]:
+    """By partition, when the ticks among rows of :func:`heard` were appended, ms since the epoch, in their order."""
+    found: dict[int, list[int]] = {}
+    for row in sorted((row for row in rows if row.kind == TICK), key=lambda row: row.offset):
+        found.setdefault(row.partition, []).append(row.appended_ms)
+    return found
+
+
+def state_format() -> Format:
+    """The format of `presence-state`: `record` has the state of a `client`, or of a `gateway`."""
+
+    def is_gateway() -> Column:
+        return F.coalesce(F.col("key").cast("string").startswith(GATEWAY_MARK), F.lit(False))
+
+    def of_client(state: Column) -> list[Complaint]:
+        return [complaint(~text("key").eqNullSafe(state["client"]), "the key is not the client")]
+
+    def of_gateway(state: Column) -> list[Complaint]:
+        key = F.concat(F.lit(GATEWAY_MARK), state["gateway"])
+        return [complaint(~text("key").eqNullSafe(key), "the key is not the gateway's")]
+
+    client, gateway = event_format(PresenceState, of_client), event_format(GatewayState, of_gateway)
+
+    def parse() -> Column:
+        return F.struct(
+            F.when(~is_gateway(), client.parse()).alias("client"),
+            F.when(is_gateway(), gateway.parse()).alias("gateway"),
+        )
+
+    def complaints(state: Column) -> list[Complaint]:
+        return [
+            *(Complaint(~is_gateway() & one.bad, one.words) for one in client.complaints(state["client"])),
+            *(Complaint(is_gateway() & one.bad, one.words) for one in gateway.complaints(state["gateway"])),
+        ]
+
+    return Format(parse, complaints)
+
+
+def columns() -> list[Column]:
+    """The columns of `presence`, but for `bucket`, of a record of `presence-state`; null if that is a gateway's."""
+
+    def attachment(told: Column) -> Column:
+        return F.struct(
+            *(told[name].alias(name) for name in ("gateway", "attachment", "boot", "epoch", "seq", "live")),
+            moment_us(told["since_us"]).alias("since"),
+            moment_us(told["at_us"]).alias("at"),
+            *(_word(told, name) for name in ("peer", "protocol", "reason", "user")),
+        )
+
+    state = F.col("record.client")
+    return [
+        state["client"].alias("client"),
+        state["online"].alias("online"),
+        moment_us(state["at_us"]).alias("at"),
+        _word(state, "reason"),
+        F.transform(state["attachments"], attachment).alias("attachments"),
+        F.col("timestamp").alias("updated"),
+    ]
+
+
+def _word(struct: Column, name: str) -> Column:
+    return F.nullif(struct[name], F.lit("")).alias(name)

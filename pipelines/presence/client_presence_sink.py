@@ -1,0 +1,181 @@
+"""What becomes of presence: states on `presence-state`, and messages to `$presence/<client>` (R12)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.kafka.writer import KafkaWriter, Out
+from pipelines.presence.attachments import revised, state_of
+from pipelines.presence.client_presence import CLIENT, Changed, begun, fold, last_used_ms, signs, state_format, ticks
+from pipelines.presence.liveness import Liveness
+from pipelines.sources import Kafka, topic_now
+from pipelines.storage.keyed_states import KeyedStates
+from pipelines.storage.local_database import file_of
+from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
+from schemas.events import decode_good, encode
+from schemas.identity import derived_message_id, partition_of
+from schemas.presence_settings import PresenceSettings
+from schemas.presence_topics import PRESENCE_ROOT, presence_payload, presence_topic
+from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
+from schemas.topics import Topics
+
+QOS = 1
+
+
+class PresenceSink:
+    """Takes the batches of :func:`pipelines.presence.client_presence.heard`: a callback for `foreachBatch`. What is
+    known of each client is in `directory`.
+
+    What it gives out is a handful a batch, as a rule: one record for each client that has come or gone. When a gateway
+    is found gone, or back, it is one for each of the gateway's clients, which are looked up on `presence-state`; no
+    client has a timer.
+
+    Contract: at least once on `presence-state`, where only the latest counts, clients before gateways; exactly once on
+    `ingress`: a message's id follows from query, batch and client, and the first batch after a start, which may be a
+    repeated one, passes over those that are there. What cannot be read on `presence-state` is passed over. A client
+    that has been offline for `kept_s` is ended there, at least once.
+
+    `clock` gives seconds since the epoch; if it is behind the broker's, the broker's counts: else messages would have
+    expired before they are sent.
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        writer: KafkaWriter,
+        topics: Topics,
+        partitions: int,
+        settings: PresenceSettings,
+        clock: Callable[[], float],
+        directory: Path,
+    ) -> None:
+        self._kafka = kafka
+        self._topics = topics
+        self._partitions = partitions
+        self._settings = settings
+        self._clock = clock
+        self._writer = writer
+        self._liveness: Liveness | None = None
+        self._topic_now: DataFrame | None = None
+        self._fold = partial(fold, settings.attachments)
+        self._known = KeyedStates(file_of(directory, "presence_state"), settings.kept_s, self._begun)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        tell = partial(self._tell, batch.sparkSession)
+        self._known.take(
+            batch, batch_id, "name", self._fold, tell, self._end, self._last_used_ms, lambda row: row.kind == CLIENT
+        )
+
+    def _tell(self, spark: SparkSession, rows: list[Row], changed: list[Changed], batch: str) -> None:
+        if not rows:
+            return
+        liveness, is_first = self._liveness, self._liveness is None
+        if liveness is None:
+            timeout_ms, beat_ms = (int(of * 1000) for of in (self._settings.timeout_s, self._settings.heartbeat_s))
+            liveness = Liveness(timeout_ms, beat_ms, self._gateways_told(spark))
+        gateways = liveness.judge(signs(rows), ticks(rows), self._partitions)
+        states = self._states(spark, changed, liveness, gateways)
+        if self._settings.publish and states:
+            there = self._published(min(row.appended_ms for row in rows)) if is_first else set()
+            now = max(self._clock(), max(row.appended_ms for row in rows) / 1000)
+            self._writer.write(self._messages(states, batch, there, now))
+        elif is_first and not self._settings.publish:
+            self._writer.write(self._retained_no_more(spark))
+        self._writer.write(self._client_record(state) for state in states)
+        self._writer.write(self._gateway_record(state) for state in gateways)
+        self._liveness = liveness
+
+    def _states(
+        self, spark: SparkSession, changed: Iterable[Changed], liveness: Liveness, gateways: Iterable[GatewayState]
+    ) -> list[PresenceState]:
+        """Of the clients that have changed, and of those whose gateway has."""
+        clients = {one.client: state_of(one.client, one.known, liveness.gateways) for one in changed}
+        names = [gateway.gateway for gateway in gateways]
+        others = []
+        for told in self._clients_told(spark, names) if names else ():
+            state = revised(told, liveness.gateways)
+            if told.client not in clients and state != told:
+                others.append(state)
+        return [*clients.values(), *others]
+
+    def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes], now: float) -> Iterator[Out]:
+        """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once.
+
+        Only what is on its way to subscribers expires: what is retained holds for as long as the client is online."""
+        expires_ms = int((now + self._settings.message_expiry_s) * 1000)
+        for state in states:
+            message_id = derived_message_id(f"{PRESENCE_ROOT}/{state.client}", batch)
+            meta = Meta(QOS, RETAIN_FLAG if state.online else "", None, int(now * 1e6), None)
+            key, payload = presence_topic(state.client).encode(), msgspec.json.encode(presence_payload(state))
+            headers = ingress_headers(message_id, PRESENCE_ROOT, meta, NO_PROPERTIES)
+            yield Out(self._topics.retained, 0, key, payload if state.online else None, headers)
+            if message_id.encode() not in there:
+                partition = partition_of(state.client, self._partitions)
+                meta = meta._replace(expires=expires_ms)
+                headers = ingress_headers(message_id, PRESENCE_ROOT, meta, NO_PROPERTIES)
+                yield Out(self._topics.ingress, partition, key, payload, headers)
+
+    def _retained_no_more(self, spark: SparkSession) -> Iterator[Out]:
+        """Ends what was retained while presence was published: of all clients that were told to be online."""
+        for row in self._told(spark).where("record.client.online").toLocalIterator():
+            yield Out(self._topics.retained, 0, presence_topic(row.record.client.client).encode(), None)
+
+    def _end(self, clients: list[str]) -> None:
+        """They have been offline for long: nothing is said of them any more."""
+        self._writer.write(
+            Out(self._topics.presence_state, partition_of(client, self._partitions), client.encode(), None)
+            for client in clients
+        )
+
+    def _last_used_ms(self, _client: str, state: bytes, now_ms: int) -> int:
+        return now_ms if self._liveness is None else last_used_ms(self._liveness.gateways, state, now_ms)
+
+    def _published(self, since_ms: int) -> set[bytes]:
+        """The ids of presence messages that are on `ingress`, of those appended at `since_ms` or later: messages follow
+        the events that they tell of, by the broker's clock."""
+        ids = set()
+        for record in self._writer.since(self._topics.ingress, self._partitions, since_ms):
+            headers: dict[str, Any] = dict(record.headers() or [])
+            if headers.get("src") == PRESENCE_ROOT.encode():
+                ids.add(headers.get("id", b""))
+        return ids
+
+    def _client_record(self, state: PresenceState) -> Out:
+        partition = partition_of(state.client, self._partitions)
+        return Out(self._topics.presence_state, partition, state.client.encode(), encode(state))
+
+    def _gateway_record(self, state: GatewayState) -> Out:
+        partition = partition_of(state.gateway, self._partitions)
+        return Out(self._topics.presence_state, partition, f"{GATEWAY_MARK}{state.gateway}".encode(), encode(state))
+
+    def _begun(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:
+        for row in self._told(spark).where("record.client IS NOT NULL").toLocalIterator():
+            state = begun(bytes(row.value))
+            if state is not None:
+                yield row.record.client.client, state, row.appended_ms
+
+    def _gateways_told(self, spark: SparkSession) -> list[GatewayState]:
+        found = (
+            decode_good(GatewayState, bytes(row.value))
+            for row in self._told(spark).where("record.gateway IS NOT NULL").collect()
+        )
+        return [state for state in found if state is not None]
+
+    def _clients_told(self, spark: SparkSession, gateways: list[str]) -> Iterator[PresenceState]:
+        """The clients that have attachments at any of the gateways."""
+        at_gateways = F.arrays_overlap("record.client.attachments.gateway", F.array(*map(F.lit, gateways)))
+        for row in self._told(spark).where(at_gateways).toLocalIterator():
+            state = decode_good(PresenceState, bytes(row.value))
+            if state is not None:
+                yield state
+
+    def _told(self, spark: SparkSession) -> DataFrame:
+        """What `presence-state` says at the time it is asked. To make the plan takes longer than to carry it out."""
+        if self._topic_now is None:
+            self._topic_now = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
+        return self._topic_now

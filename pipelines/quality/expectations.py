@@ -1,0 +1,136 @@
+"""What must hold of the ledger: every expectation once, by name, with the sentence that people read.
+
+:mod:`pipelines.quality.findings` finds what is not as expected; the quality job has Great Expectations judge it.
+"""
+
+from typing import NamedTuple
+
+from schemas.tables import (
+    COMPLETIONS,
+    HISTORY,
+    INSTRUCTIONS,
+    MESSAGE_PRESENCE_HISTORY,
+    MESSAGES,
+    OUTCOMES,
+    PRESENCE_HISTORY,
+    ROUTES_HISTORY,
+    Table,
+)
+
+ROUTING_LATENCY = "routing_latency"
+DELIVERY_LATENCY = "delivery_latency"
+
+
+_APART = {
+    MESSAGES.name: "appended",
+    ROUTES_HISTORY.name: "appended",
+    MESSAGE_PRESENCE_HISTORY.name: "appended",
+    INSTRUCTIONS.name: "message_appended",
+    OUTCOMES.name: "message_appended",
+    COMPLETIONS.name: "message_appended",
+}
+"""What tells rows with the same key apart that are no copies: a topic that was made again has the same offsets once
+more, a message that was sent again may have the same id."""
+
+
+class Expectation(NamedTuple):
+    """`name` is that of the query that finds what is not so, `suite` the family, `table` whose rows are judged."""
+
+    name: str
+    suite: str
+    table: Table
+    sentence: str
+
+
+def identity(table: Table) -> tuple[str, ...]:
+    """The columns that no two rows have the same of: the table's key, and what tells topics and messages apart."""
+    return (*table.key, _APART[table.name]) if table.name in _APART else table.key
+
+
+def of_uniqueness(table: Table) -> Expectation:
+    """A row is there once."""
+    key = ", ".join(identity(table))
+    return Expectation(
+        f"unique_{table.name}", "ids are unique", table, f"No two rows of {table.name} have the same {key}"
+    )
+
+
+def of_required(table: Table) -> Expectation:
+    """Columns that are declared as required are not null."""
+    sentence = f"No required column of {table.name} is null"
+    return Expectation(f"required_{table.name}", "required columns are filled", table, sentence)
+
+
+_EXIST = "every message exists"
+_TIMES = "times are in order"
+_LATENCY = "latency is within bounds"
+
+LOCAL = (
+    Expectation("time_messages", _TIMES, MESSAGES, "A message is accepted before it is appended"),
+    Expectation("time_instructions", _TIMES, INSTRUCTIONS, "A message is appended before its instructions are"),
+    Expectation(
+        "time_outcomes", _TIMES, OUTCOMES, "A message is appended before its outcomes are, and they happen before that"
+    ),
+    Expectation(
+        "time_completions",
+        _TIMES,
+        COMPLETIONS,
+        "A message is appended before it is completed, and completed before that is appended",
+    ),
+    Expectation("time_presence_history", _TIMES, PRESENCE_HISTORY, "Presence happens before it is appended"),
+)
+"""A look at one row tells."""
+
+ACROSS = (
+    Expectation(
+        "unique_message_id",
+        "ids are unique",
+        MESSAGES,
+        "No two messages have the same id, unless it is derived (version 8) and was sent again",
+    ),
+    Expectation("message_of_instruction", _EXIST, INSTRUCTIONS, "Every instruction's message is in messages"),
+    Expectation("message_of_outcome", _EXIST, OUTCOMES, "Every outcome's message is in messages"),
+    Expectation("message_of_completion", _EXIST, COMPLETIONS, "Every completion's message is in messages"),
+    Expectation(
+        "instruction_of_outcome", "every instruction exists", OUTCOMES, "Every outcome's instruction is in instructions"
+    ),
+    Expectation(
+        "touches",
+        "every instruction exists",
+        COMPLETIONS,
+        "A completed message has as many instructions as its completion counts",
+    ),
+    Expectation(
+        "completion_last",
+        "completion comes last",
+        OUTCOMES,
+        "No outcome of an instruction is appended after its message is complete",
+    ),
+    Expectation(
+        "outcome_of_completion",
+        "completion comes last",
+        COMPLETIONS,
+        "Each shard that a completed message was to go to has an outcome of it by then",
+    ),
+    Expectation(
+        "time_of_message", _TIMES, INSTRUCTIONS, "Instructions and messages agree on when the message was appended"
+    ),
+    Expectation("time_of_instruction", _TIMES, OUTCOMES, "An instruction is appended before its outcomes are"),
+    Expectation("offsets", "no gap in ingress", MESSAGES, "Every offset of ingress is in messages or in quarantine"),
+)
+"""It takes other rows to tell."""
+
+LATENCIES = (
+    Expectation(ROUTING_LATENCY, _LATENCY, INSTRUCTIONS, "A message is routed in time"),
+    Expectation(DELIVERY_LATENCY, _LATENCY, OUTCOMES, "A message is sent in time at QoS 0, which waits for nobody"),
+)
+
+EXPECTATIONS = (
+    *(of_uniqueness(table) for table in HISTORY),
+    *(of_required(table) for table in HISTORY),
+    *ACROSS,
+    *LOCAL,
+    *LATENCIES,
+)
+
+SUITES = tuple(dict.fromkeys(expectation.suite for expectation in EXPECTATIONS))

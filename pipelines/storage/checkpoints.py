@@ -1,0 +1,80 @@
+"""What is looked at, and kept, in the checkpoint of a query, beside what Spark does with it."""
+
+import json
+from functools import cached_property
+
+from deltalake._internal import DeltaFileSystemHandler
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector, FileType, PyFileSystem
+
+from pipelines.kafka.positions import Offsets, ReadTopic, offsets
+from pipelines.streams import StreamId
+from schemas.errors import WaystationError
+
+TOPICS = "topics.json"
+"""In the checkpoint: the ids of the topics that its offsets are of, by their names."""
+
+
+class TopicReplaced(WaystationError):
+    """A topic is not the one that the checkpoint's offsets are of: it was deleted and made again."""
+
+
+class Checkpoint:
+    """The checkpoint of `stream`, whose tables are under the directory or URI `tables`; `table` as
+    :meth:`pipelines.streams.StreamId.checkpoint` takes it."""
+
+    def __init__(self, stream: StreamId, tables: str, table: str | None = None) -> None:
+        self.uri = stream.checkpoint(tables, table)
+        self._stream = stream
+        self._tables = tables
+        self._directory = self.uri.removeprefix(f"{tables}/")
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no batch was ever begun."""
+        return not self._batches("offsets")
+
+    def taken(self) -> Offsets:
+        """How far the batches that are finished have taken their topics."""
+        finished = self._batches("commits")
+        return self.reached(max(finished)) if finished else {}
+
+    def reached(self, batch_id: int) -> Offsets:
+        """How far a batch takes its topics; Spark writes that down before it begins. Nothing for other sources."""
+        _, _, *sources = self._read(f"offsets/{batch_id}").splitlines()
+        return {topic: of for source in sources for topic, of in offsets(source).items()}
+
+    def belongs_to(self, topic: ReadTopic) -> None:
+        """Remembers that the offsets are those of `topic`. Raises TopicReplaced if they are another's."""
+        known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
+        if known.get(topic.name, topic.id) != topic.id:
+            raise TopicReplaced(
+                f"topic {topic.name} was deleted and made again since query {self._stream.query} has read it, and what "
+                f"it had not read of the old one is lost: to have it read the new one from its beginning, stop the "
+                f"ledger, remove {self.uri} and start it"
+            )
+        if topic.name not in known:
+            self.write(TOPICS, json.dumps({topic.name: topic.id}).encode())
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file of ours in the checkpoint, in the place of one of that name: who reads it gets one or the other."""
+        # Not by way of `_files`: its streams hand this handler a buffer, and it takes nothing but bytes.
+        file = DeltaFileSystemHandler(self._tables).open_output_stream(f"{self._directory}/{name}", None)
+        file.write(content)
+        file.close()  # type: ignore[attr-defined]
+
+    @cached_property
+    def _files(self) -> PyFileSystem:
+        return PyFileSystem(DeltaStorageHandler(self._tables))
+
+    def _batches(self, log: str) -> list[int]:
+        """Those that are in one of Spark's logs."""
+        found = self._files.get_file_info(FileSelector(f"{self._directory}/{log}", allow_not_found=True))
+        return [int(info.base_name) for info in found if info.base_name.isdecimal()]
+
+    def _read(self, name: str, otherwise: str | None = None) -> str:
+        path = f"{self._directory}/{name}"
+        if otherwise is not None and self._files.get_file_info(path).type is FileType.NotFound:
+            return otherwise
+        with self._files.open_input_file(path) as file:
+            return str(file.read().decode())

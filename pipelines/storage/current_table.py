@@ -1,0 +1,86 @@
+"""Tables that say how things are now, one row a key, from the records of a compacted topic.
+
+Such a table is partitioned by `bucket`, a hash of the key, and a batch rewrites the partitions that it concerns: the
+cost goes with the number of keys, not with what has happened to them. Spark judges the records and makes rows of them;
+what is left is small, and merged and written without it: a plan made for one batch takes seconds to be made.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.records import Format, judged
+from pipelines.storage.appends import Quarantine
+from pipelines.storage.table_files import TableFiles, query_id, until_committed
+from schemas.identity import hash_of
+from schemas.tables import CURRENT_BUCKETS, Table
+
+
+def current_rows(records: DataFrame, form: Format, columns: list[Column]) -> DataFrame:
+    """Records of a Kafka source, which have the format `form`, as :class:`CurrentTable` takes them: `name`, the key as
+    text; `offset`; `good`; `quarantined` (:func:`pipelines.records.judged`); and the `columns` of the table, but for
+    `bucket`, of the record (`record` as `form` parses it, `timestamp`), its key null if it is none of the table's."""
+    # No value is right: it ends the key.
+    ends = F.col("value").isNull() & F.col("key").isNotNull()
+    judgement = F.when(~ends, F.col("quarantined"))
+    rows = records.transform(judged, form).withColumn("quarantined", judgement)
+    good = F.col("quarantined").isNull().alias("good")
+    return rows.select(F.col("key").cast("string").alias("name"), "offset", good, "quarantined", *columns)
+
+
+class CurrentTable:
+    """Brings a table up to date with batches of :func:`current_rows`: a callback for `foreachBatch`.
+
+    Contract: exactly once (:class:`pipelines.storage.table_files.TableFiles`). Of the good records of a key the last
+    counts; if
+    it has no value, or is none of the table's, the key has no row from then on. Bad records change nothing; a batch
+    that has any is given to `quarantine` before it is committed, so at least once. When maintenance has taken rows away
+    meanwhile, they are merged anew.
+    """
+
+    def __init__(self, table: Table, files: TableFiles, quarantine: Quarantine) -> None:
+        (self._key,) = table.key
+        self._columns = [column.name for column in table.columns]
+        self._files = files
+        self._quarantine = quarantine
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        query = query_id(batch.sparkSession)
+        if self._files.has(query, batch_id):
+            return
+        news = batch.drop("quarantined").toArrow()
+        if not pc.all(news["good"]).as_py():
+            self._quarantine(batch)
+        last = _last_of_each(news.filter(news["good"]))
+        if last.num_rows:
+            self._merge(last, query, batch_id)
+
+    def _merge(self, news: pa.Table, query: str, batch_id: int) -> None:
+        """Until nobody else has written to the same partitions meanwhile."""
+        names = news["name"].to_pylist()
+        buckets = sorted({bucket_of(name) for name in names})
+        rows = news.filter(pc.is_valid(news[self._key]))
+        places = pa.array(map(bucket_of, rows[self._key].to_pylist()), pa.int32())
+        rows = rows.append_column("bucket", places).select(self._columns)
+        for attempt in until_committed():
+            with attempt:
+                if attempt.retry_state.attempt_number > 1 and self._files.has(query, batch_id):
+                    return
+                there = self._files.rows_in(buckets).select(self._columns)
+                others = there.filter(pc.invert(pc.is_in(there[self._key], pa.array(names))))
+                merged = pa.concat_tables([others, rows.cast(others.schema)])
+                ordered = merged.sort_by([("bucket", "ascending"), (self._key, "ascending")])
+                self._files.replace(ordered, buckets, query, batch_id)
+
+
+def _last_of_each(rows: pa.Table) -> pa.Table:
+    """By `name` the row of the greatest `offset`."""
+    ordered = rows.sort_by("offset")
+    last = {name: place for place, name in enumerate(ordered["name"].to_pylist())}
+    return ordered.take(pa.array(sorted(last.values()), pa.int64()))
+
+
+def bucket_of(key: str) -> int:
+    """The partition in which a key's row stands."""
+    return hash_of(key) % CURRENT_BUCKETS

@@ -1,0 +1,247 @@
+"""The files of a Delta table: Spark writes them, deltalake is told of them.
+
+Delta's own sinks look for the batch's number among the table's transactions, and for that read the whole log anew with
+a Spark job for each batch: some 40 % of the ledger's CPU time, and more with every file of the table. deltalake keeps
+the table in memory and reads what came since.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake._internal import DeltaFileSystemHandler
+from deltalake.exceptions import CommitFailedError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import FileInfo, FileSelector, FileType, PyFileSystem
+from pyspark.sql import DataFrame, SparkSession
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from pipelines.kafka import positions
+from pipelines.kafka.positions import ReadTopic
+from pipelines.storage.checkpoints import Checkpoint
+from schemas.tables import Table
+
+QUERY_ID = "sql.streaming.queryId"
+"""Spark's name for the property of a query's thread that holds its id: that of its checkpoint, across starts."""
+
+LONGEST_STATISTIC = 64
+"""Characters of a text that is kept as the least or greatest of a file."""
+
+MILLISECOND = timedelta(milliseconds=1)
+
+MOST_TRIES = 5
+
+
+def until_committed() -> Retrying:
+    """Tries of what reads a table and commits to it, one after the other until one is not refused.
+
+    deltalake refuses a commit when another writer has removed rows since the table was read, if only those of a date
+    that is kept no more. Each try has to read the table anew. Raises what the last of `MOST_TRIES` raised.
+    """
+    return Retrying(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(MOST_TRIES), reraise=True)
+
+
+def query_id(spark: SparkSession) -> str:
+    """The id of the streaming query in whose batch this is called."""
+    return str(spark.sparkContext.getLocalProperty(QUERY_ID))
+
+
+class TableFiles:
+    """Batches of one streaming query as files of the table at `uri`, a commit each.
+
+    Contract: exactly once. The commit carries the query's id and the batch's number. Each try writes into a directory
+    of its own, which nobody reads unless it is committed; those of tries that a crash ended go with VACUUM.
+
+    With the query's `topic` and `checkpoint` a commit also says how far the table has the topic
+    (:mod:`pipelines.kafka.positions`).
+    """
+
+    def __init__(
+        self, uri: str, table: Table, topic: ReadTopic | None = None, checkpoint: Checkpoint | None = None
+    ) -> None:
+        self._uri = uri
+        self._table = table
+        self._topic = topic
+        self._checkpoint = checkpoint
+
+    def has(self, query: str, batch_id: int) -> bool:
+        """Whether the table has the batch."""
+        self._delta.update_incremental()
+        written = self._delta.transaction_version(query)
+        return written is not None and written >= batch_id
+
+    def has_of_topic(self) -> dict[int, int]:
+        """By partition, how far the table has the query's topic; empty if it has nothing of it."""
+        return dict(self._has_of_topic)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the table has rows and does not tell its positions, as those of earlier versions."""
+        return positions.is_silent(self._delta)
+
+    def write(self, rows: DataFrame, batch_id: int) -> str:
+        """Writes files; gives their directory, for `commit`."""
+        directory = f"{batch_id}-{uuid4()}"
+        rows.write.partitionBy(*self._table.partition_by).parquet(f"{self._uri}/{directory}")
+        return directory
+
+    def commit(self, directory: str, query: str, batch_id: int) -> None:
+        """Makes the files part of the table. Nothing is committed for no rows."""
+        files: list[AddAction | RemoveAction] = list(self._added(directory))
+        if files:
+            properties, partition_by = self._properties(query, batch_id), list(self._table.partition_by)
+            self._delta.create_write_transaction(
+                files, "append", self._delta.schema(), partition_by, None, commit_properties=properties
+            )
+
+    def keep(self, directory: str, columns: Sequence[str], chosen: Callable[[pa.Table], pa.Array]) -> None:
+        """Leaves of the rows in a directory those that are `chosen` by the `columns` of all, in the order in which they
+        were written."""
+        files = sorted(self._files_in(directory), key=lambda file: str(file.path))
+        read = [self._read(file, columns) for file in files]
+        if not read:
+            return
+        all_chosen, first = chosen(pa.concat_tables(read)), 0
+        for file, rows in zip(files, read, strict=True):
+            of_file = all_chosen.slice(first, rows.num_rows)
+            first += rows.num_rows
+            if not pc.all(of_file, min_count=0).as_py():
+                self._rewrite(file, self._read(file).filter(of_file))
+
+    def since(self, columns: Sequence[str], kept_s: int) -> Iterator[pa.RecordBatch]:
+        """These `columns`, of those that the table has, of its rows of the last `kept_s` before its newest date."""
+        known = [column.name for column in self._table.columns if column.name in columns]
+        dates = [date.fromisoformat(of["date"]) for of in self._delta.partitions()]
+        if dates:
+            is_young = ds.field("date") >= max(dates) - timedelta(seconds=kept_s) - timedelta(days=1)
+            yield from self._delta.to_pyarrow_dataset().to_batches(columns=known, filter=is_young)
+
+    def rows_in(self, partitions: Sequence[int]) -> pa.Table:
+        """What the table has in the partitions of these values, as :meth:`has` has seen it."""
+        (partition,) = self._table.partition_by
+        return self._delta.to_pyarrow_dataset().to_table(filter=ds.field(partition).isin(partitions))
+
+    def replace(self, rows: pa.Table, partitions: Sequence[int], query: str, batch_id: int) -> None:
+        """Puts rows in the place of all there is in the partitions of these values, in one commit."""
+        (partition,) = self._table.partition_by
+        write_deltalake(
+            self._delta,
+            rows,
+            mode="overwrite",
+            predicate=f"{partition} IN ({', '.join(map(str, partitions))})",
+            commit_properties=self._properties(query, batch_id),
+        )
+
+    def _properties(self, query: str, batch_id: int) -> CommitProperties:
+        return CommitProperties(app_transactions=[Transaction(query, batch_id), *self._positions_after(batch_id)])
+
+    def _positions_after(self, batch_id: int) -> list[Transaction]:
+        """A query that replays its topic to rebuild its state may be behind its table."""
+        if self._topic is None or self._checkpoint is None:
+            return []
+        has, batch = self._has_of_topic, self._checkpoint.reached(batch_id).get(self._topic.name, {})
+        has |= {partition: max(offset, has.get(partition, 0)) for partition, offset in batch.items()}
+        return positions.transactions(self._topic, has)
+
+    @cached_property
+    def _has_of_topic(self) -> dict[int, int]:
+        """Read once, as asking for each partition takes milliseconds; a table has one writer."""
+        return {} if self._topic is None else positions.told_by(self._delta, self._topic)
+
+    @cached_property
+    def _delta(self) -> DeltaTable:
+        return DeltaTable(self._uri)
+
+    @cached_property
+    def _storage(self) -> PyFileSystem:
+        return PyFileSystem(DeltaStorageHandler(self._uri))
+
+    def _files_in(self, directory: str) -> Iterator[FileInfo]:
+        for file in self._storage.get_file_info(FileSelector(directory, recursive=True)):
+            if file.path.endswith(".parquet"):
+                yield file
+
+    def _read(self, file: FileInfo, columns: Sequence[str] | None = None) -> pa.Table:
+        with self._storage.open_input_file(file.path) as opened:
+            return pq.ParquetFile(opened).read(columns)
+
+    def _rewrite(self, file: FileInfo, rows: pa.Table) -> None:
+        """Puts another file in the place of one that nobody reads yet. Under another name: Hadoop keeps a checksum
+        beside what it has written to a local disk."""
+        content = io.BytesIO()
+        pq.write_table(rows, content, coerce_timestamps="us")
+        parent, _, name = file.path.rpartition("/")
+        # Not by way of `_storage`: its streams hand this handler a buffer, and it takes nothing but bytes.
+        stream = DeltaFileSystemHandler(self._uri).open_output_stream(f"{parent}/first-{name}", None)
+        stream.write(content.getvalue())
+        stream.close()  # type: ignore[attr-defined]
+        for old in (file.path, f"{parent}/.{name}.crc"):
+            if self._storage.get_file_info(old).type is FileType.File:
+                self._storage.delete_file(old)
+
+    def _added(self, directory: str) -> Iterator[AddAction]:
+        for file in self._files_in(directory):
+            with self._storage.open_input_file(file.path) as opened:
+                footer = pq.read_metadata(opened)
+            if footer.num_rows:
+                yield _added(file, footer)
+
+
+def _added(file: FileInfo, footer: pq.FileMetaData) -> AddAction:
+    values = dict(part.split("=", 1) for part in file.path.split("/") if "=" in part)
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values={name: unquote(value) for name, value in values.items()},
+        modification_time=round(file.mtime.timestamp() * 1000),
+        data_change=True,
+        stats=json.dumps(statistics(footer)),
+    )
+
+
+def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+    """What Delta's log tells readers of a file, so that they can pass over it: rows, and of each plain column the least
+    and greatest value and the number of nulls (Delta protocol, "Per-file Statistics").
+
+    Left out: what a part of the file does not tell, booleans, bytes, and texts longer than `LONGEST_STATISTIC`.
+    """
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for index in range(footer.num_columns):
+        name = footer.schema.column(index).path
+        parts = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
+        if "." in name or not all(part is not None and part.has_null_count for part in parts):
+            continue
+        nulls[name] = sum(part.null_count for part in parts)
+        known = [part for part in parts if part.has_min_max]
+        if len(known) == sum(part.num_values > 0 for part in parts) > 0:
+            low, high = min(part.min for part in known), max(part.max for part in known)
+            if _is_told(low) and _is_told(high):
+                least[name], greatest[name] = _told(low), _told(high, MILLISECOND)
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _is_told(value: Any) -> bool:
+    return not isinstance(value, bool | bytes) and not (isinstance(value, str) and len(value) > LONGEST_STATISTIC)
+
+
+def _told(value: Any, step: timedelta = timedelta(0)) -> Any:
+    """A value as statistics have it. They know times by the millisecond, and some readers take the greatest at its
+    word: with `step` a time between two milliseconds is that of the second one."""
+    if isinstance(value, datetime):
+        whole = value.astimezone(UTC)
+        whole += step if whole.microsecond % 1000 else timedelta(0)
+        return whole.strftime("%Y-%m-%dT%H:%M:%S.") + f"{whole.microsecond // 1000:03}Z"
+    return value.isoformat() if isinstance(value, date) else value
