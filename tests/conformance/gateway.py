@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.unit.host.socket_gateway import SocketGateway
-from tests.unit.policy.policies import policy
+from tests.unit.gateway.host.socket_gateway import SocketGateway
+from tests.unit.gateway.policy.policies import policy
 
 
 def main() -> int:

@@ -25,8 +25,8 @@ from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Packet, Puback, Publish
 from mqtt.server_connection import ServerConnection
 from tests.fuzz.programs import Kind, Step, parse
-from tests.unit.home.home_world import World, turn
-from tests.unit.home.virtual_time import VirtualLoop
+from tests.unit.gateway.home.home_world import World, turn
+from tests.unit.gateway.home.virtual_time import VirtualLoop
 
 LIMITS = {
     "packet_bytes": 4_096,

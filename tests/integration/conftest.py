@@ -52,8 +52,8 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         encode,
     )
     from schemas.identity import new_message_id
-    from tests.integration.streamed import KAFKA, kafka_rows
-    from tests.integration.told_states import client_state, mesh_state
+    from tests.integration.pipelines.streamed import KAFKA, kafka_rows
+    from tests.integration.pipelines.told_states import client_state, mesh_state
 
     directory = tmp_path_factory.mktemp("written")
     tables = str(directory / "tables")

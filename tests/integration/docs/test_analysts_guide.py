@@ -1,0 +1,48 @@
+"""Every example of docs/analysts.md runs, as it stands there, over a ledger that the real pipelines wrote."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.query.ledger_reader import LedgerReader
+from tests.integration.conftest import WrittenLedger
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "analysts.md").read_text()
+
+
+def examples(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_examples_in_sql(written_ledger: WrittenLedger) -> None:
+    reader = LedgerReader(written_ledger.tables)
+    assert len(examples("sql")) > 8
+    for example in examples("sql"):
+        assert reader.query(example).columns, example
+
+
+@pytest.mark.parametrize("example", examples("python"), ids=lambda example: example.split("\n", 1)[0])
+def test_examples_in_python(
+    spark: SparkSession,
+    written_ledger: WrittenLedger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    example: str,
+) -> None:
+    """In a directory whose `.waystation/tables` are the tables. Spark's working directory is another: it is told."""
+    (tmp_path / ".waystation").mkdir()
+    (tmp_path / ".waystation" / "tables").symlink_to(written_ledger.tables)
+    monkeypatch.chdir(tmp_path)
+    written = example.replace(".waystation/tables", f"{tmp_path}/.waystation/tables").replace(
+        '"dropped', f'"{tmp_path}/dropped'
+    )
+    names: dict[str, object] = {}
+    exec(compile(written, "docs/analysts.md", "exec"), names)
+    if "done" in names:
+        assert names["done"] == {0: 59}
+        assert names["new"].num_rows == 53  # type: ignore[attr-defined]
+    if "query" in names:
+        assert spark.read.format("delta").load(f"{tmp_path}/dropped").count() == 0

@@ -1,0 +1,38 @@
+"""KafkaBus on a real broker keeps the contract of the bus."""
+
+import asyncio
+
+import pytest
+
+from gateway.bus import KafkaBus, Record
+from schemas.settings import KafkaSettings
+from tests.conftest import LocalBroker
+from tests.unit.gateway.bus_contract import BusContract, Check
+
+
+class TestKafkaBus(BusContract):
+    @pytest.fixture(autouse=True)
+    def _on(self, broker: LocalBroker, unique_prefix: str) -> None:
+        self._broker, self._topics = broker, broker.topics(unique_prefix)
+
+    def scenario(self, check: Check) -> None:
+        async def scenario() -> None:
+            fatal: list[Exception] = []
+            settings = KafkaSettings(
+                bootstrap=self._broker.bootstrap,
+                prefix="",
+                ingress_partitions=2,
+                shards=4,
+                retention_days=1,
+                password_file="",
+                client={},
+            )
+            bus, received = KafkaBus(settings, asyncio.get_running_loop(), fatal.append), list[Record]()
+            bus.start(received.extend)
+            try:
+                await check(bus, self._topics, received)
+            finally:
+                assert await bus.close(10) == 0
+            assert not fatal
+
+        asyncio.run(scenario())

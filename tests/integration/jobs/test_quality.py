@@ -1,0 +1,214 @@
+"""The quality job over a ledger of its own: what holds passes, each fault is found by what is meant to find it."""
+
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.quality.dates import Asked
+from jobs.quality.run import Report, Request, judge, prepare
+from jobs.query.ledger_reader import LedgerReader
+from pipelines.quality.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
+from schemas.settings import Settings, process_settings
+from tests.integration.jobs.browser import OPTIONS, chromium
+from tests.integration.jobs.quality_ledger import (
+    FAULTS,
+    SECOND,
+    Ledger,
+    change,
+    place_in_a_quiet_partition,
+    rewrite,
+    write,
+)
+
+pytestmark = pytest.mark.timeout(600)  # the first test pays for all of them
+
+DAY = timedelta(days=1)
+OVERRIDES = {
+    "WAYSTATION_QUALITY__LATENCY_ROWS": "5",
+    "WAYSTATION_QUALITY__LATENCY_QUANTILE": "0.5",
+    "WAYSTATION_QUALITY__DATES_PER_PASS": "100",
+}
+
+
+class World(NamedTuple):
+    """A judged ledger: `faults` of each date, by the expectations that find them; none where all holds. `now` is the
+    time of the run, two minutes after an instruction whose message is not there yet."""
+
+    ledger: Ledger
+    settings: Settings
+    faults: dict[date, set[str]]
+    now: datetime
+    report: Report
+
+    @property
+    def failed(self) -> list[date]:
+        return [day for day, of_day in self.faults.items() if of_day]
+
+    def day_of(self, fault: str) -> date:
+        return next(day for day, of_day in self.faults.items() if fault in of_day)
+
+
+def settings_over(data: Path) -> Settings:
+    return process_settings({"WAYSTATION_DATA": str(data), **OVERRIDES})
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """All dates are judged in one run."""
+    settings, ledger = settings_over(tmp_path_factory.mktemp("quality")), Ledger()
+    faults = {ledger.add_day(): set[str]()}
+    for of_day in FAULTS:
+        faults[ledger.add_day(of_day.values())] = set(of_day)
+    faults[ledger.add_day([place_in_a_quiet_partition(0)])] = set()
+    faults[ledger.add_day()] = set()
+    faults[ledger.add_day([place_in_a_quiet_partition(1)])] = set()
+    faults[ledger.add_day([place_in_a_quiet_partition(3)])] = {"offsets"}
+    for _ in range(2):  # the second time with the offsets of the day before
+        ledger.make_ingress_again()
+        faults[ledger.add_day()] = set()
+    faults[ledger.add_day(routing=4 * SECOND)] = {ROUTING_LATENCY}
+    faults[ledger.add_day(sending=8 * SECOND)] = {DELIVERY_LATENCY}
+    last = ledger.add_day()
+    faults[last] = set()
+    now = datetime.combine(last, time(14))
+    ahead = datetime.combine(last, time(13, 58), UTC)
+    early = {"message_id": "00000000-0000-0000-0000-000000000000", "shard": 9, "appended": ahead}
+    ledger.rows["instructions"].append(ledger.rows["instructions"][-1] | early)
+    write(settings.tables, ledger.rows)
+    return World(ledger, settings, faults, now, judge(spark, settings, prepare(settings, Request(), now)))
+
+
+NAMES = [expectation.name for expectation in EXPECTATIONS]
+
+
+def test_there_is_a_fault_of_each_kind(world: World) -> None:
+    assert set().union(*world.faults.values()) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_is_found_by_what_is_meant_to_find_it(world: World, name: str) -> None:
+    """And by nothing else; an example says where."""
+    day = world.day_of(name)
+    found = {result.measured.expectation.name: result for result in world.report.failures if result.day == day}
+    assert found.keys() == world.faults[day]
+    assert found[name].measured.unexpected >= len(found[name].measured.examples) > 0
+
+
+def test_what_is_no_fault_is_not_reported(world: World) -> None:
+    """Copies of nothing, two decisions on a message, outcomes and completions on a later date, a message that was sent
+    again, a quarantined record and its instruction, a retained message of long ago, a topic that was made again."""
+    good = {day for day, faults in world.faults.items() if not faults}
+    assert not [result for result in world.report.failures if result.day in good]
+    assert {result.day for result in world.report.results} == set(world.faults)
+
+
+def test_results_are_in_their_table_once(world: World) -> None:
+    """A row an expectation and date, of one run."""
+    rows = LedgerReader(world.settings.tables).query(
+        "SELECT count(*), count(DISTINCT (date, expectation)), count(DISTINCT run_id), "
+        "count(*) FILTER (NOT success), count(*) FILTER (NOT success AND sample IS NULL) FROM quality_results"
+    )
+    results = len(NAMES) * len(world.faults)
+    failures = sum(len(of_day) for of_day in world.faults.values())
+    assert rows.rows == [(results, results, 1, failures, 0)]
+
+
+def test_the_newest_rows_are_left_to_a_later_run(world: World) -> None:
+    """What has not settled: an instruction may be there before its message."""
+    last = max(world.faults)
+    assert not [result for result in world.report.failures if result.day == last]
+    for request in (Request(), Request(settle_s=0.0)):
+        assert prepare(world.settings, request, world.now).dates == [*world.failed, last]
+
+
+def test_a_date_is_judged_again_when_it_has_more_rows(world: World) -> None:
+    """Or has failed; else only the newest, and one that is asked for."""
+    settings, (first, second, *_, last) = world.settings, sorted(world.faults)
+    assert prepare(settings, Request(Asked((first,))), world.now).dates == [first]
+    assert prepare(settings, Request(Asked(since=second)), world.now).dates == sorted(world.faults)[1:]
+    write(settings.tables, {"presence_history": [world.ledger.rows["presence_history"][0] | {"seq": 5}]})
+    try:
+        assert prepare(settings, Request(), world.now).dates == [first, *world.failed, last]
+    finally:
+        table = DeltaTable(f"{settings.tables}/presence_history")
+        table.restore(table.version() - 1)
+
+
+def test_a_gap_in_a_quiet_partition_is_found_across_days(world: World) -> None:
+    """Days on which other partitions have messages; and a partition that goes on after days is no fault."""
+    (found,) = [result for result in world.report.failures if "partition 9, offsets 2 to 2" in result.measured.examples]
+    assert world.faults[found.day] == {found.measured.expectation.name} == {"offsets"}
+
+
+def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path) -> None:
+    """Each run judges it again and says so, without being asked; after a repair that leaves as many rows, no more."""
+    settings, ledger = settings_over(tmp_path), Ledger()
+    bad = ledger.add_day([change("outcomes", 1, at=None)])
+    ledger.add_day()
+    good = change("outcomes", 1, at=lambda row: row["appended"])
+    write(settings.tables, ledger.rows)
+    now = datetime.combine(bad, time()) + 5 * DAY
+
+    def judged(hour: int) -> Report:
+        return judge(spark, settings, prepare(settings, Request(), now + timedelta(hours=hour)))
+
+    first = judged(1)
+    assert (first.holds, {result.day for result in first.failures}) == (False, {bad})
+    again = judged(2)
+    assert (again.holds, again.dates) == (False, [bad])
+    good(ledger.rows)
+    rewrite(settings.tables, "outcomes", ledger.rows)
+    repaired = judged(3)
+    assert (repaired.holds, repaired.dates) == (True, [bad])
+    assert prepare(settings, Request(), now + timedelta(hours=4)).dates == []
+
+
+def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
+    """The index leads to a page a date; nothing is loaded from anywhere."""
+    browser = chromium()
+    pages = world.report.first_page.parent
+    day = world.day_of("message_of_outcome")
+
+    def seen(page: str) -> str:
+        command = [browser, *OPTIONS, "--dump-dom", f"file://{pages / page}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert not re.search(r'(src|href)="(https?:)?//', done.stdout)
+        return done.stdout
+
+    index = seen("index.html")
+    assert index.count(">✗ fails<") == sum(bool(faults) for faults in world.faults.values())
+    assert f'<a href="{day}.html">' in index
+    page = seen(f"{day}.html")
+    assert "Every outcome's message is in messages" in page
+    assert "message 00000000-0000-0000-0000-00003b9aca02, untouched" in page
+    assert page.count("fa-times") - page.count("fa-times::before") == len(world.faults[day])
+
+
+def test_the_command_says_what_fails(world: World, java_home: Path) -> None:
+    """Exit status 1, and which rows; also where there is nothing to judge, as when nothing has settled, as long as
+    dates fail."""
+    day = world.day_of("offsets")
+    environment = os.environ | OVERRIDES | {"JAVA_HOME": str(java_home)}
+
+    def waystation(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "jobs.cli.main", "--data", world.settings.data, "quality", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
+
+    done = waystation("--date", str(day))
+    assert done.returncode == 1, done.stderr
+    assert "Every offset of ingress is in messages or in quarantine" in done.stdout
+    assert re.search(r"partition \d, offsets \d+ to \d+", done.stdout)
+    assert done.stderr == ""
+    done = waystation("--settle", "1e9")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "nothing to judge" in done.stdout
+    assert f"not judged again now: {len(world.failed)} dates: {world.failed[0]}" in done.stdout

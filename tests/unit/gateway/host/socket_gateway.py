@@ -1,0 +1,110 @@
+"""A gateway on real sockets for tests with real clients; Kafka, routers and spool are their twins in memory."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+import uvloop
+
+from gateway.host.gate import OpenGate
+from gateway.host.listeners import Listeners
+from gateway.host.server import HostServer
+from gateway.policy.gate import PolicyGate
+from tests.unit.gateway.home.home_world import World
+
+HOST = "127.0.0.1"
+PATIENCE_S = 20.0
+
+PACKET_BYTES = 4096
+"""The largest packet that the gateway of the conftest takes."""
+
+T = TypeVar("T")
+
+
+class SocketGateway:
+    """`with SocketGateway(tmp_path, limits={…}, **settings) as gateway:`; runs on a thread with a loop of its own.
+
+    `settings` are keys of `[gateway]`, `limits` of `[gateway.limits]`; ports are picked.
+    """
+
+    def __init__(self, directory: Path, *, limits: dict[str, Any] | None = None, **settings: Any) -> None:
+        self._directory = directory
+        self._limits = limits or {}
+        self._settings = {"host": HOST, "mqtt_port": 0, "websocket_port": 0} | settings
+        self._loop: asyncio.AbstractEventLoop
+        self._ready = threading.Event()
+        self._stopping: asyncio.Event
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._main)
+        self.world: World
+        self.server: HostServer
+        self.listeners: Listeners
+        self.mqtt_port = self.websocket_port = 0
+        self.left_open = 0
+
+    def __enter__(self) -> "SocketGateway":
+        self._thread.start()
+        assert self._ready.wait(PATIENCE_S), "the gateway does not start"
+        if self._failure is not None:
+            raise self._failure
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+        assert self._failure is None, self._failure
+        if error is None:
+            assert not self.world.fatal, self.world.fatal
+
+    def begin_to_stop(self) -> None:
+        with suppress(RuntimeError):  # its loop is closed: it has stopped
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def stop(self) -> None:
+        """Stops it as `gateway.app` does; may be called again."""
+        if self._thread.is_alive():
+            self.begin_to_stop()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the gateway does not stop"
+
+    def call(self, action: Callable[..., T], *arguments: object) -> T:
+        """Runs `action` on the gateway's loop; its result."""
+
+        async def run() -> T:
+            return action(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
+
+    def count(self, name: str) -> int:
+        """An event of the metrics."""
+        return self.server.counts[name] + self.world.context.counts[name]
+
+    def _main(self) -> None:
+        try:
+            uvloop.run(self._run())
+        except BaseException as failure:
+            self._failure = failure
+        finally:
+            self._ready.set()
+
+    async def _run(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self.world = world = await World(self._directory, **self._limits).start()
+        gateway = msgspec.structs.replace(world.settings().gateway, **self._settings)
+        gate = PolicyGate(OpenGate(), gateway.policy, world.context.counts, self._loop.time)
+        self.server = HostServer(
+            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, gate
+        )
+        self.listeners = listeners = await Listeners.open(self.server, gateway)
+        self.mqtt_port, self.websocket_port = listeners.mqtt_port, listeners.websocket_port
+        self._ready.set()
+        await self._stopping.wait()
+        listeners.close()
+        await self.server.stop()
+        await listeners.closed()
+        self.left_open = len(self.server.transports)
+        await world.stop()

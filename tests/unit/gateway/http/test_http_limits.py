@@ -1,0 +1,197 @@
+"""Limits of the HTTP bearer: each is enforced, answered where that is possible, and leaves the rest at work."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from tests.unit.gateway.http.http_world import HttpWorld, run, until
+
+POST = b"POST /v1/messages/a HTTP/1.1\r\nHost: x\r\n"
+
+
+async def raw(world: HttpWorld, data: bytes) -> bytes:
+    """What the gateway answers to these bytes, up to its end of the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(data)
+    answer = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return answer
+
+
+def test_a_body_too_large_is_refused(tmp_path: Path) -> None:
+    """packet_bytes: by its announced length before it is sent, and by what comes if it is chunked."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path, packet_bytes=1024).start()
+        assert (await world.post("a", b"." * 1024)).status == 202
+        answer = await world.post("a", b"." * 1025)
+        assert (answer.status, answer.reason) == (413, "packet_too_large")
+        head = POST
+        answered = await raw(world, head + b"Content-Length: 1025\r\nExpect: 100-continue\r\n\r\n")
+        assert answered.startswith(b"HTTP/1.1 413 ")
+        answered = await raw(world, head + b"Transfer-Encoding: chunked\r\n\r\n401\r\n" + b"." * 1025 + b"\r\n")
+        assert answered.startswith(b"HTTP/1.1 413 ")
+        assert len(await world.stored()) == 1
+
+    run(scenario())
+
+
+def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(tmp_path: Path) -> None:
+    """RFC 9110, 10.1.1."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        head = POST + b"Connection: close\r\nContent-Length: 2\r\nExpect: "
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(head + b"100-continue\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"hi")
+        assert (await reader.read()).startswith(b"HTTP/1.1 202 ")
+        writer.close()
+        assert (await raw(world, head + b"tea\r\n\r\nhi")).startswith(b"HTTP/1.1 417 ")
+        assert await world.stored() == [("a", b"hi")]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 3000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 100 + b"\r\n", 400),
+        (b"\x16\x03\x01\x02\x00", 400),
+        (POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (POST + b"Content-Length: -1\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_request_is_refused(tmp_path: Path, data: bytes, status: int) -> None:
+    """header_bytes, header_fields; with problem details, and the connection ends."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path, {"header_bytes": 2048, "header_fields": 32}).start()
+        answer = await raw(world, data)
+        assert answer.split(b" ")[:2] in ([b"HTTP/1.1", b"%d" % status], [b"HTTP/1.0", b"%d" % status])
+        assert b"application/problem+json" in answer
+        assert await world.stored() == []
+        assert world.hosts.counts[f"http_{status}"] == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("data", "answer"),
+    [
+        (b"", b""),
+        (b"POST /v1/messages/a HT", b""),
+        (POST + b"Content-Length: 9\r\n\r\nabc", b"HTTP/1.1 408 "),
+        (POST + b"Content-Length: 1\r\n\r\n1GET", b"HTTP/1.1 202 "),
+    ],
+)
+def test_a_client_that_is_too_slow_is_let_go(tmp_path: Path, data: bytes, answer: bytes) -> None:
+    """read_timeout_s: for the head of the first request, and of a further one; for the body."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path, {"read_timeout_s": 0.1}).start()
+        assert (await raw(world, data)).startswith(answer)
+        await until(lambda: not world.hosts.http_connections)
+
+    run(scenario())
+
+
+def test_a_head_that_comes_byte_by_byte_is_too_slow(tmp_path: Path) -> None:
+    """Slowloris: bytes that come do not buy time."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path, {"read_timeout_s": 0.3}).start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        ended = asyncio.create_task(reader.read())
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+            while not ended.done():
+                writer.write(b"a")
+                await asyncio.wait([ended], timeout=0.01)
+        with contextlib.suppress(ConnectionError):
+            assert await ended == b""
+        writer.close()
+        await until(lambda: not world.hosts.http_connections)
+
+    run(scenario())
+
+
+def test_connections_requests_and_streams_are_limited(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path, {"requests": 1, "streams": 1}, connections=4).start()
+        world.bus.held_acks = {world.topics.ingress}
+        posting = asyncio.create_task(world.post("a"))
+        await until(lambda: world.bus.in_flight)
+        answer = await world.post("a")
+        assert (answer.status, answer.reason) == (503, "too_many_requests_at_once")
+        assert answer.headers["Retry-After"]
+        async with world.stream("?filter=b"):
+            answer = await world.request("GET", "/v1/stream?filter=b")
+            assert (answer.status, answer.reason) == (503, "too_many_streams")
+            _, third = await asyncio.open_connection("127.0.0.1", world.port)
+            await until(lambda: world.hosts.http_connections == 4)
+            assert await raw(world, b"GET /openapi.json HTTP/1.1\r\n\r\n") == b"", "a connection too many"
+            assert world.hosts.counts["connections_refused"] == 1
+            third.close()
+        world.bus.held_acks = set()
+        world.bus.release()
+        assert (await posting).status == 202
+        async with world.stream("?filter=b"):
+            await world.post("b")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "reason"),
+    [
+        ("GET", "/", 404, "not_found"),
+        ("GET", "/v1", 404, "not_found"),
+        ("GET", "/v1/stream/", 404, "not_found"),
+        ("GET", "/v1/stream/../openapi.json", 404, "not_found"),
+        ("POST", "/v1/messages", 404, "not_found"),
+        ("GET", "/v1/messages/a", 405, "POST"),
+        ("PUT", "/v1/messages/a", 405, "POST"),
+        ("POST", "/v1/stream", 405, "GET"),
+        ("DELETE", "/v1/stream/ack", 405, "POST"),
+        ("OPTIONS", "/openapi.json", 405, "GET"),
+    ],
+)
+def test_what_there_is_not(tmp_path: Path, method: str, target: str, status: int, reason: str) -> None:
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        answer = await world.request(method, target)
+        assert answer.status == status
+        if status == 405:
+            assert answer.headers["Allow"] == reason
+            assert answer.reason == "method_not_allowed"
+        else:
+            assert answer.reason == reason
+
+    run(scenario())
+
+
+def test_bodies_in_a_form_that_is_not_taken(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        answer = await world.post("a", headers={"Content-Encoding": "gzip"})
+        assert (answer.status, answer.reason) == (415, "content_encoding")
+        for body, content_type, status in (
+            (b'{"last_event_id": "x"}', "text/plain", 415),
+            (b'{"last_event_id": "x"}', "application/json", 400),
+            (b'{"last_event_id": 1}', "application/json", 400),
+            (b"\xff", "application/json", 400),
+            (b"{}", "application/json", 400),
+            (b" " * 1025, "application/json", 413),
+        ):
+            headers = {"Content-Type": content_type, "X-Client-Id": "c"}
+            answer = await world.request("POST", "/v1/stream/ack", data=body, headers=headers)
+            assert (answer.status, bool(answer.reason)) == (status, True)
+
+    run(scenario())

@@ -1,0 +1,121 @@
+"""A home in memory behind real sockets: MQTT over TCP, and what looks at it over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import aiohttp
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.host.server import HostServer
+from gateway.host.tcp import MqttTcpProtocol
+from gateway.kafka_stats import KafkaStats
+from gateway.observe import census, readiness
+from gateway.observe.metrics import Sources
+from gateway.observe.readiness import Readiness
+from gateway.observe.server import Observer
+from schemas.settings import Settings
+from tests.unit.gateway.home.home_world import World
+
+R = TypeVar("R")
+
+HOST = "127.0.0.1"
+
+
+class ObservedWorld(World):
+    """A world whose gateway has settings of its own."""
+
+    def __init__(self, directory: Path, gateway: dict[str, Any]) -> None:
+        super().__init__(directory)
+        self._gateway = gateway
+
+    def settings(self) -> Settings:
+        settings = super().settings()
+        return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, **self._gateway))
+
+
+class Observed:
+    """`kafka_fault` is what Kafka answers to readiness, "" if all is well."""
+
+    def __init__(self, world: ObservedWorld) -> None:
+        self.world = world
+        self.kafka = KafkaStats()
+        self.kafka_fault = ""
+        self.is_consuming = True
+        self.hosts = HostServer(
+            world.settings().gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append
+        )
+        self.readiness = Readiness(world.context, self.kafka, lambda: self.is_consuming, self._find_fault)
+        sources = Sources(world.context, self.hosts, lambda: world.bus.in_flight, self.kafka, "1.2.3")
+        self.observer = Observer(sources, world.home, self.readiness)
+        self.http: aiohttp.ClientSession
+        self.url = ""
+        self.mqtt_port = 0
+
+    async def _find_fault(self, topic: str) -> str:
+        return self.kafka_fault
+
+    async def get(self, path: str, **options: Any) -> tuple[int, Any]:
+        """Status, and the decoded JSON."""
+        return await self.request("GET", path, **options)
+
+    async def request(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
+        async with self.http.request(method, self.url + path, **options) as answer:
+            return answer.status, msgspec.json.decode(await answer.read())
+
+    async def samples(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        """What `/metrics` says: by name and values of labels, which are in the order of their names."""
+        async with self.http.get(self.url + "/metrics") as answer:
+            assert answer.status == 200
+            text = await answer.text()
+        return {
+            (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+@asynccontextmanager
+async def observed(directory: Path, **gateway: Any) -> AsyncIterator[Observed]:
+    """A gateway that serves clients and observers, each time with fresh figures; `gateway` are settings of
+    `[gateway]`."""
+    with patch.object(census, "FRESH_S", 0.0), patch.object(readiness, "FRESH_S", 0.0):
+        async with _observed(directory, gateway) as this:
+            yield this
+
+
+@asynccontextmanager
+async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[Observed]:
+    world = ObservedWorld(directory, gateway)
+    await world.start()
+    this = Observed(world)
+    port = await this.observer.start(HOST, 0)
+    this.readiness.phase = ""
+    tcp = await asyncio.get_running_loop().create_server(lambda: MqttTcpProtocol(this.hosts), HOST, 0)
+    this.url, this.mqtt_port = f"http://{HOST}:{port}", tcp.sockets[0].getsockname()[1]
+    try:
+        async with aiohttp.ClientSession() as this.http:
+            yield this
+    finally:
+        tcp.close()
+        await this.hosts.stop()
+        await this.observer.stop()
+        await world.stop()
+        await asyncio.sleep(0)  # sockets close
+    assert not world.fatal
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Waits until it holds."""
+    async with asyncio.timeout(20):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+def run_real(scenario: Coroutine[Any, Any, R]) -> R:
+    """Runs a scenario in real time."""
+    return asyncio.run(scenario)

@@ -1,0 +1,140 @@
+"""What a gateway's metrics say, asked over HTTP."""
+
+import asyncio
+from pathlib import Path
+
+from gateway.home.home import Arrival
+from gateway.observe.census import SLICE, CensusTaker, slices
+from mqtt.packets import Publish, Subscribe, Subscription
+from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.virtual_time import run
+from tests.unit.gateway.host.test_host_connection import Wire, connect
+from tests.unit.gateway.observe.observed import ObservedWorld, observed, run_real, until
+
+
+def test_positions_and_lag_are_where_the_shards_have_come_on_egress(tmp_path: Path) -> None:
+    """`waystation status` reckons the gateway's lag from them."""
+
+    async def scenario() -> None:
+        async with observed(tmp_path) as here:
+            egress = here.world.topics.egress
+            before = await here.samples()
+            for shard in here.world.context.shards:
+                assert before["waystation_position", (str(shard.number), egress)] == 0
+                assert ("waystation_consumer_lag_records", (str(shard.number), egress)) not in before
+                here.kafka.ends[egress, shard.number] = 10
+                shard.position = 7 + shard.number
+            after = await here.samples()
+            assert after["waystation_position", ("1", egress)] == 8
+            assert after["waystation_consumer_lag_records", ("0", egress)] == 3
+
+    run_real(scenario())
+
+
+def test_traffic_sessions_and_outcomes(tmp_path: Path) -> None:
+    """By QoS, bearer and protocol; counters are there from the start, at 0."""
+
+    async def scenario() -> None:
+        async with observed(tmp_path) as here:
+            nothing = await here.samples()
+            assert nothing["waystation_deliveries_total", ("delivered",)] == 0
+            assert nothing["waystation_publishes_refused_total", ("by_kafka",)] == 0
+            assert nothing["waystation_sessions", ("connected",)] == 0
+            one, two = Wire(here.hosts).send(connect("one")), Wire(here.hosts).send(connect("two"))
+            await turn()
+            one.send(Subscribe(1, [Subscription("a/#", 1), Subscription("@two", 1)]))
+            await turn()
+            two.send(Publish("a/b", b"12345", 1, packet_id=3), Publish("a/c", b"", 0))
+            await turn()
+            two.lose()
+            after = await here.samples()
+            assert after["waystation_received_publishes_total", ("0",)] == 1
+            assert after["waystation_received_publishes_total", ("1",)] == 1
+            assert after["waystation_sent_publishes_total", ("1",)] == 1
+            assert after["waystation_publishes_stored_total", ()] == 2
+            assert after["waystation_unacknowledged_messages", ()] == 1
+            assert after["waystation_received_packets_total", ()] == 5
+            assert after["waystation_sent_packets_total", ()] == 6
+            assert after["waystation_received_bytes_total", ()] > after["waystation_sent_bytes_total", ()] > 0
+            assert after["waystation_sessions", ("offline",)] == 1
+            assert after["waystation_clients", ("tcp", "mqtt5")] == 1
+            assert after["waystation_connections", ()] == 1
+            assert after["waystation_subscriptions", ()] == 1
+            assert after["waystation_routes", ()] == 1
+            assert after["waystation_subscriptions_refused_total", ("not_authorized",)] == 1
+            assert after["waystation_connections_closed_total", ("connection_lost",)] == 1
+            assert after["waystation_presence_events_total", ("lost",)] == 1
+
+    run_real(scenario())
+
+
+def test_every_scrape_has_the_process_and_the_durations(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with observed(tmp_path) as here:
+
+            async def measured() -> bool:
+                found = await here.samples()
+                counts = ("waystation_event_loop_lag_seconds_count", "waystation_checkpoint_seconds_count")
+                return all(found[name, ()] for name in counts)
+
+            await until(measured)
+            found = await here.samples()
+            names = {name for name, _ in found}
+            assert {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"} <= names
+            assert "python_gc_collections_total" in names
+            assert found["waystation_kafka_produce_seconds_count", ()] == 0
+            assert found["waystation_spool_rows", ()] == 0
+            assert found["waystation_spool_file_bytes", ()] > 0
+            assert found["waystation_gateway_info", ("gateway-1", "1.2.3")] == 1
+
+    run_real(scenario())
+
+
+def test_a_word_without_a_name_of_its_own_is_shown(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with observed(tmp_path) as here:
+            here.world.context.counts["something_new"] += 2
+            here.hosts.counts["something_new"] += 1
+            assert (await here.samples())["waystation_other_events_total", ("something_new",)] == 3
+
+    run_real(scenario())
+
+
+def test_a_census_lets_others_have_their_turn_and_is_taken_once_for_all_who_ask(tmp_path: Path) -> None:
+    """50,000 sessions must not hold up a message."""
+
+    async def scenario() -> None:
+        world = await ObservedWorld(tmp_path, {}).start()
+        for number in range(3 * SLICE):
+            await world.home.attach(arrival(number), QuietLink())
+        taker = CensusTaker(world.context.shards)
+        first, second = await asyncio.gather(taker.take(), taker.take())
+        assert first is second
+        assert first.connected == 3 * SLICE
+        sizes = [len(sessions) async for sessions in slices(world.context.shards)]
+        assert sum(sizes) == 3 * SLICE
+        assert max(sizes) <= SLICE
+        await world.stop()
+
+    run(scenario())
+
+
+def arrival(number: int) -> Arrival:
+    return Arrival(f"c{number}", True, 0, None, 10, "peer", "mqtt5")
+
+
+class QuietLink:
+    """A client that takes nothing."""
+
+    writable = False
+
+    def deliver(self, *_: object) -> bool:
+        return True
+
+    def release(self, *_: object) -> None: ...
+
+    def answer(self, *_: object) -> None: ...
+
+    def complete(self, *_: object) -> None: ...
+
+    def disconnect(self, *_: object) -> None: ...

@@ -1,0 +1,175 @@
+"""`waystation explain`: the decision on a message made again, and what became of it (R3, R7)."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.audit.completeness import reach_of
+from schemas.tables import FAR_FUTURE
+from tests.unit.jobs.ledger_tables import append
+
+Run = Callable[..., int]
+
+AT = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+MESSAGE, INBOX, NOBODYS, LATEST, COPIED = (f"019b7e1a-0000-7000-8000-00000000000{n}" for n in range(5))
+
+
+def after(seconds: float) -> datetime:
+    return AT + timedelta(seconds=seconds)
+
+
+def message(number: int, name: str, destination: str, at: datetime) -> dict[str, Any]:
+    return {
+        "id": name, "source": "alice", "destination": destination, "qos": 1, "retained": False, "payload_bytes": 3,
+        "accepted": at, "appended": at, "partition": 0, "offset": number,
+    }  # fmt: skip
+
+
+def instruction(number: int, name: str, shard: int, nth: int, limit: int | None, at: datetime) -> dict[str, Any]:
+    return {
+        "message_id": name, "shard": shard, "number": nth, "limit": limit, "scope": "routed", "router": "active",
+        "partition": 0, "offset": number, "message_appended": at, "appended": at + timedelta(milliseconds=2),
+    }  # fmt: skip
+
+
+def change(offset: int, op: str, shard: int, route_key: str, at: datetime) -> dict[str, Any]:
+    effective = at + timedelta(seconds=25)
+    return {
+        "offset": offset, "op": op, "shard": shard, "route_key": route_key, "effective": effective, "appended": at
+    }  # fmt: skip
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> str:
+    """Shards 1 and 3 want `a/b`, shard 2 no more; a message to it, one to an inbox, one that nobody wants; and one half
+    an hour later, of which the instructions are not in yet."""
+    tables = str(tmp_path / "tables")
+    append(tables, "routes_history", [
+        change(3, "add", 1, "a/b", after(-300)), change(4, "add", 2, "a/b", after(-300)),
+        change(5, "add", 3, "#", after(-200)), change(8, "drop", 2, "a/b", after(-60)),
+    ])  # fmt: skip
+    append(tables, "routes", [
+        {"route_key": "#", "bucket": -1, "as_of": after(3600), "targets": [
+            {"shard": 3, "effective_from": after(-175), "effective_until": FAR_FUTURE}]},
+        {"route_key": "a/b", "bucket": 1, "targets": [
+            {"shard": 1, "effective_from": after(-275), "effective_until": FAR_FUTURE},
+            {"shard": 2, "effective_from": after(-275), "effective_until": after(-35)}]},
+    ])  # fmt: skip
+    append(tables, "messages", [
+        message(0, MESSAGE, "a/b/c", AT), message(1, INBOX, "@bob", AT), message(2, NOBODYS, "x", after(-240)),
+        message(3, LATEST, "a/b", after(1800)), message(4, COPIED, "a/b", AT), message(5, COPIED, "a/b", after(1)),
+    ])  # fmt: skip
+    append(tables, "instructions", [
+        instruction(0, MESSAGE, 1, 0, None, AT), instruction(0, MESSAGE, 3, 1, 2, AT),
+        instruction(1, INBOX, 0, 0, 1, AT), instruction(4, COPIED, 1, 0, None, AT), instruction(4, COPIED, 3, 1, 2, AT),
+        instruction(5, COPIED, 1, 0, None, after(1)), instruction(5, COPIED, 3, 1, 2, after(1)),
+        instruction(9, "another", 3, 0, 1, after(900)),
+    ])  # fmt: skip
+    append(tables, "outcomes", [
+        {"message_id": MESSAGE, "shard": 1, "number": 0, "client": "[bob]", "outcome": "delivered", "qos": 1,
+         "at": after(1), "message_appended": AT, "appended": after(1)},
+        {"message_id": NOBODYS, "outcome": "untouched", "at": after(-240), "message_appended": after(-240),
+         "appended": after(900)},
+    ])  # fmt: skip
+    append(tables, "completions", [
+        {"message_id": MESSAGE, "touches": 2, "message_appended": AT, "completed": after(2), "appended": after(3)}
+    ])  # fmt: skip
+    return tables
+
+
+def test_why_it_went_there_and_what_became_of_it(run, capfd, tables):
+    assert run("explain", MESSAGE) == 0
+    shown = capfd.readouterr().out
+    for words in (
+        "alice → a/b/c, QoS 1", "ingress partition 0, offset 0", "a/b  a  #", "shards 1, 3",
+        "add at offset 3, appended 2026-01-02T11:55:00.000000Z", "add at offset 5", "verdict: right", "[bob]",
+        "complete 2026-01-02T12:00:02.000000Z, after 2 instructions",
+    ):  # fmt: skip
+        assert words in shown, words
+    assert "offset 4" not in shown, "a route that was not in effect"
+
+
+def test_as_json(run, capfd, tables):
+    assert run("explain", MESSAGE, "--json") == 0
+    (found,) = json.loads(capfd.readouterr().out)
+    assert (found["wanted"], found["verdict"], found["differences"]) == ([1, 3], "right", [])
+    assert [(route["route_key"], route["shard"], route["effective_until"]) for route in found["routes"]] == [
+        ("a/b", 1, None), ("#", 3, None),
+    ]  # fmt: skip
+    assert found["routes"][0]["by"] == [{
+        "offset": 3, "op": "add", "shard": 1, "effective": "2026-01-02T11:55:25.000000Z",
+        "appended": "2026-01-02T11:55:00.000000Z",
+    }]  # fmt: skip
+    assert found["message"]["appended"] == "2026-01-02T12:00:00.000000Z"
+    assert [one["client"] for one in found["outcomes"]] == ["[bob]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (INBOX, ("an inbox goes to its client's shard", "shard 0", "verdict: right", "not complete")),
+        (NOBODYS, ("no shard", "untouched", "verdict: right")),
+        (LATEST, ("shards 1, 3", "not yet: the ledger does not reach far enough")),
+    ],
+)
+def test_other_messages(run, capfd, tables, name, words):
+    """An inbox needs no route; nobody's message is complete; a message younger than the ledger is not judged (R7)."""
+    assert run("explain", name) == 0
+    shown = capfd.readouterr().out
+    assert all(word in shown for word in words), shown
+
+
+def test_a_message_that_was_accepted_twice_is_explained_twice(run, capfd, tables):
+    assert run("explain", COPIED, "--json") == 0
+    found = json.loads(capfd.readouterr().out)
+    assert [(one["message"]["offset"], one["verdict"], len(one["instructions"])) for one in found] == [
+        (4, "right", 2), (5, "right", 2),
+    ]  # fmt: skip
+
+
+def test_what_another_broker_dated_the_day_before_is_found(run, capfd, tables):
+    """Their clocks are apart, and the message is of midnight."""
+    midnight = datetime(2026, 1, 2, tzinfo=UTC)
+    name = "019b7e1a-0000-7000-8000-000000000009"
+    append(tables, "messages", [message(20, name, "@bob", midnight)])
+    early = instruction(20, name, 0, 0, 1, midnight) | {"appended": midnight - timedelta(milliseconds=20)}
+    append(tables, "instructions", [early])
+    assert run("explain", name) == 0
+    assert "verdict: right" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (instruction(0, MESSAGE, 2, 2, 3, AT), "superfluous (scope routed), shard 2: instructed, but not wanted"),
+        (instruction(7, MESSAGE, 2, 0, 1, AT), "unknown (scope routed), shard 2: instructed for another place"),
+        (instruction(0, MESSAGE, 1, 1, 2, AT), "numbering (scope routed), shards 1, 3"),
+        ({**instruction(0, MESSAGE, 1, 1, 2, AT), "scope": "everyone"}, "missing (scope everyone), shards 0, 2, 3"),
+    ],
+)
+def test_what_differs(run, capfd, tables, extra, sentence):
+    append(tables, "instructions", [extra])
+    assert run("explain", MESSAGE) == 1
+    assert sentence in capfd.readouterr().out
+
+
+def test_an_unknown_message(run, capfd, tables):
+    assert run("explain", "none") == 1
+    assert "the ledger knows no message none" in capfd.readouterr().err
+
+
+def test_how_far_the_ledger_is(tables):
+    """Routes are known to the end of the table of routes, or to the newest event when history lacks one."""
+    reach = reach_of(tables, 60)
+    assert reach == (after(3600), after(900 + 0.002 - 60), after(900 - 60), after(1800 - 60))
+    late = {"shard": 0, "effective_from": after(3500), "effective_until": FAR_FUTURE}
+    append(tables, "routes", [{"route_key": "b", "bucket": 2, "targets": [late]}])
+    assert reach_of(tables, 60).routes == after(-60)
+
+
+def test_how_far_nothing_is(tmp_path):
+    assert reach_of(str(tmp_path), 60) == (None, None, None, None)
