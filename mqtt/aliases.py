@@ -1,11 +1,16 @@
-"""Topic aliases from the server to a client (MQTT 5.0, 3.3.2.3.4): a short number for a topic name sent before."""
+"""Topic aliases (MQTT 5.0, 3.3.2.3.4): a short number for a topic name sent before, in either direction."""
+
+from mqtt.codes import ReasonCode
+from mqtt.errors import RemoteProtocolError
+from mqtt.packets import Properties, Publish
+from mqtt.wire import protocol_error
 
 ALIAS_PROPERTY = b"\x23"
 
 
 class OutboundAliases:
-    """The aliases of one connection, `maximum` at most, as the client's CONNECT allows (3.1.2.11.5). The newest topics
-    have one: when all are taken, the one given longest ago is given anew."""
+    """The aliases of one connection, `maximum` at most, as the receiver allows (3.1.2.11.5, 3.2.2.3.8). The newest
+    topics have one: when all are taken, the one given longest ago is given anew."""
 
     __slots__ = ("_given", "_maximum", "_next", "_topics")
 
@@ -16,7 +21,7 @@ class OutboundAliases:
         self._next = 0
 
     def property_of(self, topic: str) -> tuple[bytes, bool]:
-        """The property that a PUBLISH to `topic` carries, and whether the client knows the alias already: then the
+        """The property that a PUBLISH to `topic` carries, and whether the receiver knows the alias already: then the
         topic name is left out. A new one has to be :meth:`sent`, or is forgotten."""
         known = self._given.get(topic)
         if known is not None:
@@ -32,3 +37,33 @@ class OutboundAliases:
             self._topics[self._next] = topic
         self._given[topic] = ALIAS_PROPERTY + (self._next + 1).to_bytes(2)
         self._next = (self._next + 1) % self._maximum
+
+
+class InboundAliases:
+    """The aliases that the peer of one connection has set, at most `maximum`, as this side allows it."""
+
+    __slots__ = ("_maximum", "_topics")
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._topics: dict[int, str] | None = None  # few connections ever use one
+
+    def resolve(self, packet: Publish, properties: Properties) -> None:
+        """Puts the full topic in the place of an alias, which `properties`, those of `packet`, have no more."""
+        alias = properties.pop("topic_alias", None)
+        if alias is None:
+            return
+        if not properties:
+            packet.properties = None
+        if alias > self._maximum:
+            detail = f"topic alias {alias} is above {self._maximum}"
+            raise RemoteProtocolError(ReasonCode.TOPIC_ALIAS_INVALID, detail)  # [MQTT-3.3.2-9]
+        if self._topics is None:
+            self._topics = {}
+        if packet.topic:
+            self._topics[alias] = packet.topic
+            return
+        topic = self._topics.get(alias)
+        if topic is None:
+            raise protocol_error(f"topic alias {alias} was never set")
+        packet.topic = topic

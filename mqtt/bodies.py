@@ -30,7 +30,7 @@ from mqtt.packets import (
     Will,
 )
 from mqtt.properties import WILL, decode_properties
-from mqtt.topics import SHARED_PREFIX, is_topic_filter, is_topic_name, split_shared
+from mqtt.topics import SHARED_PREFIX, is_topic_name, may_subscribe
 from mqtt.wire import Reader, malformed, protocol_error
 
 
@@ -127,8 +127,7 @@ def _ack(kind: int, reader: Reader, is_v5: bool) -> Packet:
 
 def _filter(reader: Reader, is_v5: bool) -> str:
     topic_filter = reader.string()
-    shared_wrong = is_v5 and topic_filter.startswith(SHARED_PREFIX) and split_shared(topic_filter) is None
-    if shared_wrong or not is_topic_filter(topic_filter):
+    if not may_subscribe(topic_filter, is_v5):
         raise RemoteProtocolError(ReasonCode.TOPIC_FILTER_INVALID, "a topic filter is not well formed")
     return topic_filter
 

@@ -3,7 +3,9 @@
 WaystationError
 └── ProtocolError
     ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
-    └── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
+    ├── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
+    ├── ServerLimitError      the server does not accept what is to be sent: nothing was sent, `reason` says why
+    └── QueueFullError        too much is unacknowledged: nothing was taken, publish again later
 """
 
 from mqtt.codes import ReasonCode
@@ -25,3 +27,16 @@ class RemoteProtocolError(ProtocolError):
         super().__init__(f"{reason.name} (0x{reason:02X}): {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class ServerLimitError(ProtocolError):
+    """The server's CONNACK rules out what is to be sent (MQTT 5.0, 3.2.2.3); `reason` is the code it would answer."""
+
+    def __init__(self, reason: ReasonCode, detail: str) -> None:
+        super().__init__(f"{reason.name} (0x{reason:02X}): {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class QueueFullError(ProtocolError):
+    """A client's queue of unacknowledged messages has no capacity for another one."""

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from mqtt import codes
+from mqtt.aliases import InboundAliases
 from mqtt.codes import ALLOWED_REASONS, RETURN_CODES, PacketType, ReasonCode
 from mqtt.counters import Tally
 from mqtt.decode import Decoder
@@ -94,7 +95,7 @@ class ServerConnection:
         self._held_bytes = 0  # before CONNECT: all that has come
         self._head = b""  # of the stream, as much as a fixed header can have
         self._out: list[bytes] = []
-        self._aliases: dict[int, str] | None = None
+        self._aliases = InboundAliases(limits.topic_alias_maximum)
         self._receive_maximum = _UNLIMITED
         self._unanswered = 0
         self._peer_max_packet_size = _UNLIMITED
@@ -314,23 +315,7 @@ class ServerConnection:
         """Refuses what only servers send; puts the full topic in the place of an alias (3.3.2.3.4)."""
         if "subscription_identifier" in properties:
             raise protocol_error("a client must not send a subscription identifier")  # [MQTT-3.3.4-6]
-        alias = properties.pop("topic_alias", None)
-        if alias is None:
-            return
-        if not properties:
-            packet.properties = None
-        if alias > self._limits.topic_alias_maximum:
-            detail = f"topic alias {alias} is above {self._limits.topic_alias_maximum}"
-            raise RemoteProtocolError(ReasonCode.TOPIC_ALIAS_INVALID, detail)  # [MQTT-3.3.2-9]
-        if self._aliases is None:
-            self._aliases = {}
-        if packet.topic:
-            self._aliases[alias] = packet.topic
-            return
-        topic = self._aliases.get(alias)
-        if topic is None:
-            raise protocol_error(f"topic alias {alias} was never set")
-        packet.topic = topic
+        self._aliases.resolve(packet, properties)
 
     def _check_disconnect(self, packet: Disconnect) -> None:
         properties = packet.properties or {}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from mqtt.errors import LocalProtocolError
+from mqtt.transitions import follow
 
 
 class State(Enum):
@@ -39,7 +39,4 @@ TRANSITIONS: Final[Mapping[tuple[State, Step], State]] = {
 
 def next_state(state: State, step: Step) -> State:
     """The state after `step`; LocalProtocolError if `step` is not possible in `state`."""
-    following = TRANSITIONS.get((state, step))
-    if following is None:
-        raise LocalProtocolError(f"{step.name} is not possible in state {state.name}")
-    return following
+    return follow(TRANSITIONS, state, step)

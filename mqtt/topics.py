@@ -39,6 +39,13 @@ def split_shared(topic_filter: str) -> tuple[str, str] | None:
     return name, rest
 
 
+def may_subscribe(topic_filter: str, is_v5: bool) -> bool:
+    """Whether SUBSCRIBE and UNSUBSCRIBE may name it: a topic filter, or on 5.0 a shared subscription (4.7.1, 4.8.2)."""
+    if is_v5 and topic_filter.startswith(SHARED_PREFIX):
+        return split_shared(topic_filter) is not None and is_topic_filter(topic_filter)
+    return is_topic_filter(topic_filter)
+
+
 def matches(topic_filter: str, topic: str) -> bool:
     """Whether a valid `topic_filter` (its `$share/name/` cut off) matches a valid topic name (4.7.1, 4.7.2)."""
     levels = topic.split("/")

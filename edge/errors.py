@@ -1,0 +1,71 @@
+"""Errors of the MQTT client; the text of each says what happened and is meant for people.
+
+WaystationError
+└── MqttClientError
+    ├── Unreachable        no network connection: nobody listens, no route, TLS or WebSocket handshake failed
+    ├── ConnectRefused     the server answered CONNECT with a failure
+    ├── ConnectionLost     the connection has ended, or there is none; the server's reason if it gave one
+    ├── PublishRefused     the server refused a message
+    └── SubscribeRefused   the server refused a subscription
+"""
+
+from collections.abc import Mapping
+
+from mqtt.client_events import Closed
+from mqtt.codes import ConnectReturnCode, ReasonCode
+from mqtt.packets import Properties
+from schemas.errors import WaystationError
+
+
+class MqttClientError(WaystationError):
+    """Base of what an MQTT client meets."""
+
+
+class Unreachable(MqttClientError):
+    """There is no network connection to the server."""
+
+
+class _Ended(MqttClientError):
+    """`closed` is how the connection ended."""
+
+    def __init__(self, closed: Closed) -> None:
+        super().__init__(closed.detail)
+        self.closed = closed
+
+    @property
+    def reason(self) -> ReasonCode | ConnectReturnCode:
+        """The server's reason code, or ours."""
+        return self.closed.reason
+
+    @property
+    def properties(self) -> Properties:
+        """Those the server sent along: `reason_string`, `server_reference`."""
+        return self.closed.properties or {}
+
+
+class ConnectRefused(_Ended):
+    """The server answered CONNECT with the failure `reason`."""
+
+
+class ConnectionLost(_Ended):
+    """The connection has ended: `closed.by` says by whom. What was not acknowledged is still in the session."""
+
+
+class PublishRefused(MqttClientError):
+    """The server answered a message with `reason`, 0x80 or above; it does not have the message."""
+
+    def __init__(self, reason: ReasonCode, properties: Properties | None) -> None:
+        text = (properties or {}).get("reason_string", "")
+        super().__init__(f"the server refused the message: {reason.name}" + (f" ({text})" if text else ""))
+        self.reason = reason
+        self.properties = properties or {}
+
+
+class SubscribeRefused(MqttClientError):
+    """The server refused at least one filter; `reasons` has the reason code of each. Others hold."""
+
+    def __init__(self, reasons: Mapping[str, ReasonCode], properties: Properties | None) -> None:
+        refused = [f"{name} ({reason.name})" for name, reason in reasons.items() if reason >= 0x80]
+        text = (properties or {}).get("reason_string", "")
+        super().__init__(f"the server refused {', '.join(refused)}" + (f": {text}" if text else ""))
+        self.reasons = reasons

@@ -1,0 +1,139 @@
+"""Byte streams that carry MQTT: TCP, TLS, and WebSocket (MQTT 5.0, section 6; RFC 6455).
+
+A link calls its :class:`Receiver` on the event loop: bytes as they come, and once `link_lost`, after which nothing.
+"""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from edge.errors import MqttClientError, Unreachable
+
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens. `tls`: over TLS; `server_hostname`: the name in its certificate if it is not `host`;
+    `websocket_path`: over WebSocket, as `/mqtt`."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    websocket_path: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Receiver(Protocol):
+    """What a link calls."""
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def link_lost(self, error: Exception | None) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """A byte stream over TCP or TLS."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._watchdog: asyncio.TimerHandle | None = None
+        self.ended = asyncio.get_running_loop().create_future()
+
+    async def ready(self) -> None:
+        """Returns once it carries MQTT; raises Unreachable if it does not."""
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes, now or as soon as the network takes them."""
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Ends the link once what was written is sent; a peer that does not take it is waited for 5 s."""
+        if self._watchdog is None and not self.ended.done():
+            self._watchdog = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.abort)
+            self._close()
+
+    def abort(self) -> None:
+        """Breaks the link at once."""
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def _close(self) -> None:
+        self._transport.close()
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._receiver.data_received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        if not self.ended.done():
+            self.ended.set_result(None)
+        self._receiver.link_lost(error)
+
+    def pause_writing(self) -> None:
+        self._receiver.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._receiver.resume_writing()
+
+
+async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> Link:
+    """A link to `address`, ready for MQTT. Raises Unreachable, which says why."""
+    loop, link = asyncio.get_running_loop(), None
+    hostname = (address.server_hostname or address.host) if address.tls is not None else None
+
+    def make() -> Link:
+        nonlocal link
+        link = _make_link(address, receiver)
+        return link
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, link = await loop.create_connection(
+                make, address.host, address.port, ssl=address.tls, server_hostname=hostname
+            )
+            await link.ready()
+            return link
+    except TimeoutError as error:
+        problem: MqttClientError = Unreachable(f"{address} does not answer within {timeout_s:g} s")
+        problem.__cause__ = error
+    except OSError as error:  # SSLError is one
+        problem = Unreachable(f"{address} cannot be reached: {error.strerror or error}")
+        problem.__cause__ = error
+    except Unreachable as error:
+        problem = error
+    if link is not None:
+        link.abort()
+    raise problem
+
+
+def _make_link(address: Address, receiver: Receiver) -> Link:
+    if address.websocket_path is None:
+        return Link(receiver)
+    from edge.websocket_link import WebSocketLink  # costs memory that those who use TCP need not spend
+
+    scheme = "ws" if address.tls is None else "wss"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return WebSocketLink(receiver, f"{scheme}://{host}:{address.port}{address.websocket_path}")

@@ -1,0 +1,365 @@
+"""An MQTT client on asyncio: a thin layer of input and output over :mod:`mqtt.client_connection`.
+
+What is guaranteed: a message published with QoS 1 or 2 stays in the session until the server has acknowledged it, and
+is sent again after each :meth:`MqttClient.connect`; QoS 1 arrives at least once, QoS 2 exactly once while the server
+keeps the session. A received message is acknowledged only when the application is done with it: when `on_message` has
+returned, when the iterator is asked for the next one, or, with `manual=True`, when `acknowledge` is called.
+Everything runs on one event loop, without a task of its own.
+
+    client = MqttClient(Address("127.0.0.1", 1883), Connect("sensor-7", keep_alive=60))
+    await client.connect()
+    await client.subscribe("weather/+", qos=1)
+    reason = await client.publish("flights/JFK", b"late", qos=1)  # raises PublishRefused for a failure
+    async for message in client.messages():
+        print(message.topic, message.payload)
+
+:class:`edge.reconnect.StayConnected` keeps such a client connected.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from edge.answers import Answers, Changes
+from edge.driver import Driver
+from edge.errors import ConnectionLost, ConnectRefused, SubscribeRefused
+from edge.link import Address, open_link
+from edge.subscriptions import Subscriptions
+from mqtt.client_connection import ClientConnection
+from mqtt.client_events import Closed, EndedBy, Event, Published, SessionLost
+from mqtt.client_limits import ClientLimits
+from mqtt.client_session import ClientSession
+from mqtt.client_state import State
+from mqtt.codes import ReasonCode
+from mqtt.errors import ProtocolError
+from mqtt.packets import Connack, Connect, Disconnect, Packet, Properties, Publish, Suback, Subscription, Unsuback
+
+INBOX_MAX: Final = 1_000  # messages that wait for the iterator before reading stops
+_FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
+_NO_CONNECTION: Final = Closed(_FAILURE, "there is no connection", EndedBy.TRANSPORT)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What is called besides, on the event loop; each must return soon.
+
+    `observe`: with each packet that comes, before it is acted on. `on_connected`: the server has accepted.
+    `on_session_lost`: what is lost; subscriptions are made again already. `on_closed`: a connection has ended.
+    """
+
+    observe: Callable[[Packet], None] | None = None
+    on_connected: Callable[[Connack], None] | None = None
+    on_session_lost: Callable[[SessionLost], None] | None = None
+    on_closed: Callable[[Closed], None] | None = None
+
+
+class MqttClient:
+    """One client of one server, over any number of connections, one at a time.
+
+    `address` and `connect` (the CONNECT packet: client id, version, keep alive, credentials, will, properties) may be
+    functions, asked anew for each connection; `connect` is given the number of the connection, from 1.
+    `session` may be one restored from disk. `on_message` gets each message; without it, use :meth:`messages`.
+    `resubscribe`: whether subscriptions are made again when the server has lost the session.
+    """
+
+    def __init__(
+        self,
+        address: Address | Callable[[], Address],
+        connect: Connect | Callable[[int], Connect],
+        *,
+        session: ClientSession | None = None,
+        limits: ClientLimits | None = None,
+        on_message: Callable[[Publish], None] | None = None,
+        manual: bool = False,
+        resubscribe: bool = True,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.session = session or ClientSession()
+        self.connections = 0  # that were begun
+        self.connack: Connack | None = None  # of the last connection that was accepted
+        self.closed: Closed | None = _NO_CONNECTION  # how the last connection ended; None while there is one
+        self.subscriptions = Subscriptions()
+        self.keeps_waiting = False  # whether a new connection follows a lost one: answers are waited for meanwhile
+        self._address, self._connect = address, connect
+        self._limits, self._hooks = limits or ClientLimits(), hooks or Hooks()
+        self._on_message, self._manual, self._resubscribe = on_message, manual, resubscribe
+        self._driver: Driver | None = None  # of the last connection
+        self._answers = Answers()
+        self._changes = Changes()
+        self._inbox: deque[Publish] = deque()
+        self._failure: Exception | None = None
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server has accepted the connection, and it has not ended."""
+        return self._driver is not None and self.closed is None and self._driver.connection.state is State.CONNECTED
+
+    async def connect(self) -> Connack:
+        """Connects; what the session holds is sent (again). Raises Unreachable, ConnectRefused, ConnectionLost, and
+        LocalProtocolError (there is a connection already, a CONNECT that MQTT does not allow)."""
+        self.connections += 1
+        packet = self._connect if isinstance(self._connect, Connect) else self._connect(self.connections)
+        address = self._address if isinstance(self._address, Address) else self._address()
+        driver = Driver(self._handle)
+        link = await open_link(address, driver, self._limits.connect_timeout_s)
+        try:
+            connection = ClientConnection(self.session, packet, self._limits, driver.now, self._hooks.observe)
+            self._driver, self.closed, self._failure = driver, None, None
+            driver.begin(link, connection)
+            await self._changes.until(lambda: connection.state is not State.AWAIT_CONNACK)
+        except BaseException:
+            if self._driver is driver:
+                self.abort()
+            link.abort()
+            raise
+        if connection.state is State.CLOSED:
+            assert connection.closed is not None
+            kind = ConnectRefused if connection.closed.by is EndedBy.REFUSED else ConnectionLost
+            raise kind(connection.closed)
+        assert self.connack is not None
+        return self.connack
+
+    async def disconnect(
+        self, reason: ReasonCode = ReasonCode.NORMAL_DISCONNECTION, properties: Properties | None = None
+    ) -> None:
+        """Ends the connection with DISCONNECT; returns once everything written is sent and the link is closed. Whoever
+        waits for an answer gets ConnectionLost; unacknowledged messages stay in the session."""
+        self.keeps_waiting = False
+        driver = self._driver
+        if driver is None or self.closed is not None:
+            self._end_waiting()
+            return
+        self._handle([driver.connection.disconnect(reason, properties)])
+        await driver.ended()
+
+    def abort(self) -> None:
+        """Breaks the connection at once, without DISCONNECT: the server publishes the will."""
+        if self._driver is not None:
+            self._driver.abort()
+
+    async def wait_closed(self) -> Closed:
+        """How the connection ended, once it has."""
+        await self._changes.until(lambda: self.closed is not None)
+        assert self.closed is not None
+        return self.closed
+
+    async def wait_connected(self) -> None:
+        """Returns once the server has accepted a connection. Raises ConnectionLost if none is to come."""
+        await self._changes.until(lambda: self.is_connected or not self._may_come)
+        if not self.is_connected:
+            raise self._error()
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> asyncio.Future[ReasonCode]:
+        """Sends a message; await the result for the server's reason code (SUCCESS at QoS 0: it is sent).
+
+        The message is sent or queued when this returns, awaited or not: see :attr:`has_capacity` and :meth:`drain`.
+        Awaiting raises PublishRefused (a failure from the server), ConnectionLost (the message stays in the session).
+        Raises at once: QueueFullError, ServerLimitError, LocalProtocolError, ConnectionLost (QoS 0, no connection).
+        """
+        driver = self._driver
+        if not qos and not self.is_connected:
+            raise self._error()
+        if driver is None:
+            packet_id = self.session.publish(topic, payload, qos, retain, properties)
+        else:
+            packet_id = driver.connection.publish(topic, payload, qos, retain, properties)
+            driver.flush_soon()
+        return self._answers.to_publish(packet_id)
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether the session's queue of unacknowledged messages takes another one."""
+        return self.session.outbound.has_capacity(0)
+
+    async def drain(self) -> None:
+        """Returns once the network takes more, or the connection has ended: for those who send much at QoS 0."""
+        if self._driver is not None:
+            await self._driver.drain()
+
+    async def messages(self) -> AsyncIterator[Publish]:
+        """The messages that come, in order, over any number of connections; each is acknowledged when the next one is
+        asked for, unless `manual`. Ends with :meth:`disconnect`; raises ConnectionLost if the connection is lost and no
+        other follows. Reading stops while 1,000 messages wait."""
+        while True:
+            await self._changes.until(lambda: bool(self._inbox) or not self._may_come)
+            if not self._inbox:
+                if self._failure is None and self.closed is not None and self.closed.by is EndedBy.CLIENT:
+                    return  # as asked for
+                raise self._error()
+            message = self._inbox.popleft()
+            if len(self._inbox) < INBOX_MAX // 2 and self._driver is not None:
+                self._driver.pause_reading(False)
+            yield message
+            if not self._manual:
+                self.acknowledge(message)
+
+    def acknowledge(self, message: Publish, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
+        """The application has accepted `message`, or with a `reason` of 0x80 and above refuses it (5.0 only)."""
+        if self._driver is not None:
+            self._driver.connection.acknowledge(message, reason)
+            self._driver.flush_soon()
+
+    # -- subscriptions -------------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, *filters: str | Subscription, qos: int = 1, properties: Properties | None = None
+    ) -> list[ReasonCode]:
+        """Subscribes; the granted QoS of each filter, in order. A plain filter is asked for with `qos`.
+
+        Raises SubscribeRefused (those of its `reasons` below 0x80 hold), ConnectionLost, ServerLimitError,
+        LocalProtocolError (not a topic filter).
+        """
+        wanted = [Subscription(name, qos) if isinstance(name, str) else name for name in filters]
+        answer = await self._ask(lambda connection: connection.subscribe(wanted, properties))
+        self.subscriptions.granted(wanted, properties, answer)
+        return answer.reason_codes
+
+    async def unsubscribe(self, *filters: str, properties: Properties | None = None) -> list[ReasonCode]:
+        """Unsubscribes; the reason code of each filter, none on 3.1.1. Raises as :meth:`subscribe`."""
+        answer = await self._ask(lambda connection: connection.unsubscribe(filters, properties))
+        self.subscriptions.remove(filters)
+        return answer.reason_codes
+
+    async def _ask(self, send: Callable[[ClientConnection], int]) -> Suback | Unsuback:
+        """Sends a request and waits for its answer; again on the next connection if one follows."""
+        while True:
+            if self.keeps_waiting:
+                await self.wait_connected()
+            if not self.is_connected or self._driver is None:
+                raise self._error()
+            packet_id = send(self._driver.connection)
+            self._driver.flush_soon()
+            try:
+                return await self._answers.to_request(packet_id)
+            except ConnectionLost:
+                if not self.keeps_waiting:
+                    raise
+
+    # -- inside: events ------------------------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        """Acts on what the connection reports. If `on_message` raises, the connection is broken: that message and those
+        behind it come again."""
+        assert self._driver is not None
+        connection, failure = self._driver.connection, None
+        for event in events:
+            kind = type(event)
+            if kind is Publish:
+                if failure is None:
+                    try:
+                        self._give(connection, event)  # type: ignore[arg-type]
+                    except Exception as error:
+                        failure = error
+                if failure is not None:
+                    connection.forget(event)  # type: ignore[arg-type]
+            elif kind is Published:
+                self._answers.published(event)  # type: ignore[arg-type]
+            else:
+                _HANDLERS[kind](self, event)
+        if failure is not None:
+            self.abort()
+            raise failure
+
+    def _give(self, connection: ClientConnection, message: Publish) -> None:
+        if self._on_message is not None:
+            self._on_message(message)
+            if not self._manual and message.qos:
+                connection.acknowledge(message)
+            return
+        self._inbox.append(message)
+        self._changes.wake()
+        if len(self._inbox) > INBOX_MAX and self._driver is not None:
+            self._driver.pause_reading(True)
+
+    def _connected(self, connack: Connack) -> None:
+        self.connack = connack
+        if self._driver is not None:
+            self._driver.set_timer()
+        if self._hooks.on_connected is not None:
+            self._hooks.on_connected(connack)
+        self._changes.wake()
+
+    def _lost_session(self, event: SessionLost) -> None:
+        dropped = Closed(_FAILURE, "the server has lost the session, and the message with it", EndedBy.SERVER)
+        self._answers.drop(event.dropped, ConnectionLost(dropped))
+        if self._resubscribe:
+            self._subscribe_again()
+        if self._hooks.on_session_lost is not None:
+            self._hooks.on_session_lost(event)
+
+    def _subscribe_again(self) -> None:
+        assert self._driver is not None
+        for wanted, properties in self.subscriptions.together():
+            try:
+                packet_id = self._driver.connection.subscribe(wanted, properties)
+            except ProtocolError as error:
+                self.fail(error)
+                return
+            self._answers.to_request(packet_id).add_done_callback(partial(self._subscribed_again, wanted, properties))
+
+    def _subscribed_again(
+        self, wanted: list[Subscription], properties: Properties | None, future: "asyncio.Future[Suback | Unsuback]"
+    ) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return  # the connection is lost: again on the next one
+        try:
+            self.subscriptions.granted(wanted, properties, future.result())
+        except SubscribeRefused as error:
+            self.fail(error)
+
+    def _disconnected(self, packet: Disconnect) -> None:
+        """Closed follows, and says the same."""
+
+    def _closed(self, closed: Closed) -> None:
+        self.closed = closed
+        if self._hooks.on_closed is not None:
+            self._hooks.on_closed(closed)
+        self._end_waiting()
+
+    # -- inside: waiting -----------------------------------------------------------------------------------------------
+
+    @property
+    def _may_come(self) -> bool:
+        """Whether there is a connection, or is to be one."""
+        return self.closed is None or self.keeps_waiting
+
+    def fail(self, error: Exception) -> None:
+        """Ends the connection for good: whoever waits for an answer or a message gets `error`."""
+        self._failure, self.keeps_waiting = error, False
+        if self._driver is not None and self.closed is None:
+            self._handle([self._driver.connection.disconnect()])
+            self._driver.flush_soon()
+        else:
+            self._end_waiting()
+
+    def _error(self) -> Exception:
+        return self._failure or ConnectionLost(self.closed or _NO_CONNECTION)
+
+    def _end_waiting(self) -> None:
+        """The connection has ended: tells those who wait for what does not come any more."""
+        self._answers.fail(self._error(), published_too=not self.keeps_waiting)
+        self._changes.wake()
+
+
+_HANDLERS: Final[Mapping[type, Callable[[MqttClient, Any], None]]] = {
+    Connack: MqttClient._connected,
+    Suback: lambda client, answer: client._answers.answered(answer),
+    Unsuback: lambda client, answer: client._answers.answered(answer),
+    SessionLost: MqttClient._lost_session,
+    Disconnect: MqttClient._disconnected,
+    Closed: MqttClient._closed,
+}

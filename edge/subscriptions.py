@@ -1,0 +1,41 @@
+"""The subscriptions a server has granted to a client, to make them again when the server has lost the session."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from edge.errors import SubscribeRefused
+from mqtt.codes import ReasonCode
+from mqtt.packets import Properties, Suback, Subscription, Unsuback
+
+_FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
+
+
+class Subscriptions:
+    """By topic filter, each as it was last asked for."""
+
+    def __init__(self) -> None:
+        self._granted: dict[str, tuple[Subscription, Properties | None]] = {}
+
+    def granted(self, wanted: Sequence[Subscription], properties: Properties | None, answer: Suback | Unsuback) -> None:
+        """Takes those that the answer grants; raises SubscribeRefused if it refuses one."""
+        reasons: dict[str, ReasonCode] = {}
+        for subscription, reason in zip(wanted, answer.reason_codes, strict=True):
+            reasons[subscription.filter] = reason
+            if reason < _FAILURE:
+                self._granted[subscription.filter] = (subscription, properties)
+        if any(reason >= _FAILURE for reason in answer.reason_codes):
+            raise SubscribeRefused(reasons, answer.properties)
+
+    def remove(self, filters: Iterable[str]) -> None:
+        """These are not wanted any more."""
+        for topic_filter in filters:
+            self._granted.pop(topic_filter, None)
+
+    def together(self) -> list[tuple[list[Subscription], Properties | None]]:
+        """All of them, those that follow each other with the same properties together: a SUBSCRIBE each."""
+        packets: list[tuple[list[Subscription], Properties | None]] = []
+        for subscription, properties in self._granted.values():
+            if not packets or packets[-1][1] != properties:
+                packets.append(([], properties))
+            packets[-1][0].append(subscription)
+        return packets

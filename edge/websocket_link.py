@@ -1,0 +1,90 @@
+"""MQTT over WebSocket, as a client (MQTT 5.0, section 6; RFC 6455)."""
+
+import asyncio
+from typing import Final
+
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from edge.errors import Unreachable
+from edge.link import Link, Receiver
+
+_NORMAL: Final = 1000
+_UNSUPPORTED_DATA: Final = 1003
+_DATA: Final = (Opcode.BINARY, Opcode.CONT)
+
+
+class WebSocketLink(Link):
+    """Binary frames of the subprotocol `mqtt`; what is written at once goes as one frame."""
+
+    def __init__(self, receiver: Receiver, uri: str) -> None:
+        super().__init__(receiver)
+        self._protocol = ClientProtocol(parse_uri(uri), subprotocols=[Subprotocol("mqtt")], max_size=None)
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def ready(self) -> None:
+        await self._ready
+
+    def write(self, data: bytes) -> None:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_binary(data)
+            self._send()
+
+    def _close(self) -> None:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(_NORMAL)
+            self._send()
+        else:
+            super()._close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._protocol.send_request(self._protocol.connect())
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
+        self._open()
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame) and event.opcode in _DATA:
+                self._receiver.data_received(bytes(event.data))
+            elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:  # [MQTT-6.0.0-1]
+                self._protocol.fail(_UNSUPPORTED_DATA, "MQTT goes in binary frames")
+        self._send()
+        if self._protocol.close_expected():
+            self.close()
+
+    def eof_received(self) -> None:
+        self._protocol.receive_eof()
+        self._open()
+        self._send()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._opened("the server ended the connection")
+        super().connection_lost(error)
+
+    def _open(self) -> None:
+        """Looks whether the handshake has ended, and how."""
+        if self._protocol.handshake_exc is not None:
+            self._opened(str(self._protocol.handshake_exc))
+        elif self._protocol.state is State.OPEN:
+            is_mqtt = self._protocol.subprotocol == "mqtt"  # [MQTT-6.0.0-3]
+            self._opened(None if is_mqtt else "the server does not speak the subprotocol mqtt")
+
+    def _opened(self, problem: str | None) -> None:
+        if self._ready.done():
+            return
+        if problem is None:
+            self._ready.set_result(None)
+        else:
+            self._ready.set_exception(Unreachable(f"the WebSocket handshake failed: {problem}"))
+
+    def _send(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                self._transport.write(data)
+            else:  # the end of what we send
+                self._transport.close()

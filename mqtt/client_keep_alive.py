@@ -1,0 +1,58 @@
+"""When a client pings, and when its server is overdue (MQTT 5.0, 3.1.2.10)."""
+
+from enum import Enum, auto
+from typing import Final
+
+PING_FACTOR: Final = 0.75  # of the keep alive, from one PINGREQ to the next; the server waits for 1.5 [MQTT-3.1.2-22]
+
+
+class Due(Enum):
+    """What a deadline that is past asks for."""
+
+    PING = auto()
+    OVERDUE = auto()  # the answer to CONNECT or PINGREQ has not come
+
+
+class KeepAlive:
+    """The timers of one connection. A ping goes out every 0.75 x keep alive, whatever else is sent: those who only send
+    notice as well that a server is gone. An answer is overdue if nothing at all has come for the time-out."""
+
+    __slots__ = ("_answer_by", "_answer_timeout_s", "_interval_s", "_last_received", "_ping_at")
+
+    def __init__(self, connect_timeout_s: float, now: float) -> None:
+        self._answer_by: float | None = now + connect_timeout_s
+        self._answer_timeout_s = 0.0
+        self._interval_s = 0.0
+        self._last_received = now
+        self._ping_at: float | None = None
+
+    def connected(self, keep_alive_s: int, ping_timeout_s: float, now: float) -> None:
+        """CONNACK has come; `keep_alive_s` of 0 means no pings."""
+        self._answer_by, self._answer_timeout_s = None, ping_timeout_s
+        self._interval_s = PING_FACTOR * keep_alive_s
+        self._ping_at = now + self._interval_s if keep_alive_s else None
+
+    def received(self, now: float) -> None:
+        """Any bytes have come."""
+        self._last_received = now
+
+    def answered(self) -> None:
+        """PINGRESP has come."""
+        self._answer_by = None
+
+    def deadline(self) -> float | None:
+        """When to ask :meth:`due`; None: never."""
+        if self._answer_by is None:
+            return self._ping_at
+        return max(self._answer_by, self._last_received + self._answer_timeout_s)
+
+    def due(self, now: float) -> Due | None:
+        """What is due, which for a ping then counts as done."""
+        deadline = self.deadline()
+        if deadline is None or now < deadline:
+            return None
+        if self._answer_by is not None:
+            return Due.OVERDUE
+        self._answer_by = now + self._answer_timeout_s
+        self._ping_at = now + self._interval_s
+        return Due.PING

@@ -1,0 +1,84 @@
+"""What a client allows itself, and what the server's CONNACK allows it (MQTT 5.0, 3.2.2.3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mqtt.codes import ReasonCode
+from mqtt.errors import LocalProtocolError, ServerLimitError
+from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
+from mqtt.packets import Connack, Publish, Subscription
+from mqtt.topics import SHARED_PREFIX, may_subscribe
+
+PACKET_SIZE_UNLIMITED: Final = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What a client does beside what its CONNECT says. CONNECT's properties `receive_maximum`, `topic_alias_maximum`
+    and `maximum_packet_size` limit the server, which is held to them."""
+
+    connect_timeout_s: float = 10.0  # from CONNECT to a whole CONNACK
+    ping_timeout_s: float = 20.0  # from PINGREQ to PINGRESP, in which nothing else comes either
+    in_flight_max: int = 1_000  # messages sent and not acknowledged; the server's receive maximum may be lower
+    topic_aliases_max: int = 0  # used for what we send; the server's topic alias maximum may be lower
+    max_packet_size: int = 268_435_460  # bytes of an inbound packet, where CONNECT does not say
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What the server accepts, as its CONNACK says; the defaults are those of MQTT, and hold for 3.1.1."""
+
+    receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT
+    topic_alias_maximum: int = 0
+    maximum_packet_size: int = PACKET_SIZE_UNLIMITED
+    maximum_qos: int = 2
+    retain_available: int = 1
+    wildcard_subscription_available: int = 1
+    shared_subscription_available: int = 1
+    subscription_identifier_available: int = 1
+
+    @classmethod
+    def of(cls, connack: Connack) -> "ServerLimits":
+        properties = connack.properties or {}
+        return cls(**{name: properties[name] for name in cls.__dataclass_fields__ if name in properties})
+
+    def check_publish(self, packet: Publish, size: int) -> None:
+        """ServerLimitError if the server would refuse the message, of `size` bytes on the wire."""
+        if packet.qos > self.maximum_qos:  # [MQTT-3.2.2-11]
+            detail = f"the server takes messages of QoS {self.maximum_qos} at most"
+            raise ServerLimitError(ReasonCode.QOS_NOT_SUPPORTED, detail)
+        if packet.retain and not self.retain_available:  # [MQTT-3.2.2-14]
+            raise ServerLimitError(ReasonCode.RETAIN_NOT_SUPPORTED, "the server takes no retained messages")
+        self.check_size(size)
+
+    def check_size(self, size: int) -> None:
+        """ServerLimitError if the server accepts no packet of so many bytes [MQTT-3.2.2-15]."""
+        if size > self.maximum_packet_size:
+            detail = f"a packet of {size} bytes is larger than the server accepts ({self.maximum_packet_size} bytes)"
+            raise ServerLimitError(ReasonCode.PACKET_TOO_LARGE, detail)
+
+    def check_subscribe(self, filters: list[Subscription], has_identifier: bool) -> None:
+        """ServerLimitError if a server of MQTT 5.0 would refuse one of the filters."""
+        names = [subscription.filter for subscription in filters]
+        if not self.shared_subscription_available and any(name.startswith(SHARED_PREFIX) for name in names):
+            reason = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+            raise ServerLimitError(reason, "the server has no shared subscriptions")
+        if not self.wildcard_subscription_available and any("+" in name or "#" in name for name in names):
+            reason = ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
+            raise ServerLimitError(reason, "the server has no subscriptions with wildcards")
+        if has_identifier and not self.subscription_identifier_available:
+            reason = ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
+            raise ServerLimitError(reason, "the server has no subscription identifiers")
+
+
+NO_LIMITS: Final = ServerLimits()
+
+
+def check_filters(filters: Sequence[str], is_v5: bool) -> None:
+    """LocalProtocolError unless SUBSCRIBE and UNSUBSCRIBE may name these filters."""
+    if not filters:
+        raise LocalProtocolError("at least one topic filter is needed")
+    for topic_filter in filters:
+        if not may_subscribe(topic_filter, is_v5):
+            raise LocalProtocolError(f"{topic_filter[:100]!r} is not a topic filter")

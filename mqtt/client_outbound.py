@@ -1,0 +1,164 @@
+"""The sending half of a client's session: QoS 1 and 2 messages until the server has them, and packet ids.
+
+A message waits, is sent, and is forgotten with its last acknowledgement. A connection that ends changes nothing but
+that whatever was sent has to be sent again, in the original order (MQTT 5.0, 4.4 and 4.6).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from mqtt.client_events import Published
+from mqtt.codes import ReasonCode
+from mqtt.errors import LocalProtocolError, QueueFullError, ServerLimitError
+from mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscribe
+from mqtt.wire import protocol_error
+
+PACKET_ID_MAX: Final = 65_535
+_REQUESTS_RESERVED: Final = 1_000  # packet ids that messages leave to SUBSCRIBE and UNSUBSCRIBE
+MESSAGES_MAX: Final = PACKET_ID_MAX - _REQUESTS_RESERVED
+_FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
+
+
+class OutboundMessages:
+    """At most `messages_max` (64,535 or less) unacknowledged messages of `bytes_max` payload bytes together.
+
+    The `dup` of a message says whether it was sent before. `released` are messages whose PUBREC has come, with its
+    reason code, in the order of PUBREC: PUBREL is sent in that order [MQTT-4.6.0-4].
+    """
+
+    __slots__ = ("_bytes", "_in_flight", "_waiting", "bytes_max", "last_id", "messages", "messages_max", "quota",
+                 "quota_max", "released", "requests")  # fmt: skip
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        if not 0 < messages_max <= MESSAGES_MAX:
+            raise LocalProtocolError(f"a client keeps 1 to {MESSAGES_MAX} unacknowledged messages, not {messages_max}")
+        self.messages_max, self.bytes_max = messages_max, bytes_max
+        self.messages: dict[int, Publish] = {}
+        self.released: dict[int, ReasonCode] = {}
+        self.requests: dict[int, Subscribe | Unsubscribe] = {}
+        self.last_id = 0
+        self.quota = self.quota_max = 0  # messages that may be sent now, and on a new connection (4.9)
+        self._bytes = 0
+        self._waiting: deque[int] = deque()
+        self._in_flight: set[int] = set()  # sent on this connection; PUBACK or PUBREC has not come
+
+    # -- the application's part ----------------------------------------------------------------------------------------
+
+    def has_capacity(self, n_bytes: int) -> bool:
+        """Whether a message of so many payload bytes can be added; an empty queue takes any."""
+        if len(self.messages) >= self.messages_max:
+            return False
+        return not self.messages or self._bytes + n_bytes <= self.bytes_max
+
+    def add(self, packet: Publish) -> int:
+        """Takes a checked message of QoS 1 or 2; returns the packet id that it gets. Raises QueueFullError."""
+        if not self.has_capacity(len(packet.payload)):
+            detail = f"{len(self.messages)} messages of {self._bytes} bytes are unacknowledged: publish again later"
+            raise QueueFullError(detail)
+        packet.packet_id = self.new_id()
+        self.restore(packet)
+        self._waiting.append(packet.packet_id)
+        return packet.packet_id
+
+    def restore(self, packet: Publish) -> None:
+        """A message that has its packet id."""
+        self.messages[packet.packet_id] = packet
+        self._bytes += len(packet.payload)
+
+    def remove(self, packet_id: int) -> Publish:
+        """Forgets a message, wherever its exchange stands; its packet id is free."""
+        packet = self.messages.pop(packet_id)
+        self._bytes -= len(packet.payload)
+        self.released.pop(packet_id, None)
+        self._in_flight.discard(packet_id)
+        return packet
+
+    def new_id(self) -> int:
+        """A packet id that is not in use [MQTT-2.2.1-3]; QueueFullError if all are."""
+        if len(self.messages) + len(self.requests) >= PACKET_ID_MAX:
+            raise QueueFullError("all packet identifiers are in use: wait for an answer")
+        packet_id = self.last_id
+        while True:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+            if packet_id not in self.messages and packet_id not in self.requests:
+                self.last_id = packet_id
+                return packet_id
+
+    def without_refused(self, check: Callable[[Publish], None]) -> list[Published]:
+        """Forgets the messages for which `check` raises ServerLimitError, which is how each of them ends."""
+        refused: list[Published] = []
+        for packet in list(self.messages.values()):
+            try:
+                if packet.packet_id not in self.released:
+                    check(packet)
+            except ServerLimitError as error:
+                self.remove(packet.packet_id)
+                refused.append(Published(packet.packet_id, error.reason, {"reason_string": error.detail}))
+        return refused
+
+    # -- one connection ------------------------------------------------------------------------------------------------
+
+    def begin(self, quota: int) -> list[int]:
+        """A connection is accepted: nothing is sent yet, `quota` messages may be. Returns the packet ids for PUBREL."""
+        self.quota = self.quota_max = quota
+        self._waiting = deque(packet_id for packet_id in self.messages if packet_id not in self.released)
+        return list(self.released)
+
+    def end(self) -> None:
+        """The connection is over: SUBSCRIBE and UNSUBSCRIBE are not answered any more."""
+        self.quota = 0
+        self._in_flight.clear()
+        self.requests.clear()
+
+    def next_to_send(self) -> Publish | None:
+        """The next message, as it has to be sent; None if none waits or the server takes no more now. It counts as
+        sent: call :meth:`mark_sent` once it is encoded."""
+        while self.quota and self._waiting:
+            packet = self.messages.get(self._waiting.popleft())
+            if packet is not None:
+                self.quota -= 1
+                self._in_flight.add(packet.packet_id)
+                return packet
+        return None
+
+    def acknowledged(self, packet: Puback | Pubrec) -> bool:
+        """PUBACK or PUBREC has come: True if the message is done with, False if PUBREL is to be sent.
+
+        RemoteProtocolError if it answers no message that was sent on this connection. PUBREC for a packet id that is
+        not in use is answered with PUBREL, too (4.3.3): ask :meth:`is_known` for the reason code.
+        """
+        packet_id, is_puback = packet.packet_id, type(packet) is Puback
+        if packet_id not in self._in_flight:
+            if is_puback or (packet_id in self.messages and packet_id not in self.released):
+                raise protocol_error(f"{type(packet).__name__.upper()} for packet id {packet_id}, which waits for none")
+            return False
+        if (self.messages[packet_id].qos == 1) is not is_puback:
+            raise protocol_error(f"{type(packet).__name__.upper()} for packet id {packet_id} of another QoS")
+        if is_puback or packet.reason_code >= _FAILURE:
+            self.remove(packet_id)
+            self._answered()
+            return True
+        self._in_flight.remove(packet_id)
+        self.released[packet_id] = packet.reason_code
+        return False
+
+    def is_known(self, packet_id: int) -> bool:
+        """Whether the packet id belongs to a message."""
+        return packet_id in self.messages
+
+    def completed(self, packet: Pubcomp) -> ReasonCode | None:
+        """PUBCOMP has come: the reason code of PUBREC; None if no message has the packet id, which is no fault."""
+        packet_id = packet.packet_id
+        reason = self.released.get(packet_id)
+        if reason is None:
+            if packet_id in self.messages:
+                raise protocol_error(f"PUBCOMP for packet id {packet_id} before its PUBREC")
+            return None
+        self.remove(packet_id)
+        self._answered()
+        return reason
+
+    def _answered(self) -> None:
+        if self.quota < self.quota_max:  # never beyond the start (4.9)
+            self.quota += 1

@@ -1,0 +1,97 @@
+"""How a client writes its PUBLISH packets: checked once, encoded for one connection, with topic aliases."""
+
+from typing import Final
+
+from mqtt import codes
+from mqtt.aliases import OutboundAliases
+from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
+from mqtt.encode import encode_publish
+from mqtt.errors import LocalProtocolError
+from mqtt.packets import Publish
+from mqtt.properties import NO_PROPERTIES, encode_properties
+from mqtt.topics import is_topic_name
+from mqtt.wire import VARINT_MAX, write_varint
+
+_PUBLISH: Final = PacketType.PUBLISH
+
+# The UTF-8 of valid topic names used lately, shared by all clients of a process. Bounded: when full it starts anew.
+_NAMES_MAX: Final = 8_192
+_NAME_LENGTH_MAX: Final = 128
+_names: dict[str, bytes] = {}
+
+
+def topic_bytes(topic: str) -> bytes:
+    """The UTF-8 of a topic name; LocalProtocolError if it is not valid in a PUBLISH."""
+    raw = _names.get(topic)
+    if raw is None:
+        if not is_topic_name(topic):
+            raise LocalProtocolError(f"{topic[:100]!r} is not a topic name: it is empty, too long or has wildcards")
+        raw = topic.encode()
+        if len(topic) <= _NAME_LENGTH_MAX:
+            if len(_names) >= _NAMES_MAX:
+                _names.clear()
+            _names[topic] = raw
+    return raw
+
+
+def check_publish(packet: Publish) -> None:
+    """LocalProtocolError if a client must not send it: whatever passes can be encoded, now or on a later connection."""
+    raw = topic_bytes(packet.topic)
+    if packet.qos not in (0, 1, 2):
+        raise LocalProtocolError(f"there is no QoS {packet.qos}")
+    properties = packet.properties
+    section = 0
+    if properties is not None:
+        for name in ("topic_alias", "subscription_identifier"):
+            if name in properties:
+                raise LocalProtocolError(f"{name} is not for the caller to set in a PUBLISH")
+        section = len(encode_properties(properties, _PUBLISH)) + 4  # a topic alias, and a longer length
+    if 9 + len(raw) + section + len(packet.payload) > VARINT_MAX:
+        raise LocalProtocolError(f"a payload of {len(packet.payload)} bytes does not fit a PUBLISH")
+
+
+def check_reason(reason: ReasonCode, version: int) -> None:
+    """LocalProtocolError if a message cannot be answered with this reason code (3.4.2.1, 3.5.2.1)."""
+    if version != codes.VERSION_5:
+        raise LocalProtocolError("MQTT 3.1.1 has no reason code for a message: it can only be accepted")
+    if reason not in ALLOWED_REASONS[PacketType.PUBACK]:
+        raise LocalProtocolError(f"PUBACK and PUBREC cannot carry {reason.name}")
+
+
+class PublishEncoder:
+    """Writes PUBLISH packets of one connection; `aliases_max`: how many topic aliases it may use, 0 none."""
+
+    __slots__ = ("_aliases", "_is_v5")
+
+    def __init__(self, version: int, aliases_max: int) -> None:
+        self._is_v5 = version == codes.VERSION_5
+        self._aliases = OutboundAliases(aliases_max) if self._is_v5 and aliases_max else None
+
+    def encode(self, packet: Publish) -> bytes:
+        """The bytes of a checked packet; they have to be sent: the server learns topic aliases from them."""
+        topic, properties = topic_bytes(packet.topic), packet.properties
+        if self._aliases is not None:
+            topic, section = self._aliased(self._aliases, packet)
+        elif not self._is_v5:
+            section = None
+        else:
+            section = NO_PROPERTIES if properties is None else encode_properties(properties, _PUBLISH)
+        return encode_publish(topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.packet_id, section)
+
+    def size(self, packet: Publish) -> int:
+        """The bytes of a checked packet on the wire, at most."""
+        length = 2 + len(topic_bytes(packet.topic)) + (2 if packet.qos else 0) + len(packet.payload)
+        if self._is_v5:
+            length += len(encode_properties(packet.properties, _PUBLISH))
+            if self._aliases is not None:
+                length += 4  # the alias, and a length of the section that may need a byte more
+        return 1 + len(write_varint(length)) + length
+
+    def _aliased(self, aliases: OutboundAliases, packet: Publish) -> tuple[bytes, bytes]:
+        alias, known = aliases.property_of(packet.topic)
+        properties = {**(packet.properties or {}), "topic_alias": int.from_bytes(alias[1:])}
+        section = encode_properties(properties, _PUBLISH)
+        if known:
+            return b"", section
+        aliases.sent(packet.topic)
+        return topic_bytes(packet.topic), section

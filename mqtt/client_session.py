@@ -1,0 +1,159 @@
+"""A client's half of a session, which outlives its network connections (MQTT 5.0, 4.1).
+
+It holds messages of QoS 1 and 2 that the server has not acknowledged, in order, and the packet ids of QoS 2 messages
+that were accepted. To have it outlive the process too, keep :meth:`ClientSession.export` on disk: written **before**
+the bytes of `outgoing()` are sent and before `publish` is reported as accepted, nothing accepted is lost and nothing of
+QoS 2 is sent or given to the application twice.
+"""
+
+from typing import Final
+
+import msgspec
+
+from mqtt.client_events import Published, SessionLost
+from mqtt.client_inbound import InboundMessages
+from mqtt.client_outbound import OutboundMessages
+from mqtt.client_publish import check_publish
+from mqtt.codes import ReasonCode
+from mqtt.errors import LocalProtocolError
+from mqtt.packets import Properties, Publish
+
+QUEUE_MAX: Final = 10_000
+QUEUE_BYTES_MAX: Final = 64 << 20
+
+
+class SessionState(msgspec.Struct, array_like=True):
+    """A session as values; `msgspec.msgpack` or `msgspec.json` turn it into bytes and back.
+
+    `messages` in their original order, `dup` set on those that may have been sent; `released` (packet id, reason code
+    of PUBREC) in the order of PUBREC; `accepted`: packet ids of QoS 2 messages that wait for PUBREL.
+    """
+
+    client_id: str
+    is_established: bool
+    last_id: int
+    messages: list[Publish]
+    released: list[tuple[int, int]]
+    accepted: list[int]
+
+
+class ClientSession:
+    """At most `queue_max` unacknowledged messages of `queue_bytes_max` payload bytes together are kept.
+
+    `republish`: whether messages unacknowledged when the server loses the session are sent again as new ones (the
+    server may have had them: at least once, at QoS 2 too); else they are dropped. :class:`SessionLost` says which.
+    `client_id` is what the last CONNECT said or the server assigned; a CONNECT without one takes it from here.
+    `is_established`: a server has accepted a connection, and so has (had) its half of this session.
+    """
+
+    __slots__ = ("_is_attached", "client_id", "inbound", "is_established", "outbound", "republish")
+
+    def __init__(
+        self,
+        client_id: str = "",
+        *,
+        queue_max: int = QUEUE_MAX,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        republish: bool = True,
+    ) -> None:
+        self.client_id = client_id
+        self.republish = republish
+        self.outbound = OutboundMessages(queue_max, queue_bytes_max)
+        self.inbound = InboundMessages()
+        self.is_established = False
+        self._is_attached = False
+
+    @property
+    def unacknowledged(self) -> list[Publish]:
+        """Messages the server has not finally acknowledged, in order; `dup` on those that were sent. Do not change."""
+        return list(self.outbound.messages.values())
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 1,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> int:
+        """Takes a message of QoS 1 or 2, to be sent on the next connection; returns its packet id.
+
+        While a connection is open, use :meth:`mqtt.client_connection.ClientConnection.publish`.
+        Raises QueueFullError, LocalProtocolError (a message that MQTT does not allow).
+        """
+        packet = Publish(topic, payload, qos, retain, properties=properties)
+        check_publish(packet)
+        if not qos:
+            raise LocalProtocolError("a QoS 0 message needs a connection: it is not kept for the next one")
+        return self.outbound.add(packet)
+
+    # -- on disk -------------------------------------------------------------------------------------------------------
+
+    def export(self) -> SessionState:
+        """The session as values; see the module about when to write them down. Messages given to the application and
+        not acknowledged are not part of it: the server sends them again."""
+        outbound = self.outbound
+        return SessionState(
+            self.client_id,
+            self.is_established,
+            outbound.last_id,
+            self.unacknowledged,
+            [(packet_id, int(reason)) for packet_id, reason in outbound.released.items()],
+            self.inbound.accepted_ids(),
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        state: SessionState,
+        *,
+        queue_max: int = QUEUE_MAX,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        republish: bool = True,
+    ) -> "ClientSession":
+        """The session that was exported, without a connection."""
+        session = cls(state.client_id, queue_max=queue_max, queue_bytes_max=queue_bytes_max, republish=republish)
+        session.is_established = state.is_established
+        session.outbound.last_id = state.last_id
+        for packet in state.messages:
+            session.outbound.restore(msgspec.structs.replace(packet))
+        session.outbound.released.update((packet_id, ReasonCode(reason)) for packet_id, reason in state.released)
+        session.inbound.received.update(state.accepted)
+        return session
+
+    # -- the connection's part -----------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """A connection begins; LocalProtocolError if another one has not ended."""
+        if self._is_attached:
+            raise LocalProtocolError("the session has a connection: end it before the next one begins")
+        self._is_attached = True
+
+    def detach(self) -> None:
+        """The connection has ended."""
+        self._is_attached = False
+        self.outbound.end()
+        self.inbound.end()
+
+    def resume(self, session_present: bool) -> list[Published | SessionLost]:
+        """The server has accepted a connection: what follows if it has no session, but had one."""
+        was_established, self.is_established = self.is_established, True
+        if session_present:
+            return []
+        outbound = self.outbound
+        sent = [
+            packet for packet in outbound.messages.values() if packet.dup and packet.packet_id not in outbound.released
+        ]
+        for packet in sent:
+            packet.dup = False
+            if not self.republish:
+                outbound.remove(packet.packet_id)
+        events: list[Published | SessionLost] = []
+        unacknowledged = self.inbound.lose()
+        if was_established:
+            republished = [packet.packet_id for packet in sent] if self.republish else []
+            events.append(SessionLost(republished, [] if self.republish else sent, unacknowledged))
+        for packet_id, reason in list(outbound.released.items()):  # the server had these, and has passed them on
+            outbound.remove(packet_id)
+            events.append(Published(packet_id, reason))
+        return events

@@ -1,0 +1,64 @@
+"""A mosquitto broker of a test's own, on free ports, stopped and started again as a test likes."""
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+HOST = "127.0.0.1"
+START_S = 20.0
+PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])
+
+
+class Mosquitto:
+    """`with Mosquitto(tmp_path) as broker:`; `lines` go into its configuration. Sessions survive a stop, as they are
+    written to disk."""
+
+    def __init__(self, directory: Path, *lines: str) -> None:
+        self.port = free_port()
+        self.websocket_port = free_port()
+        self._log = directory / "mosquitto.log"
+        self._configuration = directory / "mosquitto.conf"
+        listeners = (f"listener {self.port} {HOST}", f"listener {self.websocket_port} {HOST}", "protocol websockets")
+        store = ("persistence true", f"persistence_location {directory}/", "allow_anonymous true", *lines)
+        self._configuration.write_text("\n".join((*store, *listeners)) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Mosquitto":
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Returns once it accepts connections."""
+        assert PROGRAM is not None, "mosquitto is missing: install the package mosquitto, see CONTRIBUTING.md"
+        with self._log.open("ab") as log:
+            argv = [PROGRAM, "-v", "-c", str(self._configuration)]
+            self._process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                socket.create_connection((HOST, self.port), 1).close()
+                return
+            except ConnectionRefusedError:
+                assert self._process.poll() is None, self._log.read_text()
+                assert time.monotonic() < deadline, "mosquitto does not start"
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Ends it as an operator would; it writes its sessions."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            process.wait(START_S)
