@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Console
 
+from jobs.errors import JobError, QueryError
 from jobs.runtime.storage import use_store
 from jobs.stack import jars
 from jobs.stack.java import find_java
+from jobs.stack.missing import has_tables, why_no_tables
 from jobs.stack.state import DATA_VARIABLE
 from schemas.settings import Settings, load_settings, with_secrets
 
@@ -46,6 +48,13 @@ class Shared(NamedTuple):
         storage = self.settings().storage
         use_store(storage)
         return storage.tables.rstrip("/") or f"{self.data()}/tables"
+
+    def ledger(self, error: type[JobError] = QueryError) -> str:
+        """The same of tables that are there. Raises `error`, with the directory that was looked in, if none is."""
+        tables = self.tables()
+        if not has_tables(tables):
+            raise error(why_no_tables(tables))
+        return tables
 
     def job_environment(self) -> dict[str, str]:
         """What a Spark job that a command starts learns everything from. Raises JavaError, JarsError."""

@@ -21,7 +21,7 @@ from jobs.stack import local
 from jobs.stack.class_archive import make_archive
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
-from jobs.stack.state import StackState, read_state
+from jobs.stack.state import StackState, read_state, why_no_stack
 from jobs.stack.supervisor import Died, Event, NotReplaced, Ready, Replaced, Stopped
 
 POLL_S = 0.1
@@ -75,7 +75,7 @@ def down(context: typer.Context) -> None:
     options = shared(context)
     terminal = output()
     stopped = local.stop(options.data(), options.settings().stack.stop_timeout_s)
-    terminal.print("stopped" if stopped else f"nothing runs over {options.data()}", markup=False)
+    terminal.print("stopped" if stopped else f"nothing to stop: {why_no_stack(options.data())}", markup=False)
 
 
 def _console(terminal: Terminal, options: Shared) -> Console:

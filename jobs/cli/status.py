@@ -16,7 +16,7 @@ from jobs.cli.context import cell, output, shared
 from jobs.cli.gateway_api import GatewayApi, api_of
 from jobs.errors import GatewayApiError, StackError, TopicsError
 from jobs.observe.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
-from jobs.stack.state import ProcessState, StackState, state_if_running
+from jobs.stack.state import ProcessState, StackState, state_if_running, why_no_stack
 from jobs.stack.topics import admin_client, topic_ends
 from schemas.readiness import read_json
 from schemas.settings import Settings, load_settings
@@ -68,10 +68,7 @@ def status(
             err=True,
         )
     else:
-        raise StackError(
-            f"no stack is running over {data}, and no application has written of its queries there: start one with "
-            f"`waystation up`, or name the directory with --data"
-        )
+        raise StackError(why_no_stack(data))
     if as_json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:

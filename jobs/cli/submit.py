@@ -56,6 +56,7 @@ def submit(
         waystation submit router --role active --conf conf/cluster.toml
         waystation submit ledger --conf conf/cluster.toml
     """
+    chosen = applications(application, role, tuple(arguments or ()))  # first: other errors would hide a misspelt name
     everywhere = shared(context).configuration
     # Of what is installed only the base: the other one is the local stack's. And all that is given.
     files = [everywhere[0], *everywhere[len(OVERLAYS) :], *(path.absolute() for path in conf or [])]
@@ -68,7 +69,6 @@ def submit(
         )
     if cluster.kind == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
         raise SubmissionError("HADOOP_CONF_DIR is not set: it names the directory with yarn-site.xml and core-site.xml")
-    chosen = applications(application, role, tuple(arguments or ()))
     data = str(shared(context).data_option or environ.get("WAYSTATION_DATA") or settings.data)
     if cluster.deploy_mode == "client":
         data = os.path.abspath(data)
