@@ -59,7 +59,7 @@ class Shared(NamedTuple):
     def job_environment(self) -> dict[str, str]:
         """What a Spark job that a command starts learns everything from. Raises JavaError, JarsError."""
         java = find_java(self.environ)
-        jars.resolve(self.environ, lambda line: typer.echo(line, err=True))
+        jars.resolve_for(self.settings().storage.kind, self.environ, jars.say)
         return self.application_environment() | {"JAVA_HOME": str(java.home)}
 
     def application_environment(self) -> dict[str, str]:

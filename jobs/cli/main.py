@@ -12,6 +12,7 @@ from jobs.cli import (
     decisions,
     demo,
     doctor,
+    jars,
     ledger,
     maintain,
     messages,
@@ -44,6 +45,7 @@ COMMANDS = (
     maintain,
     passwd,
     topics,
+    jars,
     submit,
 )
 """Modules with commands, in the order in which `--help` lists them."""

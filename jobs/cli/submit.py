@@ -18,7 +18,7 @@ from jobs.cluster.bundle import make_bundle
 from jobs.cluster.submission import Tools, submission
 from jobs.errors import SubmissionError
 from jobs.runtime.signals import set_on_signals
-from jobs.stack.jars import cache_directory, pyspark_jars, spark_jars, store_jars
+from jobs.stack.jars import cache_directory, pyspark_jars, resolve_for, say, spark_jars, store_jars
 from jobs.stack.java import find_java
 from schemas.settings import load_settings
 
@@ -73,7 +73,10 @@ def submit(
     if cluster.deploy_mode == "client":
         data = os.path.abspath(data)
     settings = msgspec.structs.replace(settings, data=data)
-    jars = [] if cluster.in_pods else spark_jars(environ) + store_jars(settings.storage.kind, environ)
+    jars: list[Path] = []
+    if not cluster.in_pods:
+        resolve_for(settings.storage.kind, environ, say)
+        jars = spark_jars(environ) + store_jars(settings.storage.kind, environ)
     tools = Tools(pyspark_jars().parent, find_java(environ).home, sys.executable, jars)
     bundle = make_bundle(files, cache_directory(environ))
     submissions = [submission(each, settings, bundle, tools, environ) for each in chosen]
