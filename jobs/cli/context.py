@@ -43,6 +43,12 @@ class Shared(NamedTuple):
         chosen = self.data_option or self.environ.get(DATA_VARIABLE) or self.settings().data
         return Path(chosen).absolute()
 
+    def data_from(self) -> str:
+        """Which of these chose it."""
+        if self.data_option:
+            return "--data"
+        return DATA_VARIABLE if self.environ.get(DATA_VARIABLE) else "key `data`"
+
     def tables(self) -> str:
         """Where the tables stand: `storage.tables`, or under the data directory. deltalake learns how to reach them."""
         storage = self.settings().storage
@@ -59,6 +65,8 @@ class Shared(NamedTuple):
     def job_environment(self) -> dict[str, str]:
         """What a Spark job that a command starts learns everything from. Raises JavaError, JarsError."""
         java = find_java(self.environ)
+        if java.warning:
+            jars.say(f"using Java {java}; {java.warning}")
         jars.resolve_for(self.settings().storage.kind, self.environ, jars.say)
         return self.application_environment() | {"JAVA_HOME": str(java.home)}
 

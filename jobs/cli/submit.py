@@ -77,7 +77,10 @@ def submit(
     if not cluster.in_pods:
         resolve_for(settings.storage.kind, environ, say)
         jars = spark_jars(environ) + store_jars(settings.storage.kind, environ)
-    tools = Tools(pyspark_jars().parent, find_java(environ).home, sys.executable, jars)
+    java = find_java(environ)
+    if java.warning:
+        say(f"using Java {java}; {java.warning}")
+    tools = Tools(pyspark_jars().parent, java.home, sys.executable, jars)
     bundle = make_bundle(files, cache_directory(environ))
     submissions = [submission(each, settings, bundle, tools, environ) for each in chosen]
     if dry_run:

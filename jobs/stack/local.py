@@ -92,6 +92,7 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     """The supervisor of the local stack. Raises JavaError, JarsError, PortTaken, StackError."""
     settings, data = plan.settings, plan.data
     java = find_java(environ)
+    console.say(f"Java {java}" + (f"; {java.warning}" if java.warning else ""))
     jars.resolve_for(settings.storage.kind, environ, console.say)
     addresses = choose_addresses(settings, data, plan.free_ports)
     spec = broker_spec(settings, data, addresses)

@@ -52,8 +52,8 @@ def test_a_taken_port_ends_up_with_one_sentence(run, capfd, monkeypatch):
         monkeypatch.setenv("WAYSTATION_GATEWAY__MQTT_PORT", str(port))
         assert run("doctor") == 1
     shown = capfd.readouterr().out
-    assert f"gateway.mqtt_port {port} is taken" in shown
-    assert "to mend it: stop the program" in shown
+    assert f"gateway.mqtt_port {port} on 127.0.0.1 is taken by another program" in shown
+    assert "Fix: stop the program" in shown
 
 
 def test_doctor_explains_a_wrong_configuration(run, capfd, monkeypatch):
