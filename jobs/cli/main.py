@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,12 @@ app = typer.Typer(
 )
 
 
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"waystation {version('waystation')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
@@ -69,6 +76,9 @@ def options(
     data: Annotated[
         Path | None, typer.Option(help="Directory of everything this stack keeps. Without it: the key `data`.")
     ] = None,
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and end.")
+    ] = False,
 ) -> None:
     """A messaging platform: MQTT in and out, Kafka and Spark between, a Delta ledger of it all. `up` runs it on your
     machine, `submit` its Spark applications on a cluster.

@@ -1,4 +1,4 @@
-"""`up` and `down`: the local stack, in the foreground or behind."""
+"""`up` and `down`: the local stack, in the foreground or in the background."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def up(
     context: typer.Context,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when all is ready; it runs on behind.")
+        bool, typer.Option("--detach", "-d", help="Return when all is ready; the stack runs in the background.")
     ] = False,
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Pick free ports for everything, and keep them for this directory.")
@@ -96,7 +96,7 @@ def _line(event: Event) -> str:
         case Died(part, why, pause_s):
             return f"{PART_INDENT}{part:<14} {why}; starts again in {pause_s:g} s"
         case Replaced(part, seconds):
-            return f"{PART_INDENT}{part:<14} replaced: the new process was level after {seconds:.1f} s"
+            return f"{PART_INDENT}{part:<14} replaced: the new process had caught up after {seconds:.1f} s"
         case NotReplaced(part, why):
             return f"{PART_INDENT}{part:<14} not replaced: {why}"
         case Stopped(part, clean):
@@ -125,7 +125,7 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
 
 
 def _up_detached(options: Shared, free_ports: bool) -> None:
-    """Start an `up` behind, show what it says until it is ready, and leave it."""
+    """Start an `up` in the background, show its output until it is ready, and leave it."""
     data = options.data()
     log = data / "logs" / "up.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def _up_detached(options: Shared, free_ports: bool) -> None:
     except KeyboardInterrupt:
         child.terminate()
         raise
-    output().print(f"runs on behind as process {child.pid}; what it says goes to {log}", markup=False)
+    output().print(f"running in the background (pid {child.pid}); log: {log}", markup=False)
 
 
 def _follow(child: "subprocess.Popen[bytes]", log: Path, data: Path) -> None:

@@ -123,7 +123,14 @@ def test_passwords_are_written_for_the_gateway_to_read(run, capfd, tmp_path, mon
     assert file.stat().st_mode & 0o777 == 0o640
     assert passwd("bob", "", "--delete") == 0
     assert list(parse(file.read_text(), "passwords")) == ["alice"]
-    assert capfd.readouterr().err == ""
+    out, err = capfd.readouterr()
+    assert [line.removesuffix(f" {file}") for line in out.splitlines()] == [
+        "user alice added to",
+        "user bob added to",
+        "user alice changed in",
+        "user bob removed from",
+    ]
+    assert err == ""
 
 
 @pytest.mark.parametrize(
