@@ -193,6 +193,8 @@ class StackSettings(Section, frozen=True, kw_only=True):
     start_timeout_s: Seconds
     stop_timeout_s: Seconds
     restart_backoff_s: Seconds
+    log_bytes: Annotated[int, Meta(ge=65536)]
+    log_files: Annotated[int, Meta(ge=0, le=100)]
 
 
 class AuditSettings(Section, frozen=True, kw_only=True):

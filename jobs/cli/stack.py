@@ -133,7 +133,8 @@ def _up_detached(options: Shared, free_ports: bool) -> None:
     for overlay in options.overlays:
         command += ["--conf", str(overlay.absolute())]
     command += ["up", *(["--free-ports"] if free_ports else [])]
-    with log.open("wb") as written:
+    log.write_bytes(b"")
+    with log.open("ab") as written:  # appending, so that it can be rotated
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
         )
