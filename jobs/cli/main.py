@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from jobs.cli import (
+    certs,
     decisions,
     demo,
     doctor,
@@ -45,6 +46,7 @@ COMMANDS = (
     report,
     maintain,
     passwd,
+    certs,
     topics,
     jars,
     submit,
