@@ -8,7 +8,7 @@ import pytest
 from jobs.router.__main__ import ROLES, start_order
 from jobs.router.query import WATCH_S, Router, until_next_look
 from jobs.router.quiet_stop import ABORTS, LONGEST_S, QuietStop
-from tests.unit.stack.test_router_order import nobody, settings
+from tests.unit.jobs.router.test_router_order import nobody, settings
 
 
 class Stops:

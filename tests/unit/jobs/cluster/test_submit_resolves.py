@@ -8,7 +8,7 @@ import pytest
 
 from jobs.cli.main import main
 
-CONF = Path(__file__).parents[3] / "conf"
+CONF = Path(__file__).parents[4] / "conf"
 IVY = """#!/bin/sh
 if [ "$1" = --list-modules ]; then printf 'java.base@17.0.1\\njdk.incubator.vector@17.0.1\\n'; exit; fi
 while [ $# -gt 0 ]; do
