@@ -37,7 +37,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 $(JARS): $(INSTALLED) conf/ivy.xml
-	@$(BIN)/python -m jobs.stack.jars
+	@$(BIN)/waystation jars
 	@$(BIN)/python -m jobs.stack.class_archive
 	@touch $@
 

@@ -68,7 +68,7 @@ async def run(settings: Settings, part: str) -> None:
     access = open_access(gateway, time.time, counts)
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     bus = KafkaBus(settings.kafka, loop, fatal)
-    spool = SpoolThread(Spool(str(Path(settings.data) / "spool" / f"{gateway.name}.sqlite")))
+    spool = SpoolThread(Spool(str(Path(settings.data) / "spool" / f"{gateway.name}.sqlite"), exclusive=True))
     topics = Topics(settings.kafka.prefix)
     context = HomeContext(
         settings=settings,

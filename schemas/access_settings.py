@@ -2,16 +2,28 @@
 `[gateway.authorization]` (R11). Keys are documented where they stand, in `conf/base.toml`."""
 
 import ipaddress
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from schemas.errors import SettingsError
-from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Positive, Seconds, Section
+from schemas.sections import OFF, ListenerPort, Natural, NotEmpty, NotNegative, Positive, Seconds, Section
 
-Method = Annotated[str, Meta(pattern="^(password|jwt|certificate|anonymous)$")]
-Algorithm = Annotated[
-    str, Meta(pattern="^(RS256|RS384|RS512|PS256|PS384|PS512|ES256|ES384|ES512|EdDSA|HS(256|384|512))$")
+Method = Literal["password", "jwt", "certificate", "anonymous"]
+Algorithm = Literal[
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+    "HS256",
+    "HS384",
+    "HS512",
 ]
 
 
@@ -19,8 +31,8 @@ class TlsSettings(Section, frozen=True, kw_only=True):
     certificate: str
     key: str
     client_ca: str
-    client_certificates: Annotated[str, Meta(pattern="^(no|optional|required)$")]
-    minimum_version: Annotated[str, Meta(pattern=r"^1\.[23]$")]
+    client_certificates: Literal["no", "optional", "required"]
+    minimum_version: Literal["1.2", "1.3"]
     mqtts_port: ListenerPort
     wss_port: ListenerPort
     https_port: ListenerPort
@@ -45,7 +57,7 @@ class JwtSettings(Section, frozen=True, kw_only=True):
     algorithms: Annotated[tuple[Algorithm, ...], Meta(min_length=1)]
     audience: str
     issuer: str
-    user_claim: Annotated[str, Meta(min_length=1)]
+    user_claim: NotEmpty
     leeway_s: NotNegative
 
 
@@ -58,7 +70,7 @@ class AuthenticationSettings(Section, frozen=True, kw_only=True):
 
 class AuthorizationSettings(Section, frozen=True, kw_only=True):
     file: str
-    default: Annotated[str, Meta(pattern="^(allow|deny)$")]
+    default: Literal["allow", "deny"]
 
 
 def is_loopback(host: str) -> bool:

@@ -1,15 +1,14 @@
 """Settings of the cluster that Spark applications are submitted to: `[cluster]`. Keys are documented where they stand,
 in `conf/base.toml`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from schemas.errors import SettingsError
-from schemas.sections import Positive, Section
+from schemas.sections import Memory, NotEmpty, Positive, Section
 
-Memory = Annotated[str, Meta(pattern=r"^\d+[mg]$")]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -23,11 +22,17 @@ class ApplicationSize(Section, frozen=True, kw_only=True):
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
-    master: Annotated[str, Meta(pattern=r"^$|^yarn$|^spark://.+:\d+$|^k8s://.+$")]
-    deploy_mode: Annotated[str, Meta(pattern="^(client|cluster)$")]
+    master: Annotated[
+        str,
+        Meta(
+            pattern=r"^(yarn|spark://.+:\d+|k8s://.+|)\Z",
+            description='"spark://host:7077", "yarn" or "k8s://https://host:6443"; empty: no cluster',
+        ),
+    ]
+    deploy_mode: Literal["client", "cluster"]
     driver_host: str
-    python: Annotated[str, Meta(pattern="^(auto|installed|archive|image)$")]
-    python_command: Annotated[str, Meta(min_length=1)]
+    python: Literal["auto", "installed", "archive", "image"]
+    python_command: NotEmpty
     archive: str
     image: str
     namespace: str

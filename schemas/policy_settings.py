@@ -1,7 +1,7 @@
 """Settings of what the source gateway allows, whoever asks: `[gateway.policy]` (Q12). Keys are documented where they
 stand, in `conf/base.toml`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -9,9 +9,22 @@ from schemas.sections import Natural, NotNegative, Positive, Section
 
 Rate = NotNegative
 """A second; 0 for no limit."""
-TopicFilter = Annotated[str, Meta(min_length=1, pattern=r"^(#|(\+|[^+#/]*)(/(\+|[^+#/]*))*(/#)?)$")]
+TopicFilter = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        pattern=r"^(#|(\+|[^+#/]*)(/(\+|[^+#/]*))*(/#)?)\Z",
+        description="a topic filter: + and # stand alone on a level, # on the last",
+    ),
+]
 """An MQTT topic filter (MQTT 5.0, 4.7.1)."""
-ContentTypes = Annotated[str, Meta(pattern=r"^(\*/\*|[^*/;\s]+/(\*|[^*/;\s]+))$")]
+ContentTypes = Annotated[
+    str,
+    Meta(
+        pattern=r"^(\*/\*|[^*/;\s]+/(\*|[^*/;\s]+))\Z",
+        description='a content type, such as "image/png", "image/*" or "*/*"',
+    ),
+]
 """`type/subtype`, `type/*` or `*/*`."""
 
 
@@ -25,7 +38,7 @@ class TopicBytes(Section, frozen=True, kw_only=True):
 class AttachmentSettings(Section, frozen=True, kw_only=True):
     types: tuple[ContentTypes, ...]
     bytes: Natural
-    above: Annotated[str, Meta(pattern="^(refuse|flag)$")]
+    above: Literal["refuse", "flag"]
 
 
 class MessageRateSettings(Section, frozen=True, kw_only=True):
@@ -33,7 +46,7 @@ class MessageRateSettings(Section, frozen=True, kw_only=True):
     messages_burst: Positive
     bytes_per_s: Rate
     bytes_burst: Positive
-    above: Annotated[str, Meta(pattern="^(refuse|pause|disconnect)$")]
+    above: Literal["refuse", "pause", "disconnect"]
 
 
 class ConnectionRateSettings(Section, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from schemas.sections import NotNegative, Positive, Section
+from schemas.sections import Memory, NotNegative, Positive, Section
 
 
 class QualitySettings(Section, frozen=True, kw_only=True):
@@ -19,4 +19,4 @@ class QualitySettings(Section, frozen=True, kw_only=True):
     examples: Annotated[int, Meta(ge=1, le=1000)]
     dates_per_pass: Positive
     docs: str
-    heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+    heap: Memory

@@ -1,4 +1,7 @@
-"""What the tables of the configuration are made of: their base, and the types of common values."""
+"""What the tables of the configuration are made of: their base, and the types of common values.
+
+Where a pattern says what is allowed, `description` says it to people: error messages show no patterns.
+"""
 
 from typing import Annotated, Literal
 
@@ -11,9 +14,14 @@ OFF: Literal["off"] = "off"
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
-ListenerPort = Port | Annotated[str, Meta(pattern=f"^{OFF}$(?# or a port: an int from 0 to 65535)")]
+ListenerPort = Port | Literal["off"]
 Seconds = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
+NotEmpty = Annotated[str, Meta(min_length=1)]
+Memory = Annotated[
+    str, Meta(pattern=r"^[1-9]\d*[mg]\Z", description='a size in megabytes or gigabytes, such as "512m"')
+]
+"""Of a Java heap."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

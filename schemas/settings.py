@@ -2,16 +2,16 @@
 
 An environment variable `WAYSTATION_<SECTION>__<KEY>` overrides one key: `WAYSTATION_GATEWAY__MQTT_PORT=1884`
 or, one table deeper, `WAYSTATION_GATEWAY__LIMITS__QUEUE_MESSAGES=10`. Keys are documented where they stand, in
-`conf/base.toml`. An unknown key or a wrong value raises SettingsError naming the key, the value and what is allowed.
+`conf/base.toml`. Unknown keys and wrong values raise one SettingsError, which names for each the file or variable, the
+key, the value, what is allowed, and what was probably meant.
 """
 
 import os
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,17 +23,30 @@ from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.policy_settings import PolicySettings
 from schemas.presence_settings import PresenceSettings, check_presence
 from schemas.quality_settings import QualitySettings
-from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
+from schemas.sections import (
+    ListenerPort,
+    Memory,
+    Natural,
+    NotEmpty,
+    NotNegative,
+    Port,
+    Positive,
+    Seconds,
+    Section,
+)
+from schemas.settings_files import Sources
 from schemas.storage_settings import StorageSettings, check_storage
+from schemas.validation import convert, settings_error
 
-ENVIRONMENT_PREFIX = "WAYSTATION_"
 DAY_S = 24 * 60 * 60
 
 RESERVED_FILES = 500
 """Open files of a gateway beside those of its connections: Kafka, spool, listeners, scrapes, and connections that are
 just being refused."""
 
-TopicPrefix = Annotated[str, Meta(pattern=r"^[a-z0-9._-]*$")]
+TopicPrefix = Annotated[
+    str, Meta(pattern=r"^[a-z0-9._-]*\Z", description="letters a-z, digits, `.`, `_`, `-`, or nothing")
+]
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):
@@ -83,7 +96,7 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     will_bytes: Annotated[int, Meta(ge=0, le=262_144)]
     queue_messages: Positive
     queue_bytes: Positive
-    queue_full: Annotated[str, Meta(pattern="^(drop_newest|drop_oldest|disconnect)$")]
+    queue_full: Literal["drop_newest", "drop_oldest", "disconnect"]
     retained_messages: Natural
     retained_bytes: Natural
     message_presences: Positive
@@ -128,22 +141,35 @@ class HttpSettings(Section, frozen=True, kw_only=True):
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(min_length=1)]
+    name: NotEmpty
     host: str
     mqtt_port: ListenerPort
     websocket_port: ListenerPort
-    websocket_path: Annotated[str, Meta(pattern=r"^(/[^?#\s]*)?$")]
+    websocket_path: Annotated[
+        str,
+        Meta(
+            pattern=r"^(/[^?#\s]*)?\Z",
+            description='a path, such as "/mqtt", without ?, # and spaces; empty: any path',
+        ),
+    ]
     websocket_origins: list[str]
     proxy_protocol: bool
     trusted_proxies: list[str]
-    response_prefix: Annotated[str, Meta(pattern=r"^(?![$@])[^#+\0]*$", max_length=1024)]
+    response_prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"^(?![$@])[^#+\0]*\Z",
+            max_length=1024,
+            description="the beginning of a topic: no + and #, no $ or @ in front, at most 1024 characters; or nothing",
+        ),
+    ]
     http_port: ListenerPort
     metrics_port: Port
     checkpoint_s: Seconds
     spool_after_s: Seconds
     admin_token_file: str
     sys_interval_s: NotNegative
-    connection_log: Annotated[str, Meta(pattern="^(debug|info)$")]
+    connection_log: Literal["debug", "info"]
     limits: GatewayLimits
     http: HttpSettings
     tls: TlsSettings
@@ -154,9 +180,9 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
 
 class StackSettings(Section, frozen=True, kw_only=True):
     broker_port: Port
-    broker_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
-    router_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
-    ledger_heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+    broker_heap: Memory
+    router_heap: Memory
+    ledger_heap: Memory
     router_java_options: str
     ledger_java_options: str
     ledger_niceness: Annotated[int, Meta(ge=0, le=19)]
@@ -167,11 +193,13 @@ class StackSettings(Section, frozen=True, kw_only=True):
     start_timeout_s: Seconds
     stop_timeout_s: Seconds
     restart_backoff_s: Seconds
+    log_bytes: Annotated[int, Meta(ge=65536)]
+    log_files: Annotated[int, Meta(ge=0, le=100)]
 
 
 class AuditSettings(Section, frozen=True, kw_only=True):
     patience_s: Seconds
-    heap: Annotated[str, Meta(pattern=r"^\d+[mg]$")]
+    heap: Memory
 
 
 class ReportSettings(Section, frozen=True, kw_only=True):
@@ -180,8 +208,8 @@ class ReportSettings(Section, frozen=True, kw_only=True):
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
-    level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")]
-    format: Annotated[str, Meta(pattern="^(json|text)$")]
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["json", "text"]
     slow_batch_triggers: Annotated[float, Meta(ge=1)]
     lag_records: Positive
     progress_every_s: Annotated[float, Meta(ge=0)]
@@ -214,24 +242,19 @@ class Settings(Section, frozen=True, kw_only=True):
 def load_settings(paths: list[Path], environment: Mapping[str, str]) -> Settings:
     """Settings from `paths`, later files over earlier ones, and `environment` over all.
 
-    Raises SettingsError for a file that is missing or not TOML, an unknown key, or a value that is not allowed.
+    Raises SettingsError for a file that is missing or not TOML; for all unknown keys and values that are not allowed,
+    each with its file or environment variable; for values that do not fit together.
     """
-    merged: dict[str, Any] = {}
+    sources = Sources(Settings)
     for path in paths:
-        try:
-            _merge(merged, tomllib.loads(path.read_text()))
-        except OSError as error:
-            raise SettingsError(f"cannot read the configuration file {path}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"{path} is not valid TOML: {error}") from error
-    overrides = {name: value for name, value in environment.items() if _is_override(name)}
-    for name, value in sorted(overrides.items()):
-        _override(merged, name, value)
-    try:
-        settings = msgspec.convert(merged, Settings)
-    except msgspec.ValidationError as error:
-        raise SettingsError(_explain(str(error), merged)) from error
-    _check(settings)
+        sources.add_file(path)
+    sources.add_environment(environment)
+    settings = convert(sources.table, Settings)
+    if isinstance(settings, list):
+        raise settings_error(sources.sentences(settings))
+    broken = [sources.with_origins(sentence) for sentence in _broken_rules(settings)]
+    if sources.problems or broken:
+        raise settings_error([*sources.problems, *broken])
     return settings
 
 
@@ -267,8 +290,29 @@ def read_secret(key: str, file: str) -> str:
         raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
 
 
-def _check(settings: Settings) -> None:
-    """The rules that hold between keys."""
+def _broken_rules(settings: Settings) -> Iterator[str]:
+    """Of each group of rules that hold between keys, the first that is broken."""
+    gateway, kafka = settings.gateway, settings.kafka
+    checks: tuple[Callable[[], None], ...] = (
+        lambda: _check_times(settings),
+        lambda: check_presence(settings.presence),
+        lambda: check_maintain(settings.maintain, settings.ledger.message_window_days),
+        lambda: _check_bearers(gateway),
+        lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
+        lambda: check_storage(settings.storage),
+        lambda: _check_password(kafka),
+        lambda: check_cluster(
+            settings.cluster, kafka.ingress_partitions, settings.router.relief, kafka.bootstrap, settings.tables
+        ),
+    )
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            yield str(error)
+
+
+def _check_times(settings: Settings) -> None:
     router, lead = settings.router, settings.router.route_lead_s
     least = router.batch_s + router.routes_refresh_s + settings.ledger.routes_trigger_s
     if lead < least:
@@ -290,16 +334,11 @@ def _check(settings: Settings) -> None:
             f"gateway.limits.session_expiry_s = {expiry_s} is too long: what a session gets later than the message "
             f"window is never complete; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
         )
-    check_presence(settings.presence)
-    check_maintain(settings.maintain, window_days)
-    gateway = settings.gateway
-    _check_bearers(gateway)
-    check_access(gateway.host, gateway.tls, gateway.authentication)
-    check_storage(settings.storage)
-    kafka = settings.kafka
+
+
+def _check_password(kafka: KafkaSettings) -> None:
     if kafka.password_file and "sasl.password" in kafka.client:
         raise SettingsError("kafka.password_file and sasl.password in kafka.client are both set: leave one of them out")
-    check_cluster(settings.cluster, kafka.ingress_partitions, router.relief, kafka.bootstrap, settings.tables)
 
 
 def _check_bearers(gateway: GatewaySettings) -> None:
@@ -321,49 +360,3 @@ def _check_bearers(gateway: GatewaySettings) -> None:
             "gateway.proxy_protocol = true needs gateway.trusted_proxies: name the networks of the proxies whose word "
             "is taken"
         )
-
-
-def _is_override(name: str) -> bool:
-    return name.startswith(ENVIRONMENT_PREFIX) and "__" in name
-
-
-def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
-    for key, value in new.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = value
-
-
-def _override(merged: dict[str, Any], name: str, text: str) -> None:
-    path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
-    table = merged
-    for key in path[:-1]:
-        inner = table.get(key)
-        if not isinstance(inner, dict):
-            raise SettingsError(f"the environment variable {name} names no setting: there is no table {key!r}")
-        table = inner
-    old = table.get(path[-1])
-    if old is None:
-        raise SettingsError(f"the environment variable {name} names no setting; known here: {', '.join(sorted(table))}")
-    if text == OFF or (isinstance(old, str) and not (old == OFF and text.isdecimal())):  # a port may be either
-        table[path[-1]] = text
-        return
-    try:
-        table[path[-1]] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"the environment variable {name} = {text!r} is not a TOML value") from error
-
-
-def _explain(message: str, merged: dict[str, Any]) -> str:
-    """msgspec's message with the key and the value it speaks of."""
-    what, _, where = message.partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
-    value: Any = merged
-    for part in key.replace("[", ".").replace("]", "").split(".") if key else []:
-        if isinstance(value, list):
-            value = {str(n): item for n, item in enumerate(value)}
-        value = value.get(part) if isinstance(value, dict) else None
-    if "unknown field" in what or "missing required field" in what:
-        return f"configuration table [{key or 'top level'}]: {what[0].lower()}{what[1:]}"
-    return f"{key} = {value!r} is not allowed: {what[0].lower()}{what[1:]}"

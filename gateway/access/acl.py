@@ -26,6 +26,7 @@ from mqtt.filters import Levels, covers, levels_of, overlaps
 from mqtt.topics import SHARED_PREFIX, is_topic_filter
 from schemas.errors import SettingsError
 from schemas.sections import Section
+from schemas.validation import convert, settings_error
 
 _PLACEHOLDER = re.compile("%[cu]")
 
@@ -99,11 +100,11 @@ class Acl:
 def parse(text: str, source: str, *, default: bool) -> Acl:
     """The rules in a file; `source` names it in the SettingsError for what is not right."""
     try:
-        file = msgspec.convert(tomllib.loads(text), AclFile)
+        file = convert(tomllib.loads(text), AclFile)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{source} is not valid TOML: {error}") from error
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{source}: {str(error)[:1].lower()}{str(error)[1:]}") from error
+    if isinstance(file, list):
+        raise settings_error([f"{source}: {problem.text}" for problem in file])
     for number, rule in enumerate(file.rules, 1):
         unknown = set(rule.groups) - set(file.groups)
         if unknown:

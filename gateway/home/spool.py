@@ -64,16 +64,19 @@ class FinishedMessage:
 
 
 class Spool:
-    """A spool in the file `path`, or in memory for ":memory:". Not thread-safe, but for `size`: its owner calls it from
-    one thread."""
+    """A spool in the file `path`, or in memory for ":memory:". With `exclusive` no other process can open it: SQLite up
+    to 3.51.2 may corrupt a file in WAL mode that has two connections (its WAL-reset bug), and a second gateway of the
+    same name would deliver everything twice. Not thread-safe, but for `size`: its owner calls it from one thread."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, exclusive: bool = False) -> None:
         self._path = path
         self._sql = named_blocks(files("gateway.home").joinpath("spool.sql").read_text())
         try:
             if path != ":memory:":
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            if exclusive:
+                self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(self._sql["schema"])

@@ -11,7 +11,8 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, time, timedelta
 from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
@@ -25,8 +26,10 @@ from jobs.errors import AuditError
 from jobs.observe.progress import first_line
 from jobs.quality.contents import existing_contents
 from jobs.runtime.application import run_once
+from jobs.runtime.dates import EXAMPLES, parse_date
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings
+from jobs.stack.missing import why_no_tables
 from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
 from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Reach
@@ -74,11 +77,12 @@ def request(arguments: Sequence[str], now: datetime) -> Request:
         raise AuditError("--until goes with --since, not with --date: a date is a whole day")
     if given.date:
         try:
-            since = datetime.combine(date.fromisoformat(given.date), time(), UTC)
+            since = datetime.combine(parse_date(given.date, now.date()), time(), UTC)
         except ValueError as error:
-            raise AuditError(f"--date {given.date!r} is no date: write it as 2026-11-22") from error
+            raise AuditError(f"--date: {error}") from error
         return Request(Period(since, since + timedelta(days=1)), given.examples)
-    since, until = _moment("--since", given.since), _moment("--until", given.until) if given.until else now
+    since = _moment("--since", given.since, now)
+    until = _moment("--until", given.until, now) if given.until else now
     if since >= until:
         raise AuditError(f"the period is empty: --since {given.since} is not before {given.until or 'now'}")
     return Request(Period(since, until), given.examples)
@@ -120,7 +124,7 @@ def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
     asked = request(arguments, now)
     tables = settings.tables
     if not DeltaTable.is_deltatable(f"{tables}/{MESSAGES.name}"):
-        raise AuditError(f"there is no ledger under {tables}: give the data directory with --data")
+        raise AuditError(why_no_tables(tables))
     refuse_if_untouched(tables, asked.period)
     reach = reach_of(tables, settings.audit.patience_s)
     os.nice(settings.stack.ledger_niceness)
@@ -202,11 +206,16 @@ def _examples(doubtful: DataFrame, number: int) -> list[dict[str, Any]]:
     ]
 
 
-def _moment(option: str, text: str) -> datetime:
+def _moment(option: str, text: str, now: datetime) -> datetime:
+    """A time, or the beginning of a date."""
+    with suppress(ValueError):
+        return datetime.combine(parse_date(text, now.date()), time(), UTC)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise AuditError(f"{option} {text!r} is no time: write it as 2026-11-22T08:00, in UTC") from error
+        raise AuditError(
+            f"{option}: {text!r} is not a time: write 2026-11-22T08:00 or a date: {EXAMPLES} (UTC)"
+        ) from error
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import typer
 from rich.console import Console
 
+from jobs.errors import JobError, QueryError
 from jobs.runtime.storage import use_store
 from jobs.stack import jars
 from jobs.stack.java import find_java
+from jobs.stack.missing import has_tables, why_no_tables
 from jobs.stack.state import DATA_VARIABLE
 from schemas.settings import Settings, load_settings, with_secrets
 
@@ -41,16 +43,31 @@ class Shared(NamedTuple):
         chosen = self.data_option or self.environ.get(DATA_VARIABLE) or self.settings().data
         return Path(chosen).absolute()
 
+    def data_from(self) -> str:
+        """Which of these chose it."""
+        if self.data_option:
+            return "--data"
+        return DATA_VARIABLE if self.environ.get(DATA_VARIABLE) else "key `data`"
+
     def tables(self) -> str:
         """Where the tables stand: `storage.tables`, or under the data directory. deltalake learns how to reach them."""
         storage = self.settings().storage
         use_store(storage)
         return storage.tables.rstrip("/") or f"{self.data()}/tables"
 
+    def ledger(self, error: type[JobError] = QueryError) -> str:
+        """The same of tables that are there. Raises `error`, with the directory that was looked in, if none is."""
+        tables = self.tables()
+        if not has_tables(tables):
+            raise error(why_no_tables(tables))
+        return tables
+
     def job_environment(self) -> dict[str, str]:
         """What a Spark job that a command starts learns everything from. Raises JavaError, JarsError."""
         java = find_java(self.environ)
-        jars.resolve(self.environ, lambda line: typer.echo(line, err=True))
+        if java.warning:
+            jars.say(f"using Java {java}; {java.warning}")
+        jars.resolve_for(self.settings().storage.kind, self.environ, jars.say)
         return self.application_environment() | {"JAVA_HOME": str(java.home)}
 
     def application_environment(self) -> dict[str, str]:

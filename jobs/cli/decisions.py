@@ -13,6 +13,7 @@ from jobs.audit.completeness import reach_of
 from jobs.audit.explain import Explanation
 from jobs.audit.explain import explain as explained
 from jobs.cli.context import cell, output, shared
+from jobs.cli.dates import DATE, date_of
 from jobs.cli.ledger import plain
 from jobs.errors import AuditError
 from jobs.query.ledger_reader import LedgerReader
@@ -51,7 +52,7 @@ def explain(
         waystation explain 0198c0de-0000-7000-8000-000000000000
     """
     options = shared(context)
-    settings, tables = options.settings(), options.tables()
+    settings, tables = options.settings(), options.ledger()
     reach = reach_of(tables, settings.audit.patience_s)
     found = explained(LedgerReader(tables, {}), message_id, settings.kafka.shards, reach)
     if as_json:
@@ -68,8 +69,9 @@ def explain(
 def audit(
     context: typer.Context,
     day: Annotated[
-        str, typer.Option("--date", metavar="DATE", help="Messages appended on this day (UTC), such as 2026-11-22.")
-    ] = "",
+        date | None,
+        typer.Option("--date", parser=date_of, metavar=DATE, help="Messages appended on this date, UTC."),
+    ] = None,
     since: Annotated[str, typer.Option(metavar="TIME", help="Instead: from this time on, ISO 8601, UTC.")] = "",
     until: Annotated[str, typer.Option(metavar="TIME", help="Before this time; without it: to the end.")] = "",
     examples: Annotated[int, typer.Option(min=0, max=10_000, help="How many differing messages to show.")] = 10,
@@ -86,8 +88,14 @@ def audit(
         waystation audit --since 2026-11-22T08:00 --until 2026-11-22T09:00 --json
     """
     options = shared(context)
-    arguments = [("--date", day), ("--since", since), ("--until", until), ("--examples", str(examples))]
+    arguments = [
+        ("--date", str(day) if day else ""),
+        ("--since", since),
+        ("--until", until),
+        ("--examples", str(examples)),
+    ]
     try:
+        options.ledger(AuditError)  # without a ledger it says so, and starts no JVM
         environment = options.job_environment()
     except WaystationError as error:
         raise AuditError(str(error)) from error

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from jobs.cli.context import output, shared
+from jobs.cli.dates import DATE, date_of
 from jobs.errors import JobError
 from jobs.runtime.signals import interrupt_on_signals
 
@@ -23,7 +24,8 @@ def register(app: typer.Typer) -> None:
 def demo(
     context: typer.Context,
     day: Annotated[
-        datetime, typer.Option("--date", formats=["%Y-%m-%d"], help="A day of 2013; this one had the most flights.")
+        date,
+        typer.Option("--date", parser=date_of, metavar=DATE, help="A day of 2013; this one had the most flights."),
     ] = DEFAULT_DATE,  # type: ignore[assignment]
     speed: Annotated[
         float, typer.Option(min=1.0, help="How many times as fast as it was: 1440 is a day a minute.")
@@ -55,7 +57,7 @@ def demo(
     options, terminal = shared(context), output()
     interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
     request = Request(
-        date=date(day.year, day.month, day.day),
+        date=day,
         until=until.time() if until else None,
         speed=speed,
         keep=keep,

@@ -67,7 +67,7 @@ def journey(
         waystation query 'SELECT id, destination FROM messages LIMIT 5'
         waystation journey 0198c0de-0000-7000-8000-000000000000
     """
-    steps = LedgerReader(shared(context).tables()).query(JOURNEY, [message_id])
+    steps = LedgerReader(shared(context).ledger()).query(JOURNEY, [message_id])
     if not steps.rows:
         raise QueryError(
             f"the ledger knows no message {message_id}: the id is wrong, or the message is too new (the ledger is "

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,11 @@ import typer
 from rich.console import Console
 
 from jobs.cli import (
+    certs,
     decisions,
     demo,
     doctor,
+    jars,
     ledger,
     maintain,
     messages,
@@ -43,7 +46,9 @@ COMMANDS = (
     report,
     maintain,
     passwd,
+    certs,
     topics,
+    jars,
     submit,
 )
 """Modules with commands, in the order in which `--help` lists them."""
@@ -57,6 +62,12 @@ app = typer.Typer(
 )
 
 
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"waystation {version('waystation')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
@@ -67,6 +78,9 @@ def options(
     data: Annotated[
         Path | None, typer.Option(help="Directory of everything this stack keeps. Without it: the key `data`.")
     ] = None,
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and end.")
+    ] = False,
 ) -> None:
     """A messaging platform: MQTT in and out, Kafka and Spark between, a Delta ledger of it all. `up` runs it on your
     machine, `submit` its Spark applications on a cluster.

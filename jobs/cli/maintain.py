@@ -44,7 +44,7 @@ def maintain(
     """
     options = shared(context)
     try:
-        options.settings()
+        options.ledger(MaintainError)
     except WaystationError as error:
         raise MaintainError(str(error)) from error
     arguments = [f"--table={name}" for name in tables or []]

@@ -41,6 +41,8 @@ def passwd(
         if delete and user not in users:
             raise JobError(f"{file} has no user {user!r}")
         _write(file, with_user(text, user, None if delete else hasher().hash(_password())))
+        done = "removed from" if delete else "changed in" if user in users else "added to"
+        typer.echo(f"user {user} {done} {file}")
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(f"{file} cannot be changed: {error}") from error
 

@@ -1,19 +1,19 @@
 """`quality`: does the ledger hold what it promises? Starts the Spark application for this data directory."""
 
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jobs.cli.context import shared
+from jobs.cli.dates import DATE, date_of
 from jobs.cli.job import run_job
 from jobs.errors import QualityError
 from jobs.quality.contents import read_contents
 from schemas.errors import WaystationError
 
 LOG = "quality.log"
-DAY = "%Y-%m-%d"
 
 
 def register(app: typer.Typer) -> None:
@@ -23,11 +23,12 @@ def register(app: typer.Typer) -> None:
 def quality(
     context: typer.Context,
     dates: Annotated[
-        list[datetime] | None,
-        typer.Option("--date", formats=[DAY], help="Judge this date, UTC; may be given several times."),
+        list[date] | None,
+        typer.Option("--date", parser=date_of, metavar=DATE, help="Judge this date, UTC; may be given several times."),
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=[DAY], help="Judge this date and all later ones that have rows.")
+        date | None,
+        typer.Option(parser=date_of, metavar=DATE, help="Judge this date and all later ones that have rows."),
     ] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Directory of the pages. Without it: the key `quality.docs`.")
@@ -49,17 +50,17 @@ def quality(
     Examples:
 
         waystation quality
-        waystation quality --date 2026-11-21 --json
+        waystation quality --date yesterday --json
         waystation query 'SELECT * FROM quality_results WHERE NOT success'
     """
     options = shared(context)
-    arguments = [f"--date={one:{DAY}}" for one in dates or []]
-    arguments += [f"--since={since:{DAY}}"] if since else []
+    arguments = [f"--date={one}" for one in dates or []]
+    arguments += [f"--since={since}"] if since else []
     arguments += [f"--docs={docs.absolute()}"] if docs else []
     arguments += [f"--settle={settle}"] if settle is not None else []
     arguments += ["--json"] if as_json else []
     try:
-        read_contents(options.tables())  # without a ledger it says so, and starts no JVM
+        read_contents(options.ledger(QualityError))  # without a ledger it says so, and starts no JVM
         environment = options.job_environment()
     except QualityError:
         raise

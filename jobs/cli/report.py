@@ -1,7 +1,7 @@
 """`report`: a page about a date of the ledger."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from jobs.cli.context import shared
+from jobs.cli.dates import DATE, date_of
 from jobs.cli.ledger import plain
 from jobs.errors import ReportError
 from jobs.query.ledger_reader import Memory
 
-DAY = "%Y-%m-%d"
 DIRECTORY = "reports"
 
 
@@ -24,8 +24,10 @@ def register(app: typer.Typer) -> None:
 def report(
     context: typer.Context,
     dates: Annotated[
-        list[datetime] | None,
-        typer.Option("--date", formats=[DAY], help="Report on this date, UTC; may be given several times."),
+        list[date] | None,
+        typer.Option(
+            "--date", parser=date_of, metavar=DATE, help="Report on this date, UTC; may be given several times."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -56,9 +58,9 @@ def report(
     from jobs.report.page import page
 
     options = shared(context)
-    settings, tables = options.settings().report, options.tables()
+    settings, tables = options.settings().report, options.ledger(ReportError)
     contents = existing_contents(tables)
-    chosen = choose([one.date() for one in dates or []], contents, datetime.now(UTC).date())
+    chosen = choose(dates or [], contents, datetime.now(UTC).date())
     why = f" ({chosen.why})" if chosen.why else ""
     figures = []
     for day in chosen.dates:

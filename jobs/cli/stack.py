@@ -1,4 +1,4 @@
-"""`up` and `down`: the local stack, in the foreground or behind."""
+"""`up` and `down`: the local stack, in the foreground or in the background."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from jobs.stack import local
 from jobs.stack.class_archive import make_archive
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
-from jobs.stack.state import StackState, read_state
+from jobs.stack.state import StackState, read_state, why_no_stack
 from jobs.stack.supervisor import Died, Event, NotReplaced, Ready, Replaced, Stopped
 
 POLL_S = 0.1
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def up(
     context: typer.Context,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when all is ready; it runs on behind.")
+        bool, typer.Option("--detach", "-d", help="Return when all is ready; the stack runs in the background.")
     ] = False,
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Pick free ports for everything, and keep them for this directory.")
@@ -75,7 +75,7 @@ def down(context: typer.Context) -> None:
     options = shared(context)
     terminal = output()
     stopped = local.stop(options.data(), options.settings().stack.stop_timeout_s)
-    terminal.print("stopped" if stopped else f"nothing runs over {options.data()}", markup=False)
+    terminal.print("stopped" if stopped else f"nothing to stop: {why_no_stack(options.data())}", markup=False)
 
 
 def _console(terminal: Terminal, options: Shared) -> Console:
@@ -96,7 +96,7 @@ def _line(event: Event) -> str:
         case Died(part, why, pause_s):
             return f"{PART_INDENT}{part:<14} {why}; starts again in {pause_s:g} s"
         case Replaced(part, seconds):
-            return f"{PART_INDENT}{part:<14} replaced: the new process was level after {seconds:.1f} s"
+            return f"{PART_INDENT}{part:<14} replaced: the new process had caught up after {seconds:.1f} s"
         case NotReplaced(part, why):
             return f"{PART_INDENT}{part:<14} not replaced: {why}"
         case Stopped(part, clean):
@@ -125,7 +125,7 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
 
 
 def _up_detached(options: Shared, free_ports: bool) -> None:
-    """Start an `up` behind, show what it says until it is ready, and leave it."""
+    """Start an `up` in the background, show its output until it is ready, and leave it."""
     data = options.data()
     log = data / "logs" / "up.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,8 @@ def _up_detached(options: Shared, free_ports: bool) -> None:
     for overlay in options.overlays:
         command += ["--conf", str(overlay.absolute())]
     command += ["up", *(["--free-ports"] if free_ports else [])]
-    with log.open("wb") as written:
+    log.write_bytes(b"")
+    with log.open("ab") as written:  # appending, so that it can be rotated
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -142,7 +143,7 @@ def _up_detached(options: Shared, free_ports: bool) -> None:
     except KeyboardInterrupt:
         child.terminate()
         raise
-    output().print(f"runs on behind as process {child.pid}; what it says goes to {log}", markup=False)
+    output().print(f"running in the background (pid {child.pid}); log: {log}", markup=False)
 
 
 def _follow(child: "subprocess.Popen[bytes]", log: Path, data: Path) -> None:

@@ -12,11 +12,12 @@ import psutil
 import typer
 from rich.table import Table
 
-from jobs.cli.context import cell, output, shared
+from jobs.cli.context import Shared, cell, output, shared
 from jobs.cli.gateway_api import GatewayApi, api_of
+from jobs.cli.watch import watch
 from jobs.errors import GatewayApiError, StackError, TopicsError
 from jobs.observe.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
-from jobs.stack.state import ProcessState, StackState, state_if_running
+from jobs.stack.state import ProcessState, StackState, state_if_running, why_no_stack
 from jobs.stack.topics import admin_client, topic_ends
 from schemas.readiness import read_json
 from schemas.settings import Settings, load_settings
@@ -36,6 +37,8 @@ def status(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: processes, gateways, listeners, queries, topics.")
     ] = False,
+    watching: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
 ) -> None:
     """What runs: processes with their load, whether the gateway can do its work, streaming queries, and topics with who
     is how far behind their end.
@@ -49,9 +52,18 @@ def status(
     Examples:
 
         waystation status
+        waystation status --watch --interval 5
         waystation status --json | python3 -m json.tool
     """
     options = shared(context)
+    if watching:
+        watch(lambda: _read(options), lambda report: _print(report, as_json), interval, clear=not as_json)
+    else:
+        _print(_read(options), as_json)
+
+
+def _read(options: Shared) -> dict[str, Any]:
+    """What is told of the data directory. Raises StackError if there is nothing to tell."""
     data = options.data()
     state = state_if_running(data)
     written = queries(data / "status", time.time())
@@ -68,10 +80,11 @@ def status(
             err=True,
         )
     else:
-        raise StackError(
-            f"no stack is running over {data}, and no application has written of its queries there: start one with "
-            f"`waystation up`, or name the directory with --data"
-        )
+        raise StackError(why_no_stack(data))
+    return report
+
+
+def _print(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:

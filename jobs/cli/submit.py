@@ -18,7 +18,7 @@ from jobs.cluster.bundle import make_bundle
 from jobs.cluster.submission import Tools, submission
 from jobs.errors import SubmissionError
 from jobs.runtime.signals import set_on_signals
-from jobs.stack.jars import cache_directory, pyspark_jars, spark_jars, store_jars
+from jobs.stack.jars import cache_directory, pyspark_jars, resolve_for, say, spark_jars, store_jars
 from jobs.stack.java import find_java
 from schemas.settings import load_settings
 
@@ -56,6 +56,7 @@ def submit(
         waystation submit router --role active --conf conf/cluster.toml
         waystation submit ledger --conf conf/cluster.toml
     """
+    chosen = applications(application, role, tuple(arguments or ()))  # first: other errors would hide a misspelt name
     everywhere = shared(context).configuration
     # Of what is installed only the base: the other one is the local stack's. And all that is given.
     files = [everywhere[0], *everywhere[len(OVERLAYS) :], *(path.absolute() for path in conf or [])]
@@ -68,13 +69,18 @@ def submit(
         )
     if cluster.kind == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
         raise SubmissionError("HADOOP_CONF_DIR is not set: it names the directory with yarn-site.xml and core-site.xml")
-    chosen = applications(application, role, tuple(arguments or ()))
     data = str(shared(context).data_option or environ.get("WAYSTATION_DATA") or settings.data)
     if cluster.deploy_mode == "client":
         data = os.path.abspath(data)
     settings = msgspec.structs.replace(settings, data=data)
-    jars = [] if cluster.in_pods else spark_jars(environ) + store_jars(settings.storage.kind, environ)
-    tools = Tools(pyspark_jars().parent, find_java(environ).home, sys.executable, jars)
+    jars: list[Path] = []
+    if not cluster.in_pods:
+        resolve_for(settings.storage.kind, environ, say)
+        jars = spark_jars(environ) + store_jars(settings.storage.kind, environ)
+    java = find_java(environ)
+    if java.warning:
+        say(f"using Java {java}; {java.warning}")
+    tools = Tools(pyspark_jars().parent, java.home, sys.executable, jars)
     bundle = make_bundle(files, cache_directory(environ))
     submissions = [submission(each, settings, bundle, tools, environ) for each in chosen]
     if dry_run:

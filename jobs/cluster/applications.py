@@ -1,7 +1,7 @@
 """The applications that a cluster runs, each a module of :mod:`jobs` with a `main` of its own."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from jobs.errors import SubmissionError
@@ -40,8 +40,12 @@ NAMES = ("router", "ledger", *BATCH)
 def applications(name: str, role: str | None, arguments: tuple[str, ...] = ()) -> list[Application]:
     """What is submitted under `name`: one application, or for a router without `role` the pair; `arguments` go to each.
 
-    Raises SubmissionError if there is no such application in this version.
+    Raises SubmissionError if there is no such application.
     """
+    if name not in NAMES:
+        close = get_close_matches(name, NAMES, 1)
+        meant = f". Did you mean {close[0]}?" if close else ""
+        raise SubmissionError(f"there is no application {name!r} to submit; there are: {', '.join(NAMES)}{meant}")
     if role is not None and name != "router":
         raise SubmissionError(f"--role is for routers: leave it out with {name}")
     if role is not None and role not in ROLES:
@@ -49,7 +53,4 @@ def applications(name: str, role: str | None, arguments: tuple[str, ...] = ()) -
     if name == "router":
         roles = ROLES if role is None else (role,)
         return [Application(f"router-{r}", "jobs.router", "router", ("--role", r, *arguments)) for r in roles]
-    if name not in NAMES or find_spec(f"jobs.{name}") is None:
-        there_are = [known for known in NAMES if find_spec(f"jobs.{known}") is not None]
-        raise SubmissionError(f"there is no application {name!r} to submit; there are: {', '.join(there_are)}")
     return [Application(name, f"jobs.{name}", "batch" if name in BATCH else name, arguments)]

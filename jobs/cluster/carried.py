@@ -16,7 +16,8 @@ import msgspec
 from jobs.cluster.masking import is_secret
 from jobs.errors import SubmissionError
 from schemas.sections import Section
-from schemas.settings import ENVIRONMENT_PREFIX, Settings
+from schemas.settings import Settings
+from schemas.settings_files import ENVIRONMENT_PREFIX
 
 OF_DRIVERS = ("lease_s",)
 """What a driver needs of `[cluster]`; the rest is the submission's, and `spark` may have what is for nobody's eyes."""

@@ -15,6 +15,7 @@ from jobs.maintain.leftovers import generation_steps, submission_steps
 from jobs.maintain.plan import Amount, Step, Stopping
 from jobs.maintain.vacuum import vacuum_steps
 from jobs.observe.progress import first_line
+from jobs.stack.missing import why_no_tables
 from pipelines.sources import table_uri
 from schemas.settings import Settings
 from schemas.tables import TABLES
@@ -81,9 +82,7 @@ def _names(tables: str, asked: Sequence[str]) -> list[str]:
     """The tables there are, or those of them that are asked for."""
     there = [name for name, table in TABLES.items() if DeltaTable.is_deltatable(table_uri(tables, table))]
     if not there:
-        raise MaintainError(
-            f"there are no tables under {tables}: start the stack once, or name another place with --data"
-        )
+        raise MaintainError(why_no_tables(tables))
     if missing := sorted(set(asked) - set(there)):
         raise MaintainError(f"there is no table {', '.join(missing)}; there are: {', '.join(there)}")
     return [name for name in there if not asked or name in asked]

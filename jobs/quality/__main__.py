@@ -8,7 +8,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
@@ -22,6 +22,7 @@ from jobs.quality.dates import Asked
 from jobs.quality.pages import INDEX
 from jobs.quality.run import Report, Request, judge, prepare
 from jobs.runtime.application import hold_checkpoints, run_application
+from jobs.runtime.dates import parse_date
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings
 from schemas.errors import WaystationError
@@ -57,8 +58,8 @@ def run(settings: Settings, request: Request, stopped: Event) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.quality", description=__doc__)
-    parser.add_argument("--date", type=date.fromisoformat, action="append", default=[], help="judge this date")
-    parser.add_argument("--since", type=date.fromisoformat, help="judge this date and all later ones")
+    parser.add_argument("--date", type=parse_date, action="append", default=[], help="judge this date")
+    parser.add_argument("--since", type=parse_date, help="judge this date and all later ones")
     parser.add_argument("--docs", type=Path, help="directory of the pages")
     parser.add_argument("--settle", type=float, help="seconds, instead of quality.settle_s")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.errors import QualityError
+from jobs.stack.missing import why_no_tables
 from schemas.tables import HISTORY
 
 
@@ -48,11 +49,13 @@ class Contents:
 def read_contents(tables: str) -> dict[str, Contents]:
     """Contents of the history tables under `tables` by name. Raises QualityError if one is not there."""
     found = existing_contents(tables)
+    if not found:
+        raise QualityError(why_no_tables(tables))
     for table in HISTORY:
         if table.name not in found:
             raise QualityError(
-                f"there is no ledger under {tables}: the table {table.name} is missing; start the stack once, or name "
-                "another place with --data"
+                f"the table {table.name} is missing under {tables}: start the stack, which makes all tables, or name "
+                "another data directory with --data"
             )
     return found
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.errors import QueryError
 from jobs.query.ledger_reader import installed_views
+from jobs.stack.missing import why_no_tables
 from pipelines.sources import read_table, table_uri
 from schemas.tables import TABLES
 
@@ -26,7 +27,7 @@ def register_ledger(spark: SparkSession, tables: str) -> list[str]:
     """
     names = [name for name in TABLES if DeltaTable.is_deltatable(table_uri(tables, TABLES[name]))]
     if not names:
-        raise QueryError(f"there are no tables under {tables}: give the directory `tables` in the data directory")
+        raise QueryError(why_no_tables(tables))
     for name in (*TABLES, *installed_views()):  # those of another ledger
         spark.catalog.dropTempView(name)
     for name in names:

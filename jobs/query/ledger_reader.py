@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 
 from jobs.errors import QueryError
+from jobs.stack.missing import why_no_tables
 from schemas.arrow import arrow_schema
 from schemas.sql import named_blocks
 from schemas.tables import ROUTES, TABLES, Table
@@ -78,6 +79,7 @@ class LedgerReader:
         dates: Dates | None = None,
         memory: Memory | None = None,
     ) -> None:
+        self._place = tables
         self._database = duckdb.connect()
         self._database.execute("SET TimeZone = 'UTC'")
         if memory is not None:
@@ -106,7 +108,10 @@ class LedgerReader:
         try:
             relation: duckdb.DuckDBPyRelation | None = self._database.sql(sql, params=list(parameters))
         except duckdb.CatalogException as error:
-            raise QueryError(f"{_first_line(error)}; {self._there_are()}") from error
+            if not self.tables:
+                raise QueryError(why_no_tables(self._place)) from error
+            names = ", ".join([*self.tables, *self.views])
+            raise QueryError(f"{_first_line(error)}; there are: {names}") from error
         except duckdb.Error as error:
             raise QueryError(_with_hint(error)) from error
         if relation is None:
@@ -127,10 +132,6 @@ class LedgerReader:
         except (duckdb.CatalogException, duckdb.BinderException):
             return False
         return True
-
-    def _there_are(self) -> str:
-        names = ", ".join([*self.tables, *self.views])
-        return f"there are: {names}" if names else "there are no tables yet: the ledger writes them once messages flow"
 
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:

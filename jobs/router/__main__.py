@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from jobs.observe.observer import Observer
 from jobs.observe.progress import StatusListener
 from jobs.observe.routing import RouterMetrics, Told, router_place
-from jobs.router.query import LONGEST_PAUSE_S, WATCH_S, Router
+from jobs.router.query import LONGEST_PAUSE_S, Router, until_next_look
 from jobs.router.routes_follower import await_routes, keep_routes
 from jobs.runtime.application import hold_checkpoints, run_application
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
@@ -129,7 +129,7 @@ def run(
     reader = keep_routes(routes, every_s, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
     flows = announced = False
     ends: dict[int, int] = {}
-    while not stopped.wait(WATCH_S):
+    while not stopped.wait(until_next_look(routers, time.time())):
         now = time.time()
         observer.look(now)
         # One that is not level yet covers nobody's pauses: to realign it would only make it level later.
@@ -151,7 +151,7 @@ def run(
             log.info("ready", roles=list(roles), generation=generation)
     observer.readiness.ends()
     for router in routers:
-        router.stop()
+        router.stop(time.time())
     reader.join()
     spark.stop()
     observer.stop()

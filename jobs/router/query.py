@@ -1,6 +1,6 @@
 """One query of a router, kept going and in phase; :mod:`jobs.router` runs the queries of a process."""
 
-import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from jobs.observe.lags import lags
 from jobs.observe.progress import first_line
 from jobs.observe.routing import Told
 from jobs.router.ingress_topic import RouterTopic
+from jobs.router.quiet_stop import QuietStop, running_tasks
 from jobs.router.routes_follower import UNREADABLE
 from jobs.runtime.application import JVM_GONE
 from pipelines.kafka.positions import offsets
@@ -61,12 +62,14 @@ class Router:
     began: float = 0.0
     has_flowed: bool = False
     looked: int | None = None
+    realign_at: float | None = None
 
     def __post_init__(self) -> None:
         self.name = self.role + (RELIEF if self.relief else "")
         self.stream = StreamId(f"router-{self.name}", self.generation)
         self.phase = Phase(self.settings.router.batch_s, patient=self.anchor is not None)
         self.told.metrics.expect(self.name)
+        self.quietly = QuietStop(self.spark)
         kafka, ingress = self.settings.kafka, Topics(self.settings.kafka.prefix).ingress
         source = Kafka(kafka.bootstrap, kafka.client)
         self.ingress = RouterTopic(source, ingress, self.stream, self._elders(), self.settings.tables)
@@ -76,6 +79,7 @@ class Router:
 
         Raises what `JVM_GONE` says if there is no JVM any more.
         """
+        self.quietly.look(now)
         if self.query is not None and not self.query.isActive:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
@@ -101,11 +105,7 @@ class Router:
         """Whether records flow now: a task for every partition is at work."""
         if self.query is None:
             return False
-        tracker = self.spark.sparkContext.statusTracker()
-        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self.query.runId))
-        stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
-        wanted = self.settings.kafka.ingress_partitions
-        return any(stage is not None and stage.numActiveTasks >= wanted for stage in stages)
+        return running_tasks(self.spark, self.query.runId) >= self.settings.kafka.ingress_partitions
 
     def is_level(self, ends: dict[int, int]) -> bool:
         """Whether all of `ingress` before `ends` (by partition) is routed and committed: its copies are on `egress`."""
@@ -120,9 +120,9 @@ class Router:
         phase = self.phase
         return phase.began is not None and abs(phase.began + phase.period_s - now) < NEAR_S
 
-    def stop(self) -> None:
+    def stop(self, now: float) -> None:
         if self.query is not None:
-            self.query.stop()
+            self.quietly.stop(self.query, now)
 
     def _look_at_topic(self, query: StreamingQuery, now: float) -> None:
         """Once after each batch: a query whose topic was made again is stopped, and refused from then on."""
@@ -145,21 +145,31 @@ class Router:
                 self.told.metrics.paused(self.name, pause_s)
 
     def _keep_phase(self, query: StreamingQuery, now: float) -> None:
+        """Realigns the query if it has drifted: at its moment, for which :func:`until_next_look` has it looked at."""
+        if self.realign_at is None:
+            self.realign_at = self._moment_to_realign(now)
+        if self.realign_at is not None and now >= self.realign_at:
+            self.realign_at = None
+            self._realign(query, now)
+
+    def _moment_to_realign(self, now: float) -> float | None:
+        """When to start anew, if that is soon; None if there is no need, or the moment is further away."""
         target = self._target()
         if target is None:
-            return
+            return None
         self.phase.learn(*target)
         anchor, period_s = target
         in_the_way = self.partner is not None and self.phase.is_in_the_way(anchor, self.partner.phase, period_s)
         if not (in_the_way or self.phase.is_off(anchor, period_s)):
-            return
+            return None
         at = next_start(now + self.phase.lead_s, period_s, anchor) - self.phase.lead_s
-        if at - now > 2 * WATCH_S:
-            return
-        time.sleep(max(0.0, at - now))
-        off_s = round(self.phase.off_s(anchor, period_s), 2)
+        return at if at - now <= 2 * WATCH_S else None
+
+    def _realign(self, query: StreamingQuery, now: float) -> None:
+        target = self._target()
+        off_s = None if target is None else round(self.phase.off_s(*target), 2)
         log.info("realigning", router=self.stream.query, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
-        query.stop()
+        self.quietly.stop(query, now)
         self.told.metrics.realigned(self.name)
         self.query = self._start(realigned=True)
 
@@ -198,6 +208,12 @@ class Router:
         lasted = now - self.began > LONGEST_PAUSE_S
         first = self.settings.router.restart_backoff_s
         self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
-        self.query, self.due, self.has_flowed = None, now + self.pause_s, False
+        self.query, self.due, self.has_flowed, self.realign_at = None, now + self.pause_s, False, None
         self.told.failed(self.stream.query, error)
         log.error("router failed", router=self.stream.query, error=first_line(error), again_in_s=self.pause_s)
+
+
+def until_next_look(routers: Iterable[Router], now: float) -> float:
+    """Seconds until the routers are to be watched again: as usual, or when one is to be realigned."""
+    moments = [router.realign_at - now for router in routers if router.realign_at is not None]
+    return max(0.0, min([WATCH_S, *moments]))

@@ -4,7 +4,7 @@ They stand in `<cache>/jars/<hash of ivy.xml>/spark` and `…/kafka`; the cache 
 `~/.cache/waystation`. A set is complete or not there: it is resolved beside its place and renamed. Ivy knows its
 repository by default. What an object store needs is a set of its own, resolved when it is asked for.
 
-Run as a module (`python -m jobs.stack.jars [STORE ...]`), it resolves what is missing.
+`waystation jars [STORE]...` resolves what is missing; so do, with what they need, all commands that start a JVM.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from jobs.errors import JarsError
 from jobs.stack.java import find_java
-from schemas.errors import WaystationError
 
 Progress = Callable[[str], None]
 
@@ -41,7 +40,7 @@ STORES = {"s3": JarSet("ivy-s3.xml", ("s3",), "Hadoop's S3A and what it needs of
 """By kind of store. What other kinds need, their vendors ship as one jar: it is named in `cluster.spark`."""
 
 TIMEOUT_S = 900
-REMEDY = "run `make env`, or `python -m jobs.stack.jars`"
+REMEDY = "run `waystation jars`"
 
 BELONGS_TO_SPARK = re.compile(r"^(jackson-.*|scala-.*|shims|javax\.annotation-api)$")
 """Artifacts of families that pyspark has in versions of its own, where one more member would clash."""
@@ -83,7 +82,7 @@ def store_jars(kind: str, environ: Mapping[str, str] = os.environ) -> list[Path]
         return []
     directory = jars_directory(environ, STORES[kind])
     if not directory.is_dir():
-        raise JarsError(f"the JVM libraries for {kind} are not in {directory}: run `python -m jobs.stack.jars {kind}`")
+        raise JarsError(f"the JVM libraries for {kind} are not in {directory}: run `waystation jars {kind}`")
     own = {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
     return missing_from(own, directory / kind)
 
@@ -124,6 +123,16 @@ def resolve(environ: Mapping[str, str], progress: Progress, jar_set: JarSet = LO
         if not target.is_dir():
             _resolve_into(target, find_java(environ).command, progress, jar_set)
     return target
+
+
+def resolve_for(store: str, environ: Mapping[str, str], progress: Progress) -> None:
+    """Resolve what an application needs whose tables stand in a store of this kind (`StorageSettings.kind`).
+
+    Raises JarsError if Ivy fails, JavaError if there is no JDK.
+    """
+    resolve(environ, progress)
+    if store in STORES:
+        resolve(environ, progress, STORES[store])
 
 
 def _resolve_into(target: Path, java: str, progress: Progress, jar_set: JarSet) -> None:
@@ -185,26 +194,7 @@ def locked(path: Path, progress: Progress, what: str) -> Iterator[None]:
         yield
 
 
-def main(stores: Sequence[str]) -> int:
-    """Resolve the local set, and those of `stores`."""
-    try:
-        if unknown := set(stores) - set(STORES):
-            raise JarsError(
-                f"no JVM libraries are known for {', '.join(sorted(unknown))}; there are: {', '.join(STORES)}"
-            )
-        for jar_set in (LOCAL, *(STORES[store] for store in stores)):
-            say(f"JVM libraries: {resolve(os.environ, say, jar_set)}")
-    except WaystationError as error:
-        say(str(error))
-        return 1
-    return 0
-
-
 def say(line: str) -> None:
     """Progress on standard error, where results are not mixed with it."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

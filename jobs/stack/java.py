@@ -30,14 +30,25 @@ _BASE_MODULE = re.compile(r"^java\.base@(\d+)", re.MULTILINE)
 
 
 class Java(NamedTuple):
-    """A JDK that fits: its home directory and feature version."""
+    """A JDK that fits: its home directory and feature version; `found_by`: what led to it; `passed_over`: what comes
+    before it and does not fit, each with the reason."""
 
     home: Path
     version: int
+    found_by: str = ""
+    passed_over: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         return str(self.home / "bin" / "java")
+
+    def __str__(self) -> str:
+        return f"{self.version} in {self.home}" + (f", found by {self.found_by}" if self.found_by else "")
+
+    @property
+    def warning(self) -> str | None:
+        """That JAVA_HOME names another one, which cannot be used."""
+        return next((reason for reason in self.passed_over if reason.startswith("JAVA_HOME")), None)
 
 
 def find_java(environ: Mapping[str, str], places: tuple[str, ...] = USUAL_PLACES) -> Java:
@@ -46,11 +57,14 @@ def find_java(environ: Mapping[str, str], places: tuple[str, ...] = USUAL_PLACES
     Raises JavaError that names what was found instead.
     """
     unfit: list[str] = []
-    for home in _candidates(environ, places):
+    named = environ.get("JAVA_HOME")
+    if named and not (Path(named) / "bin" / "java").is_file():
+        unfit.append(f"JAVA_HOME is {named}, which has no bin/java")
+    for home, found_by in _candidates(environ, places):
         java = check(home)
         if isinstance(java, Java):
-            return java
-        unfit.append(java)
+            return java._replace(found_by=found_by, passed_over=tuple(unfit))
+        unfit.append(f"JAVA_HOME: {java}" if found_by == "JAVA_HOME" else java)
     found = f"; found: {'; '.join(unfit)}" if unfit else ""
     raise JavaError(f"no full JDK of version 17 or 21 was found{found}: {REMEDY}")
 
@@ -73,21 +87,21 @@ def check(home: Path) -> Java | str:
     return Java(home, version)
 
 
-def _candidates(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[Path]:
-    """Home directories that hold a `java`, each once."""
+def _candidates(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
+    """Home directories that hold a `java`, each once, and what leads there."""
     seen: set[Path] = set()
-    for command in _commands(environ, places):
+    for command, found_by in _commands(environ, places):
         if command.is_file() and (real := command.resolve()) not in seen:
             seen.add(real)
-            yield real.parent.parent
+            yield real.parent.parent, found_by
 
 
-def _commands(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[Path]:
+def _commands(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
     if home := environ.get("JAVA_HOME"):
-        yield Path(home) / "bin" / "java"
+        yield Path(home) / "bin" / "java", "JAVA_HOME"
     for directory in environ.get("PATH", "").split(":"):
         if directory:
-            yield Path(directory) / "java"
+            yield Path(directory) / "java", "PATH"
     for pattern in places:
         for home in sorted(glob(str(Path(pattern).expanduser()))):
-            yield Path(home) / "bin" / "java"
+            yield Path(home) / "bin" / "java", f"looking in {pattern}"

@@ -12,6 +12,7 @@ from jobs.errors import StackError
 from jobs.stack import generations, jars
 from jobs.stack.broker import prepare
 from jobs.stack.java import find_java
+from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.part import Part
 from jobs.stack.parts import broker_spec, choose_addresses, configured, environment, local_parts, router_part, routers
 from jobs.stack.process import Identity, wait_until
@@ -92,7 +93,8 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     """The supervisor of the local stack. Raises JavaError, JarsError, PortTaken, StackError."""
     settings, data = plan.settings, plan.data
     java = find_java(environ)
-    jars.resolve(environ, console.say)
+    console.say(f"Java {java}" + (f"; {java.warning}" if java.warning else ""))
+    jars.resolve_for(settings.storage.kind, environ, console.say)
     addresses = choose_addresses(settings, data, plan.free_ports)
     spec = broker_spec(settings, data, addresses)
     broker_argv = prepare(spec, java.command, jars.kafka_classpath(environ))
@@ -115,6 +117,7 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
             settings.stack.stop_timeout_s,
             settings.stack.restart_backoff_s,
             settings.stack.router_settle_s,
+            LogLimits(settings.stack.log_bytes, settings.stack.log_files),
         ),
         environ,
         console.event,

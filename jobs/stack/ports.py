@@ -5,6 +5,7 @@ from below the ephemeral range (Linux 32768, macOS and IANA 49152): a port from 
 outgoing connection when its server comes back, and a client that retries it can even connect to itself.
 """
 
+import errno
 import random
 import socket
 from pathlib import Path
@@ -14,17 +15,27 @@ from schemas.readiness import read_json, write_json
 
 FIRST, LAST = 20_000, 32_000
 TRIES = 200
+TAKEN = "is taken by another program"
 
 
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen on the port now."""
+    return why_not(host, port) is None
+
+
+def why_not(host: str, port: int) -> str | None:
+    """Why no server could listen there now: `is taken by another program`, …; None if one could."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return TAKEN
+            if error.errno == errno.EACCES:
+                return "may be used by root only: take a port above 1023"
+            return f"cannot be used: {host} is not an address of this machine ({error.strerror})"
+        return None
 
 
 class Ports:
@@ -34,7 +45,7 @@ class Ports:
         self._file = data / "ports.json"
         self.remembered: dict[str, int] = read_json(self._file) or {}
         """Ports picked so far, by the name of the listener."""
-        self._given: set[int] = set()
+        self._given: dict[int, str] = {}
 
     def choose(self, name: str, host: str, configured: int, setting: str) -> int:
         """The port for the listener `name`: `configured`, or if that is 0 the remembered one or a free one.
@@ -42,15 +53,17 @@ class Ports:
         Raises PortTaken, naming `setting`, if the configured port is in use.
         """
         if configured:
-            if configured in self._given or not is_free(host, configured):
+            why = f"is that of {other} too" if (other := self._given.get(configured)) else why_not(host, configured)
+            if why:
+                stop_it = "stop it, " if why == TAKEN else ""
                 raise PortTaken(
-                    f"port {configured} ({setting}) on {host} is taken by another program: stop it, choose another "
-                    f"port in a --conf file or the environment, or use `--free-ports`"
+                    f"port {configured} ({setting}) on {host} {why}: {stop_it}choose another port in a --conf file or "
+                    f"the environment, or use `--free-ports`"
                 )
             port = configured
         else:
             port = self._pick(name, host)
-        self._given.add(port)
+        self._given[port] = setting if configured else name
         return port
 
     def _pick(self, name: str, host: str) -> int:
@@ -62,4 +75,5 @@ class Ports:
                 self.remembered[name] = port
                 write_json(self._file, self.remembered)
                 return port
-        raise PortTaken(f"no free port was found between {FIRST} and {LAST} on {host} for {name}")
+        why = why_not(host, 0) or "has no free one"
+        raise PortTaken(f"no port between {FIRST} and {LAST} could be picked for {name}: {host} {why}")

@@ -14,6 +14,7 @@ from schemas.readiness import read_json, write_json
 
 FILE = "stack.json"
 DATA_VARIABLE = "WAYSTATION_DATA"
+NAME_IT = "start one with `waystation up`, or name another data directory with --data"
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +76,18 @@ def state_if_running(data: Path) -> StackState | None:
     return state if state is not None and state.supervisor.alive() else None
 
 
+def why_no_stack(data: Path) -> str:
+    """Why no stack runs over the directory."""
+    if not data.is_dir():
+        return f"there is no directory {data}, so no stack has ever run over it: {NAME_IT}"
+    return f"no stack is running over {data}: {NAME_IT}"
+
+
 def running_state(data: Path) -> StackState:
     """The stack that runs over this directory. Raises StackError if none does."""
     state = state_if_running(data)
     if state is None:
-        raise StackError(f"no stack is running over {data}: start one with `waystation up`, or name it with --data")
+        raise StackError(why_no_stack(data))
     return state
 
 

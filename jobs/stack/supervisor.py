@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobs.errors import StackError
+from jobs.stack.log_rotation import Limits as LogLimits
+from jobs.stack.log_rotation import rotate, tail
 from jobs.stack.part import Part
 from jobs.stack.process import Identity, ManagedProcess, can_take_priority_back, how_it_ended, stop_all
 from jobs.stack.rolling_replacement import Stage, Succession
@@ -25,7 +27,7 @@ LONGEST_PAUSE_S = 30.0
 SETTLED_S = 60.0
 """A part that has been ready for this long has its pauses forgotten."""
 LOOK_S = 1.0
-"""How often it is asked who may give way."""
+"""How often it is asked who may give way, and how large logs are."""
 TRIES = 3
 """How often a part may die before it was ready for the first time."""
 DOUBLINGS = 3
@@ -106,6 +108,7 @@ class Limits(NamedTuple):
     stop_timeout_s: float
     restart_backoff_s: float
     settle_s: float
+    logs: LogLimits = LogLimits(bytes=64 << 20, files=3)
 
 
 def pause_after(deaths: int, first_s: float) -> float:
@@ -167,8 +170,8 @@ class Supervisor:
             self._advance(running, time.monotonic())
         if self._succession:
             self._succeed(self._succession, time.monotonic())
-        if self._announced and time.monotonic() - self._looked_at > LOOK_S:
-            self._share_out()
+        if time.monotonic() - self._looked_at > LOOK_S:
+            self._look()
         self._attend(self)
 
     def replace(self, part: Part, beside: Sequence[str], is_level: Callable[[], bool], timeout_s: float) -> Succession:
@@ -288,8 +291,14 @@ class Supervisor:
         running.started_at = time.time()
         self._enter(running, Phase.STARTING, now)
 
-    def _share_out(self) -> None:
+    def _look(self) -> None:
         self._looked_at = time.monotonic()
+        for name in (*self._running, "up"):
+            rotate(self._log(name), self._limits.logs)
+        if self._announced:
+            self._share_out()
+
+    def _share_out(self) -> None:
         for running in self._running.values():
             self._have_give_way(running)
 
@@ -337,7 +346,7 @@ class Supervisor:
 
     def _last_words(self, part: str) -> str:
         log = self._log(part)
-        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        lines = tail(log).strip().splitlines()
         return f"the last line of {log}: {lines[-1].strip()}" if lines else f"{log} is empty"
 
 

@@ -1,13 +1,18 @@
 """A SQLite file beside the driver of a query, for what it has to remember between batches.
 
 The file can be lost: what is in it can be made anew from tables or topics. So one that is damaged is thrown away.
+
+One connection a file at a time: SQLite up to 3.51.2 may corrupt a file in WAL mode that has two (its WAL-reset bug).
+Other processes are kept out by an exclusive lock; in this one the latest run of a query has the file.
 """
 
 import json
 import sqlite3
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 KEYS_A_QUERY = 10_000
 """SQLite takes 32,766 parameters."""
@@ -33,32 +38,49 @@ def file_of(directory: Path, query: str) -> Path:
     return directory / f"{query}.sqlite"
 
 
+_OPENING = threading.RLock()
+_OPEN: "WeakValueDictionary[Path, LocalDatabase]" = WeakValueDictionary()
+"""By absolute path, the one in this process that has a connection; changed while `_OPENING` is held."""
+
+
 def measures_of(file: Path) -> Mapping[str, int] | None:
-    """Of the database of a query that may be at work: the `rows` it has, its `disk_bytes`, and of its last batch the
-    rows `updated_rows` and `removed_rows`, and what it found to be `copies`. None if there is none to be read."""
+    """Of the database of a query of this process: the `rows` it has, its `disk_bytes`, and of its last batch the rows
+    `updated_rows` and `removed_rows`, and what it found to be `copies`. None if there is none to be read. While the
+    query has the file open, it is not opened a second time."""
     try:
-        database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            (measures,) = database.execute("SELECT measures FROM batches").fetchone()
-        finally:
-            database.close()
+        with _OPENING:
+            owner = _OPEN.get(file.absolute())
+            measures = _read_measures(file) if owner is None else owner.measures
         sizes = [path.stat().st_size for path in (file, Path(f"{file}-wal")) if path.exists()]
     except (sqlite3.Error, TypeError, OSError):
         return None
-    return {**json.loads(measures), "disk_bytes": sum(sizes)}
+    return None if measures is None else {**measures, "disk_bytes": sum(sizes)}
+
+
+def _read_measures(file: Path) -> Mapping[str, int]:
+    database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        (measures,) = database.execute("SELECT measures FROM batches").fetchone()
+    finally:
+        database.close()
+    return dict(json.loads(measures))
 
 
 class LocalDatabase:
     """The database `file`, opened when it is first asked for, with the tables that `layout` (SQL) makes, and one that
     says which batch it has.
 
-    One thread at a time. Raises sqlite3.Error if the file cannot be opened or written.
+    One thread at a time. Raises sqlite3.Error if the file cannot be opened or written, if another process has it, and
+    once another object of this process has opened it: the query was started again, and this run of it is over.
     """
 
     def __init__(self, file: Path, layout: str) -> None:
         self._file = file
         self._layout = layout
         self._opened: sqlite3.Connection | None = None
+        self._superseded = False
+        self.measures: Mapping[str, int] | None = None
+        """What :func:`measures_of` says of the last batch taken, but for the size."""
 
     def __del__(self) -> None:
         if self._opened is not None:
@@ -84,32 +106,51 @@ class LocalDatabase:
         """Says that it has a batch now; within the caller's transaction."""
         measures = {"rows": rows, "updated_rows": updated, "removed_rows": removed, "copies": copies}
         self.forget()
+        self.measures = measures
         self.connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?)", (*taken, json.dumps(measures)))
 
     @property
     def connection(self) -> sqlite3.Connection:
+        if self._superseded:
+            raise sqlite3.OperationalError(f"{self._file} belongs to a later run of the query")
         if self._opened is None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self._opened = self._open()
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:  # it is damaged, or no database
-                for file in self._file.parent.glob(f"{self._file.name}*"):
-                    file.unlink()
-                self._opened = self._open()
+            with _OPENING:
+                self._take_over()
+                self._opened = self._open_or_make_anew()
+                _OPEN[self._file.absolute()] = self
         return self._opened
+
+    def _take_over(self) -> None:
+        """Closes the connection of an earlier run of the query."""
+        if (earlier := _OPEN.pop(self._file.absolute(), None)) is not None:
+            earlier._superseded = True
+            if earlier._opened is not None:
+                earlier._opened.close()
+
+    def _open_or_make_anew(self) -> sqlite3.Connection:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._open()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:  # it is damaged, or no database
+            for file in self._file.parent.glob(f"{self._file.name}*"):
+                file.unlink()
+            return self._open()
 
     def _open(self) -> sqlite3.Connection:
         # Spark calls from a thread of its own for each run of a query.
         database = sqlite3.connect(self._file, check_same_thread=False)
         try:
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
             database.executescript(_BATCHES + self._layout)
+            row = database.execute("SELECT measures FROM batches").fetchone()
+            self.measures = None if row is None else json.loads(row[0])
         except sqlite3.Error:
             database.close()
             raise

@@ -134,6 +134,33 @@ def test_two_routers_write_identical_instructions_in_order(
 
 
 @pytest.mark.timeout(300)
+def test_realigning_and_stopping_log_no_errors(
+    broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
+) -> None:
+    """Both cancel a batch, which is routine: a line each, and no stack trace."""
+    topics = broker.topics(unique_prefix, shards=SHARDS)
+    assert spark.version, "types are parsed by a session"
+    ensure_tables(f"{tmp_path}/tables")
+    environ = environment(tmp_path, broker.bootstrap, unique_prefix, java_home)
+    router = start_router(tmp_path, environ)
+    log = tmp_path / "router.log"
+    try:
+        produce(broker.bootstrap, topics, MESSAGES)
+        wait_for(lambda: "realigning" in log.read_text() or router.poll() is not None, "the backup is realigned", 120)
+        after = log.read_text().index("realigning")
+        wait_for(lambda: "query started" in log.read_text()[after:], "it goes on")
+        router.terminate()
+        assert router.wait(60) == 0
+    finally:
+        router.kill()
+        router.wait()
+    said = log.read_text()
+    assert "realigning" in said
+    assert "ERROR" not in said
+    assert "\tat " not in said
+
+
+@pytest.mark.timeout(300)
 def test_a_new_generation_beside_the_old_one_is_level_before_it_says_so(
     broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
 ) -> None:

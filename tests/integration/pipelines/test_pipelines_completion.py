@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.kafka.writer import Out
 from pipelines.ledger.completion import relinquished
 from pipelines.ledger.completion_sink import CompletionSink
+from pipelines.storage.local_database import LocalDatabase
 from pipelines.storage.table_files import QUERY_ID
 from schemas.events import CompletionEvent, Delivery, ProgressEvent, decode, encode
 from schemas.settings import DAY_S
@@ -187,8 +187,5 @@ def completed(
 
 
 def open_decisions(directory: Path) -> set[str]:
-    database = sqlite3.connect(directory / "completion.sqlite")
-    try:
-        return {key.decode() for (key,) in database.execute("SELECT key FROM states")}
-    finally:
-        database.close()
+    database = LocalDatabase(directory / "completion.sqlite", "")  # takes the file over from the query
+    return {key.decode() for (key,) in database.connection.execute("SELECT key FROM states")}

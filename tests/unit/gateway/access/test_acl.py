@@ -154,7 +154,7 @@ def test_a_rule_that_denies_denies_more_to_a_name_that_could_change_it(client: s
         ("[[rules]]\ngroups = ['x']", ["acl.toml", "rule 1", "'x'", "[groups]"]),
         ("[[rules]]\n[[rules]]\npublish.allow = ['a/#/b']", ["acl.toml", "rule 2", "'a/#/b'"]),
         ("[[rules]]\nsubscribe.allow = ['$share/g/a']", ["acl.toml", "rule 1", "$share/g/a"]),
-        ("[[rules]]\nusers = 'alice'", ["acl.toml", "array"]),
+        ("[[rules]]\nusers = 'alice'", ["acl.toml", "expected a list"]),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(text: str, named: list[str]) -> None:

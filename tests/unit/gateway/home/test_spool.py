@@ -168,3 +168,14 @@ def test_its_size_is_known_without_counting(path: str) -> None:
     spool.close()
     assert Spool(path).size.rows == 2
     assert Spool(":memory:").size == (0, 0)
+
+
+def test_the_spool_of_a_gateway_has_one_connection(tmp_path: Path) -> None:
+    """Not even to look: a second one could corrupt the file, and a second gateway would deliver everything twice."""
+    path = tmp_path / "spool.sqlite"
+    spool = Spool(str(path), exclusive=True)
+    with contextlib.closing(sqlite3.connect(path, timeout=0)) as other:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("SELECT count(*) FROM sqlite_master")
+        spool.close()
+        assert other.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.host.open_files import OpenFiles, allow_open_files, decide
-from jobs.cli.doctor import open_files
+from jobs.cli.findings import open_files
 from schemas.settings import GatewayLimits, process_settings
 
 NONE, HARD = resource.RLIM_INFINITY, 1000

@@ -15,6 +15,8 @@ NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
     ("arguments", "since", "until"),
     [
         (["--date", "2026-11-21"], datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)),
+        (["--date", "yesterday"], datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)),
+        (["--since", "today"], datetime(2026, 11, 22, tzinfo=UTC), NOW),
         (["--since", "2026-11-22T08:00"], datetime(2026, 11, 22, 8, tzinfo=UTC), NOW),
         (
             ["--since", "2026-11-22T08:00+02:00", "--until", "2026-11-22T07:30"],
@@ -33,8 +35,8 @@ def test_periods(arguments, since, until):
         ([], "either --date 2026-11-22, or --since"),
         (["--date", "2026-11-21", "--since", "2026-11-22"], "either --date"),
         (["--date", "2026-11-21", "--until", "2026-11-22"], "--until goes with --since"),
-        (["--date", "yesterday"], "--date 'yesterday' is no date"),
-        (["--since", "noon"], "--since 'noon' is no time"),
+        (["--date", "the day before"], "--date: 'the day before' is not a date: write 2026-11-22, today or yesterday"),
+        (["--since", "noon"], "--since: 'noon' is not a time: write 2026-11-22T08:00 or a date"),
         (["--since", "2026-11-23"], "the period is empty"),
     ],
 )

@@ -45,8 +45,11 @@ def test_where_python_comes_from_goes_by_the_kind_of_cluster(
 @pytest.mark.parametrize(
     ("overlay", "said"),
     [
-        ('cluster.master = "mesos://host:5050"', "cluster.master = 'mesos://host:5050' is not allowed"),
-        ('cluster.mastr = "yarn"', "unknown field `mastr`"),
+        (
+            'cluster.master = "mesos://host:5050"',
+            r'overlay\.toml: cluster.master = "mesos://host:5050" is not allowed: expected "spark://host:7077", "yarn"',
+        ),
+        ('cluster.mastr = "yarn"', r"cluster\.mastr is not a setting. Did you mean cluster\.master\?"),
         (STANDALONE + 'cluster.deploy_mode = "cluster"', "does not run Python drivers"),
         (STANDALONE + 'cluster.image = "x"', r"cluster.image is for k8s://"),
         (STANDALONE + 'cluster.queue = "x"', "cluster.queue is for yarn"),

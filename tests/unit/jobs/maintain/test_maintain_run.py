@@ -195,7 +195,7 @@ def test_two_at_once_the_second_says_so(settings: Settings, tmp_path: Path, monk
 
 
 def test_what_is_asked_for_must_be_there(settings: Settings) -> None:
-    with pytest.raises(MaintainError, match="start the stack once"):
+    with pytest.raises(MaintainError, match="no stack has written any there"):
         run(settings)
     fill(settings, MESSAGES.name, NOW, 1)
     with pytest.raises(MaintainError, match=r"no table mesages; there are: messages"):

@@ -1,11 +1,15 @@
 """Status files: what is reckoned from a progress, and written, without Spark."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from jobs.observe.progress import StatusListener, first_line, measures, offsets, status_file
-from pipelines.storage.local_database import LocalDatabase, Taken, file_of
+from pipelines.storage.local_database import LocalDatabase, Taken, file_of, measures_of
 from schemas.readiness import read_json
 
 
@@ -184,3 +188,22 @@ def test_what_a_query_remembers_is_told_from_its_file(tmp_path: Path) -> None:
     assert told == [written]
     assert written.pop("disk_bytes") > 0
     assert written == {"rows": 7, "updated_rows": 3, "removed_rows": 2, "copies": 1}
+
+
+def test_a_file_has_one_connection(tmp_path: Path) -> None:
+    """Looking at what a query remembers opens no second one; no other process can; a later run takes the file over."""
+    file = file_of(tmp_path, "messages")
+    first = LocalDatabase(file, "")
+    with first.connection:
+        first.take(Taken(1, "q", 4), 7, 3, 2, 1)
+    assert (measures_of(file) or {})["rows"] == 7
+    other = sqlite3.connect(file, timeout=0)
+    with contextlib.closing(other), pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("SELECT * FROM batches")
+    second = LocalDatabase(file, "")
+    assert second.taken == Taken(1, "q", 4)
+    with pytest.raises(sqlite3.OperationalError, match="belongs to a later run"):
+        _ = first.connection
+    assert (measures_of(file) or {})["rows"] == 7
+    del first, second
+    assert (measures_of(file) or {})["rows"] == 7, "read from the file, which nobody has open"

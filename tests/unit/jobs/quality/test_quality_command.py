@@ -11,8 +11,8 @@ from jobs.cli.main import main
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "there is no ledger under"),
-        (["--date", "2026-02-30"], "does not match the format"),
+        ([], "there are no tables under"),
+        (["--date", "2026-02-30"], "is not a date: write 2026-11-22, today or yesterday"),
         (["--settle", "-1"], "Invalid value for '--settle'"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_missing_column_names_what_may_be_meant(tables):
 
 
 def test_no_tables_yet(tmp_path):
-    with pytest.raises(QueryError, match="there are no tables yet"):
+    with pytest.raises(QueryError, match="there are no tables under"):
         LedgerReader(str(tmp_path), VIEWS).query("SELECT * FROM messages")
 
 

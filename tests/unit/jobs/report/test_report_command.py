@@ -68,7 +68,7 @@ def test_a_date_without_rows_has_no_page(run, capfd, tmp_path):
 
 def test_no_ledger(run, capfd):
     assert run("report") == 1
-    assert "the ledger has no rows yet" in capfd.readouterr().err
+    assert "there are no tables under" in capfd.readouterr().err
 
 
 def test_where_pages_go(run, capfd, tmp_path):

@@ -41,7 +41,7 @@ def test_spark_gets_only_what_it_lacks(tmp_path):
 def test_what_is_not_resolved_says_how_to_mend_it(tmp_path):
     environ = {"WAYSTATION_CACHE": str(tmp_path)}
     for look_up in (jars.spark_jars, jars.kafka_classpath):
-        with pytest.raises(JarsError, match="make env"):
+        with pytest.raises(JarsError, match="waystation jars"):
             look_up(environ)
 
 

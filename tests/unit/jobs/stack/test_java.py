@@ -24,13 +24,24 @@ def jdk(home: Path, modules: str, status: int = 0) -> Path:
 @pytest.mark.parametrize(("modules", "version"), [(JDK_17, 17), (JDK_21, 21)])
 def test_java_home_is_taken_if_it_fits(tmp_path, modules, version):
     home = jdk(tmp_path / "jdk", modules)
-    assert find_java({"JAVA_HOME": str(home)}, ()) == Java(home, version)
+    assert find_java({"JAVA_HOME": str(home)}, ()) == Java(home, version, "JAVA_HOME")
 
 
 def test_the_path_is_next(tmp_path):
     old, new = jdk(tmp_path / "old", "", status=1), jdk(tmp_path / "new", JDK_17)
     environ = {"JAVA_HOME": str(old), "PATH": f"/nowhere:{new}/bin"}
-    assert find_java(environ, ()).home == new
+    java = find_java(environ, ())
+    assert (java.home, java.found_by) == (new, "PATH")
+    assert java.warning == f"JAVA_HOME: {old} is older than Java 9, or no Java"
+
+
+def test_a_java_home_that_is_not_there_is_told(tmp_path):
+    """Case 21: another JDK was used without a word."""
+    home = jdk(tmp_path / "jdk", JDK_17)
+    java = find_java({"JAVA_HOME": "/nonexistent", "PATH": f"{home}/bin"}, ())
+    assert java.warning == "JAVA_HOME is /nonexistent, which has no bin/java"
+    assert str(java) == f"17 in {home}, found by PATH"
+    assert find_java({"PATH": f"/nonexistent:{home}/bin"}, ()).warning is None
 
 
 def test_a_link_on_the_path_leads_to_its_home(tmp_path):
@@ -64,5 +75,8 @@ def test_what_does_not_fit_says_why_and_what_to_do(tmp_path, modules, status, wh
 
 
 def test_no_java_at_all(tmp_path):
-    with pytest.raises(JavaError, match="no full JDK of version 17 or 21 was found: install"):
+    with pytest.raises(
+        JavaError,
+        match=r"17 or 21 was found; found: JAVA_HOME is .*/nothing, which has no bin/java: install",
+    ):
         find_java({"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "nothing")}, ())

@@ -31,7 +31,7 @@ def test_a_configured_port_that_is_taken_is_refused_by_name(tmp_path, listening)
 def test_two_listeners_cannot_have_one_port(tmp_path):
     ports = Ports(tmp_path)
     port = ports.choose("mqtt", HOST, 0, "")
-    with pytest.raises(PortTaken):
+    with pytest.raises(PortTaken, match=rf"port {port} \(gateway.websocket_port\) on {HOST} is that of mqtt too"):
         ports.choose("websocket", HOST, port, "gateway.websocket_port")
 
 
@@ -49,6 +49,13 @@ def test_a_picked_port_that_was_taken_meanwhile_is_picked_anew(tmp_path):
         second = Ports(tmp_path).choose("broker", HOST, 0, "")
     assert second != first
     assert Ports(tmp_path).choose("broker", HOST, 0, "") == second
+
+
+def test_an_address_of_another_machine_is_no_taken_port(tmp_path):
+    with pytest.raises(PortTaken, match=r"192\.0\.2\.1 is not an address of this machine"):
+        Ports(tmp_path).choose("mqtt", "192.0.2.1", 1883, "gateway.mqtt_port")
+    with pytest.raises(PortTaken, match=r"192\.0\.2\.1 is not an address of this machine"):
+        Ports(tmp_path).choose("mqtt", "192.0.2.1", 0, "gateway.mqtt_port")
 
 
 def test_is_free(listening):

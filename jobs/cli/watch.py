@@ -1,0 +1,45 @@
+"""A view that is refreshed until Ctrl-C, as `status --watch` shows it."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import TypeVar
+
+from jobs.cli.context import output
+from jobs.runtime.signals import set_on_signals
+from schemas.errors import WaystationError
+
+Found = TypeVar("Found")
+
+
+def watch(read: Callable[[], Found], show: Callable[[Found], None], interval_s: float, clear: bool = True) -> None:
+    """Read and show every `interval_s` seconds until SIGINT or SIGTERM, which end it quietly.
+
+    On a terminal each view replaces the one before, if `clear`. An error of the first look is the caller's; later ones
+    are shown in the place of the view, and it goes on: a stack may be restarted meanwhile.
+    """
+    stopped = Event()
+    set_on_signals(stopped, signal.SIGINT, signal.SIGTERM)
+    found = read()
+    while True:
+        _begin(interval_s, clear)
+        show(found)
+        sys.stdout.flush()
+        while True:
+            if stopped.wait(interval_s):
+                return
+            try:
+                found = read()
+                break
+            except WaystationError as error:
+                _begin(interval_s, clear)
+                output().print(str(error), markup=False)
+
+
+def _begin(interval_s: float, clear: bool) -> None:
+    terminal = output()
+    if clear and terminal.is_terminal:
+        terminal.clear()
+        terminal.print(f"{time.strftime('%H:%M:%S')}, every {interval_s:g} s; Ctrl-C ends this", style="dim")

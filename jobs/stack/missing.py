@@ -1,0 +1,24 @@
+"""Whether the ledger's tables are there, and why not: the directory that was looked in, and what to do."""
+
+from pathlib import Path
+
+from jobs.stack.state import NAME_IT, state_if_running
+from schemas.tables import TABLES
+
+
+def why_no_tables(tables: str) -> str:
+    """Why there is no table under `tables`, a directory (`tables` in the data directory, mostly) or a URI."""
+    if "://" in tables:
+        return f"there are no tables under {tables}: check storage.tables, or start the applications that write there"
+    directory = Path(tables)
+    data = directory.parent
+    if not data.is_dir():
+        return f"there is no directory {data}, so no stack has ever run over it: {NAME_IT}"
+    if state_if_running(data) is not None:
+        return f"there are no tables under {directory} yet: the stack that runs makes them in a moment"
+    return f"there are no tables under {directory}: no stack has written any there; {NAME_IT}"
+
+
+def has_tables(tables: str) -> bool:
+    """Whether there is a table under `tables`; of an object store it is taken for granted."""
+    return "://" in tables or any((Path(tables) / name / "_delta_log").is_dir() for name in TABLES)

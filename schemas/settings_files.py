@@ -1,0 +1,95 @@
+"""Files and environment as one table, which remembers where each of its values comes from."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import SettingsError
+from schemas.sections import Section
+from schemas.validation import Key, Problem, from_text, not_a_setting, paths, type_of
+
+ENVIRONMENT_PREFIX = "WAYSTATION_"
+
+_KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)+|\bdata\b")
+
+
+class Sources:
+    """The merged table of a configuration's files and the environment, for settings of type `section`.
+
+    `problems`: environment variables that name no setting.
+    """
+
+    def __init__(self, section: type[Section]) -> None:
+        self.table: dict[str, Any] = {}
+        self.problems: list[str] = []
+        self._section = section
+        self._origins: dict[tuple[str, ...], str] = {}
+
+    def add_file(self, path: Path) -> None:
+        """Lays a file over what there is. Raises SettingsError if it cannot be read or is not TOML."""
+        self._origins.setdefault((), str(path))
+        self._merge(self.table, read_toml(path, "the configuration file"), (), str(path))
+
+    def add_environment(self, environment: Mapping[str, str]) -> None:
+        """Lays `WAYSTATION_<TABLE>__<KEY>` over what there is."""
+        nested = [path for path in paths(self._section) if len(path) > 1]
+        misspelt = {ENVIRONMENT_PREFIX + "_".join(path).upper(): path for path in nested}
+        for name, text in sorted(environment.items()):
+            if name.startswith(ENVIRONMENT_PREFIX) and "__" in name:
+                self._override(name, text)
+            elif name in misspelt:
+                meant = ENVIRONMENT_PREFIX + "__".join(misspelt[name]).upper()
+                self.problems.append(f"environment variable {name} is not a setting. Did you mean {meant}?")
+
+    def sentences(self, problems: Iterable[Problem]) -> list[str]:
+        """All that is wrong, each with the file or variable that says so."""
+        return [*self.problems, *(f"{self._origin(problem.key)}: {problem.text}" for problem in problems)]
+
+    def with_origins(self, sentence: str) -> str:
+        """A sentence about settings, and where each of them comes from: `… (gateway.host: c1.toml)`."""
+        origins = {key: self._origins.get(tuple(key.split("."))) for key in _KEY.findall(sentence)}
+        named = [f"{key}: {origin}" for key, origin in origins.items() if origin is not None]
+        return f"{sentence} ({'; '.join(named)})" if named else sentence
+
+    def _origin(self, key: Key) -> str:
+        names = tuple(part for part in key if isinstance(part, str))
+        while names not in self._origins:
+            names = names[:-1]
+        return self._origins[names]
+
+    def _merge(self, into: dict[str, Any], new: dict[str, Any], path: tuple[str, ...], origin: str) -> None:
+        for key, value in new.items():
+            self._origins[(*path, key)] = origin
+            if isinstance(value, dict):
+                if not isinstance(into.get(key), dict):
+                    into[key] = {}
+                self._merge(into[key], value, (*path, key), origin)
+            else:
+                into[key] = value
+
+    def _override(self, name: str, text: str) -> None:
+        path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
+        if sentence := not_a_setting(path, self._section):
+            self.problems.append(f"environment variable {name}: {sentence}")
+            return
+        table = self.table
+        for part in path[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                return  # a file says otherwise, and is wrong
+        table[path[-1]] = from_text(text, type_of(path, self._section))
+        self._origins[path] = f"environment variable {name}"
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The content of a file that is called `what`. Raises SettingsError with the file, and the line that is wrong."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"cannot read {what} {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"cannot read {what} {path}: byte {error.start} is not UTF-8; save it as UTF-8") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from error

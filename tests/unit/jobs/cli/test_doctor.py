@@ -1,0 +1,90 @@
+"""`waystation doctor` says what is used and why; what cannot be used is never ok."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs.stack.memory_limit import available_bytes
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def said(run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """What doctor says of each subject, with variables set."""
+
+    def of(*arguments: str, **variables: str) -> dict[str, str]:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        run(*arguments, "doctor")
+        found: dict[str, str] = {}
+        subject = ""
+        for line in capfd.readouterr().out.splitlines():
+            subject = line[9:23].strip() or subject
+            found[subject] = found.get(subject, "") + f"{line[:7].strip()} {line[23:]}\n"
+        return found
+
+    return of
+
+
+def test_a_java_home_that_cannot_be_used_is_a_warning_with_what_is_used(said: Callable[..., dict[str, str]]) -> None:
+    found = said(JAVA_HOME="/nonexistent")["Java"]
+    assert found.startswith("warning ")
+    assert "JAVA_HOME is /nonexistent, which has no bin/java" in found
+    assert "found by" in found
+    assert "Fix: point JAVA_HOME at a full JDK" in found
+
+
+def test_it_says_which_python_cache_configuration_and_data_it_uses(
+    said: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    overlay = tmp_path / "mine.toml"
+    overlay.write_text("[log]\nlevel = 'debug'\n")
+    found = said("--conf", str(overlay), WAYSTATION_CACHE=str(tmp_path / "cache"), WAYSTATION_KAFKA__PREFIX="secret.")
+    assert "python" in found["Python"]
+    assert f"{tmp_path / 'cache'} (WAYSTATION_CACHE)" in found["cache"]
+    assert "base.toml, " in found["configuration"]
+    assert f"local.toml, {overlay}; over them WAYSTATION_KAFKA__PREFIX" in found["configuration"]
+    assert "secret." not in found["configuration"]
+    assert f"{tmp_path} (--data)" in found["data"]
+    assert "127.0.0.1 is free" in found["ports"] or "taken" in found["ports"]
+
+
+def test_a_file_that_the_configuration_names_must_be_there(said: Callable[..., dict[str, str]]) -> None:
+    found = said(
+        WAYSTATION_GATEWAY__AUTHENTICATION__METHODS='["password"]',
+        WAYSTATION_GATEWAY__AUTHENTICATION__PASSWORD__FILE="/nowhere/passwords",
+    )["files"]
+    assert found.startswith("problem gateway.authentication.password.file = /nowhere/passwords cannot be read: No such")
+
+
+def test_a_port_has_one_listener(said: Callable[..., dict[str, str]]) -> None:
+    found = said(WAYSTATION_GATEWAY__MQTT_PORT="21883", WAYSTATION_GATEWAY__HTTP_PORT="21883")["ports"]
+    assert "problem gateway.http_port 21883 is that of gateway.mqtt_port too" in found
+
+
+def test_data_that_is_no_directory_is_a_problem(said: Callable[..., dict[str, str]], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert said("--data", str(tmp_path / "file"))["data"].startswith("problem ")
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({}, 8_000),
+        ({"memory.max": "max\n", "memory.current": "1000\n"}, 8_000),
+        ({"memory.max": "3000\n", "memory.current": "1000\n"}, 2_000),
+        ({"memory.max": "9000000\n", "memory.current": "1000\n"}, 8_000),
+        ({"memory.max": "1000\n", "memory.current": "1500\n"}, 0),
+        ({"memory.max": "3000\n", "memory.current": "2000\n", "memory.stat": "anon 1\ninactive_file 500\n"}, 1_500),
+        ({"memory/memory.limit_in_bytes": "3000\n", "memory/memory.usage_in_bytes": "0\n"}, 3_000),
+    ],
+)
+def test_a_container_has_what_its_limit_leaves(tmp_path: Path, files: dict[str, str], available: int) -> None:
+    (tmp_path / "memory").mkdir()
+    for details in ("memory.stat", "memory/memory.stat"):
+        (tmp_path / details).touch()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert available_bytes(8_000, tmp_path) == available

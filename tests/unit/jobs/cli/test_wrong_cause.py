@@ -1,0 +1,117 @@
+"""An error names its cause: the directory that was looked in, the name that was wrong. Nothing is made on the way."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from jobs.stack.state import StackState, write_state
+
+Run = Callable[..., int]
+
+NEEDS_LEDGER = (
+    ["query", "SELECT * FROM messages"],
+    ["journey", "x"],
+    ["explain", "x"],
+    ["audit", "--date", "today"],
+    ["quality"],
+    ["quality", "--date", "yesterday"],
+    ["report"],
+    ["report", "--date", "today"],
+    ["maintain"],
+    ["maintain", "--dry-run"],
+)
+NEEDS_STACK = (
+    ["status"],
+    ["sessions"],
+    ["session", "x"],
+    ["kick", "x"],
+    ["publish", "a", "b"],
+    ["subscribe", "a"],
+    ["router", "replace"],
+)
+
+
+def joined(arguments: list[str]) -> str:
+    return " ".join(arguments)
+
+
+@pytest.mark.parametrize("arguments", [*NEEDS_LEDGER, *NEEDS_STACK], ids=joined)
+def test_a_data_directory_that_is_not_there_is_the_cause(
+    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert run("--data", str(nowhere), *arguments) != 0
+    err = capfd.readouterr().err
+    assert f"there is no directory {nowhere}, so no stack has ever run over it" in err
+    assert "waystation up" in err
+    assert "--data" in err
+    assert err.count("\n") == 1
+    assert not nowhere.exists()
+
+
+@pytest.mark.parametrize("arguments", NEEDS_LEDGER, ids=joined)
+def test_where_no_stack_has_written_the_directory_is_named(
+    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    assert run(*arguments) != 0
+    assert f"there are no tables under {tmp_path / 'tables'}: no stack has written any there" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", NEEDS_STACK, ids=joined)
+def test_where_none_runs_the_directory_is_named(
+    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    assert run(*arguments) == 1
+    assert f"no stack is running over {tmp_path}: start one" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", NEEDS_LEDGER, ids=joined)
+def test_a_stack_that_has_only_begun_is_the_cause(
+    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    state = StackState(
+        supervisor_pid=os.getpid(),
+        supervisor_create_time=psutil.Process().create_time(),
+        ready=False,
+        bootstrap="",
+        listeners={},
+        configuration=[],
+        processes=[],
+    )
+    write_state(tmp_path, state)
+    assert run(*arguments) != 0
+    assert f"no tables under {tmp_path / 'tables'} yet: the stack that runs makes them" in capfd.readouterr().err
+
+
+def test_a_table_that_is_not_there_is_named_with_those_that_are(
+    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_deltalake(str(tmp_path / "tables" / "messages"), pa.table({"id": ["m1"]}))
+    assert run("query", "SELECT * FROM mesages") == 1
+    assert "mesages does not exist" in (err := capfd.readouterr().err)
+    assert "there are: messages" in err
+
+
+def test_what_is_no_application_is_the_cause_before_the_cluster_is(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("submit", "nosuch", "--conf", "/nowhere.toml") == 1
+    assert "there is no application 'nosuch' to submit; there are: router, ledger, maintain" in capfd.readouterr().err
+    assert run("submit", "ruoter") == 1
+    assert "Did you mean router?" in capfd.readouterr().err
+    assert run("submit", "ledger", "--role", "active") == 1
+    assert "--role is for routers" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["audit"], ["quality"], ["report"], ["quality", "--since"], ["demo"]], ids=joined)
+def test_what_is_no_date_is_said_in_the_same_words_everywhere(
+    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    name, *option = command
+    assert run(name, *(option or ["--date"]), "tomorow") == 2
+    assert "'tomorow' is not a date: write 2026-11-22, today or yesterday (UTC)" in capfd.readouterr().err
