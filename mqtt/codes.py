@@ -97,7 +97,7 @@ class ConnectReturnCode(IntEnum):
     NOT_AUTHORIZED = 5
 
 
-# What a 3.1.1 client is told; a reason that is not here closes the connection without a CONNACK.
+# What a 3.1.1 client is told; a reason that is not here has no return code of its own.
 RETURN_CODES: Final[Mapping[ReasonCode, ConnectReturnCode]] = MappingProxyType(
     {
         ReasonCode.SUCCESS: ConnectReturnCode.ACCEPTED,
@@ -109,6 +109,7 @@ RETURN_CODES: Final[Mapping[ReasonCode, ConnectReturnCode]] = MappingProxyType(
         ReasonCode.BAD_AUTHENTICATION_METHOD: ConnectReturnCode.NOT_AUTHORIZED,
         ReasonCode.NOT_AUTHORIZED: ConnectReturnCode.NOT_AUTHORIZED,
         ReasonCode.BANNED: ConnectReturnCode.NOT_AUTHORIZED,
+        ReasonCode.TOPIC_NAME_INVALID: ConnectReturnCode.NOT_AUTHORIZED,  # of its will
         ReasonCode.SERVER_UNAVAILABLE: ConnectReturnCode.SERVER_UNAVAILABLE,
         ReasonCode.SERVER_BUSY: ConnectReturnCode.SERVER_UNAVAILABLE,
         ReasonCode.SERVER_SHUTTING_DOWN: ConnectReturnCode.SERVER_UNAVAILABLE,

@@ -23,6 +23,9 @@ _TOPIC_BYTES_MAX: Final = 128
 _topics: dict[bytes, str] = {}
 
 _PUBLISH: Final = PacketType.PUBLISH
+_NAME: Final = b"MQTT"
+_OLD_NAME: Final = b"MQIsdp"  # of MQTT 3.1
+_VERSION_BYTES: Final = 2 + len(_OLD_NAME) + 1  # of CONNECT, up to the protocol level
 
 
 def _publish_flags(nibble: int) -> tuple[int, bool, bool] | None:
@@ -104,6 +107,12 @@ class Decoder:
                     raise malformed("the remaining length is longer than it needs to be")  # [MQTT-1.5.5-1]
             stop = start + length
             if stop - pos > limit:
+                if self.version is None:  # CONNECT: its first bytes say in which version to answer
+                    known = min(start + _VERSION_BYTES, stop)
+                    if known > end:
+                        self._needed = known - pos
+                        return pos
+                    self._learn_version(Reader(buf, start, known))
                 detail = f"a packet of {stop - pos} bytes is larger than {limit}"
                 raise RemoteProtocolError(ReasonCode.PACKET_TOO_LARGE, detail)
             if stop > end:
@@ -139,21 +148,27 @@ class Decoder:
         return packet
 
     def _learn_version(self, reader: Reader) -> None:
-        """Reads protocol name and level (3.1.2.1, 3.1.2.2); sets the version in which CONNACK can be understood."""
+        """Reads protocol name and level (3.1.2.1, 3.1.2.2); sets the version in which CONNACK can be understood.
+
+        Whoever does not ask for MQTT 5.0 is answered as 3.1.1 asks for it, with return code 1 [MQTT-3.1.2-2 of 3.1.1].
+        Such are clients of 3.1, of versions to come, and bridges of mosquitto, which set bit 7 of the level and come
+        again without it.
+        """
         name = reader.take(reader.u16())
         level = reader.u8()
-        if self.version is not None and (name, level) != (b"MQTT", self.version):
+        if self.version is not None and (name, level) != (_NAME, self.version):
             raise protocol_error("a second CONNECT, of another version")  # answered in the version of the first
-        refused = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
-        if name == b"MQIsdp":
-            self.version = codes.VERSION_3_1_1
-            raise RemoteProtocolError(refused, "unsupported protocol version: MQTT 3.1")
-        if name != b"MQTT":
-            raise RemoteProtocolError(refused, "the protocol name is not MQTT")
-        if level not in (codes.VERSION_3_1_1, codes.VERSION_5):
-            self.version = codes.VERSION_5 if level > codes.VERSION_5 else codes.VERSION_3_1_1
-            raise RemoteProtocolError(refused, f"unsupported protocol version: level {level}")
-        self.version = level
+        if name == _NAME and level in (codes.VERSION_3_1_1, codes.VERSION_5):
+            self.version = level
+            return
+        self.version = codes.VERSION_3_1_1
+        raise RemoteProtocolError(ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, _unsupported(name, level))
+
+
+def _unsupported(name: bytes, level: int) -> str:
+    if name not in (_NAME, _OLD_NAME):
+        return "the protocol name is not MQTT"
+    return f"unsupported protocol version: {name.decode()}, level {level} (0x{level:02X})"
 
 
 def _publish(buf: bytes, head: int, start: int, stop: int, is_v5: bool) -> Publish:

@@ -14,7 +14,7 @@ import msgspec
 
 from mqtt import codes
 from mqtt.aliases import InboundAliases
-from mqtt.codes import ALLOWED_REASONS, RETURN_CODES, PacketType, ReasonCode
+from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
 from mqtt.counters import Tally
 from mqtt.decode import Decoder
 from mqtt.encode import PINGRESP, encode
@@ -38,6 +38,7 @@ from mqtt.packets import (
     Unsubscribe,
     without_problem_information,
 )
+from mqtt.refusal import refusing
 from mqtt.server_state import State, Step, next_state
 from mqtt.wire import HEADER_BYTES_MAX, packet_bytes, protocol_error
 
@@ -193,7 +194,7 @@ class ServerConnection:
         return self._events(held)
 
     def refuse(self, reason: ReasonCode, properties: Properties | None = None) -> Closed:
-        """Answers CONNECT with a failure and closes; without a CONNACK if 3.1.1 has no return code for it."""
+        """Answers CONNECT with a failure and closes; 3.1.1 gets return code 3 where it has none for the reason."""
         if self.state is not State.CONNECTING:
             raise LocalProtocolError(f"there is no CONNECT to refuse in state {self.state.name}")
         if reason < ReasonCode.UNSPECIFIED_ERROR:
@@ -364,11 +365,9 @@ class ServerConnection:
             known = reason in ALLOWED_REASONS[PacketType.DISCONNECT]
             self._emit(Disconnect(reason if known else ReasonCode.UNSPECIFIED_ERROR, properties))
         elif self.state in (State.AWAIT_CONNECT, State.CONNECTING) and version is not None:
-            if version == codes.VERSION_5:
-                known = reason in ALLOWED_REASONS[PacketType.CONNACK] and reason >= ReasonCode.UNSPECIFIED_ERROR
-                self._emit(Connack(False, reason if known else ReasonCode.UNSPECIFIED_ERROR, properties))
-            elif reason in RETURN_CODES:
-                self._emit(Connack(False, RETURN_CODES[reason]))
+            answer = refusing(version, reason, properties, is_well_formed=self.state is State.CONNECTING)
+            if answer is not None:
+                self._emit(answer)
         return self._close(reason, detail)
 
     def _close_by_client(self, packet: Disconnect) -> Closed:

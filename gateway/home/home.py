@@ -48,7 +48,8 @@ log = structlog.get_logger(__name__)
 
 
 class Arrival(NamedTuple):
-    """A client that asks to be attached; `expiry_s` seconds its session outlives the connection."""
+    """A client that asks to be attached; `expiry_s` seconds its session outlives the connection. `hears_refusals`: its
+    protocol has an answer to PUBLISH that says no, which MQTT 3.1.1 has not."""
 
     client: str
     clean_start: bool
@@ -58,6 +59,7 @@ class Arrival(NamedTuple):
     peer: str
     protocol: str
     rules: ClientRules = EVERYTHING
+    hears_refusals: bool = True
 
 
 class Attached(NamedTuple):
@@ -163,7 +165,7 @@ class Home:
             if earlier is not None:
                 await self._wills.stored(earlier)
             await self._open(session, arrival, link, was_logged)
-        publisher = Publisher(self._context, arrival.client, session, link, arrival.rules)
+        publisher = Publisher(self._context, arrival.client, session, link, arrival.rules, arrival.hears_refusals)
         return Attached(session, present, publisher)
 
     def has_room(self, client: str) -> bool:

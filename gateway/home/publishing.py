@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 from confluent_kafka import KafkaError
 
 from gateway.bus import Record
@@ -20,6 +21,8 @@ from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
 from schemas.session_log import WillRecord
+
+log = structlog.get_logger(__name__)
 
 _LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
 """Refusals that say how much, not what."""
@@ -47,7 +50,8 @@ class _Pending(msgspec.Struct, eq=False):
 class Publisher:
     """One connection's publishes, answered in their order [MQTT-4.6.0-2, 4.6.0-3], whatever becomes of each.
 
-    A will has neither session nor link.
+    A will has neither session nor link. Where the client does not hear refusals (:class:`gateway.home.home.Arrival`),
+    what nobody may ever publish is dropped and acknowledged [MQTT-3.3.5-2 of 3.1.1]: it would come again for ever.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Publisher:
         session: Session | None,
         link: Link | None,
         rules: ClientRules = EVERYTHING,
+        hears_refusals: bool = True,
     ) -> None:
         self._context = context
         self._client = client
@@ -65,6 +70,8 @@ class Publisher:
         self._judge = None if rules.open else rules.publish
         self._partition = partition_of(client, context.settings.kafka.ingress_partitions)
         self._pending: deque[_Pending] = deque()
+        self._hears_refusals = hears_refusals
+        self._has_tried_reserved = False
 
     @property
     def in_flight(self) -> int:
@@ -83,7 +90,7 @@ class Publisher:
                 return
             self._session.publishing.add(packet.packet_id)
         if packet.topic.startswith("$") and is_reserved(packet.topic):
-            self._refuse(packet, ReasonCode.TOPIC_NAME_INVALID, "refused_system_topic")
+            self._refuse_reserved(packet)
             return
         if self._judge is not None:
             reason, flags = self._judge(packet)
@@ -192,6 +199,14 @@ class Publisher:
         if pending.then is not None:
             pending.then()
         self._answer_done()
+
+    def _refuse_reserved(self, packet: Publish) -> None:
+        """A topic of the platform's own. The log says it once a connection."""
+        if not self._has_tried_reserved:
+            self._has_tried_reserved = True
+            log.info("publish to a reserved topic dropped", client=self._client[:128], topic=packet.topic[:128])
+        reason = ReasonCode.TOPIC_NAME_INVALID if self._hears_refusals else ReasonCode.SUCCESS
+        self._refuse(packet, reason, "refused_system_topic")
 
     def _refuse(self, packet: Publish, reason: ReasonCode, count: str) -> None:
         self._context.counts[count] += 1

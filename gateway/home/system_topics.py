@@ -14,6 +14,7 @@ from mqtt.topics import matches
 from schemas.presence_topics import is_presence
 
 SYSTEM_ROOT = "$SYS"
+_BRIDGE_ROOT, _BRIDGE_STATE = "$SYS/broker/connection/", "/state"
 
 
 def is_system(topic: str) -> bool:
@@ -24,6 +25,11 @@ def is_system(topic: str) -> bool:
 def is_reserved(topic: str) -> bool:
     """Whether only the platform publishes there: to `$SYS` the gateway itself, to `$presence` the ledger."""
     return is_system(topic) or is_presence(topic)
+
+
+def is_bridge_state(topic: str) -> bool:
+    """Whether a bridge as mosquitto makes them says there whether it is connected: by a message, and by its will."""
+    return topic.startswith(_BRIDGE_ROOT) and topic[len(_BRIDGE_ROOT) :].endswith(_BRIDGE_STATE)
 
 
 class SystemTopics:

@@ -297,6 +297,8 @@ class ClientConnection:
             arrival = arrival_of(connect, credentials, rules, expiry_s, server.limits)
             if self._is_over():
                 return
+            if connect.will is not None and arrival.will is None:
+                server.will_left_out(credentials, connect.will.topic)
             if isinstance(rules, Paced):
                 self._pacing = Pacing(rules, self.read_on)
             attached = await server.home.attach(arrival, self)
@@ -379,4 +381,6 @@ class ClientConnection:
 
     @property
     def _client(self) -> str:
-        return self._attached.session.client if self._attached is not None else ""
+        if self._attached is not None:
+            return self._attached.session.client
+        return "" if self._core.connect is None else self._core.connect.client_id

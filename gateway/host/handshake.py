@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from gateway.home.home import Arrival
 from gateway.home.rules import ClientRules
-from gateway.home.system_topics import is_reserved
+from gateway.home.system_topics import is_bridge_state, is_reserved
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
@@ -51,7 +51,7 @@ def arrival_of(
     connect: Connect, credentials: Credentials, rules: ClientRules, expiry_s: int, limits: GatewayLimits
 ) -> Arrival:
     """The client as the home takes it; raises NotAdmitted if its identifier or its will is too long, or if its will is
-    not allowed, by `rules` or for all."""
+    not allowed, by `rules` or for all. The will of a bridge that tells its state is left out."""
     if len(credentials.client.encode()) > limits.client_id_bytes:
         detail = f"its client identifier is longer than {limits.client_id_bytes} bytes"
         raise NotAdmitted(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail)
@@ -69,12 +69,13 @@ def arrival_of(
         credentials.peer,
         protocol,
         rules,
+        hears_refusals=connect.version == VERSION_5,
     )
 
 
 def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillRecord | None:
     will = connect.will
-    if will is None:
+    if will is None or is_bridge_state(will.topic):
         return None
     if is_reserved(will.topic):
         raise NotAdmitted(ReasonCode.TOPIC_NAME_INVALID, "its will is for a topic of the gateway's own")

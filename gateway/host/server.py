@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import structlog
+
 from gateway.home.home import Home
 from gateway.host.connection import ClientConnection, Transport
 from gateway.host.drain import drain
@@ -17,6 +19,8 @@ from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
 
 _WATCH_S = 0.5
+
+log = structlog.get_logger(__name__)
 
 
 class HostServer:
@@ -85,6 +89,11 @@ class HostServer:
         """A client was refused: counted, and in the log unless many are."""
         self.counts["not_admitted"] += 1
         self._refusals.refused(credentials, error)
+
+    def will_left_out(self, credentials: Credentials, topic: str) -> None:
+        """A bridge was let in without its will, which is for a topic of the gateway's own."""
+        self.counts["will_left_out"] += 1
+        log.info("will of a bridge left out", client=credentials.client[:128], peer=credentials.peer, topic=topic[:128])
 
     def opened(self, connection: ClientConnection) -> None:
         self.connections.add(connection)

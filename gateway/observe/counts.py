@@ -31,6 +31,9 @@ _PLAIN = {
     "published": _Plain("waystation_publishes_stored", "PUBLISH that Kafka has, and that are acknowledged therefore"),
     "connections_opened": _Plain("waystation_connections_opened", "Connections that were accepted"),
     "not_admitted": _Plain("waystation_clients_not_admitted", "CONNECT and HTTP requests that the gate has refused"),
+    "will_left_out": _Plain(
+        "waystation_bridge_wills_left_out", "Wills that tell a bridge's state below $SYS, which were left out"
+    ),
     "websocket_refused": _Plain(
         "waystation_websocket_handshakes_refused", "WebSocket handshakes that were answered with a status"
     ),

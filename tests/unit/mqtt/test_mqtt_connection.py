@@ -10,7 +10,19 @@ from mqtt.codes import ReasonCode
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.errors import LocalProtocolError
-from mqtt.packets import Auth, Connack, Connect, Disconnect, Packet, Pingreq, Pingresp, Publish, Subscribe, Subscription
+from mqtt.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Subscribe,
+    Subscription,
+    Will,
+)
 from mqtt.server_connection import Closed, Event, ServerConnection
 from mqtt.server_state import TRANSITIONS, State, Step, next_state
 from tests.unit.mqtt.mqtt_client import LIMITS, WILL, Client, closed, publish, versioned
@@ -71,29 +83,48 @@ def test_first_packet_must_be_connect(first: Packet) -> None:
     assert client.server.state is State.CLOSED
 
 
-@pytest.mark.parametrize(
-    ("data", "answer"),
-    [
-        pytest.param(b"\x10\x0f\0\6MQIsdp\3\2\0\0\0\1c", b"\x20\x02\0\1", id="3.1"),
-        pytest.param(b"\x10\x0d\0\4MQTT\3\2\0\0\0\1c", b"\x20\x02\0\1", id="level-3"),
-        pytest.param(b"\x10\x0d\0\4HTTP\4\2\0\0\0\1c", b"", id="other-protocol"),
-    ],
+@pytest.mark.parametrize("size", [None, 1])
+@given(
+    st.tuples(
+        st.sampled_from([b"MQTT", b"MQIsdp", b"mqtt", b"MQTT ", b"HTTP", b""]) | st.binary(max_size=9),
+        st.integers(0, 255),
+        st.binary(max_size=9),
+    ).filter(lambda asked: asked[:2] not in [(b"MQTT", 4), (b"MQTT", 5)])
 )
-def test_unsupported_version_is_refused_in_3_1_1(data: bytes, answer: bytes) -> None:
-    """Return code 1 [MQTT-3.1.2-2 of 3.1.1]; nothing for what is no MQTT."""
+def test_whoever_speaks_another_version_is_told_so_in_3_1_1(size: int | None, asked: tuple[bytes, int, bytes]) -> None:
+    """Return code 1 [MQTT-3.1.2-2 of 3.1.1], whatever follows the level, however the bytes are cut: a bridge of
+    mosquitto asks with level 0x84 first, and with 4 once it has read this."""
+    name, level, rest = asked
+    body = len(name).to_bytes(2, "big") + name + bytes((level,)) + rest
+    data = bytes((0x10, len(body))) + body
     server = ServerConnection(LIMITS, 0.0)
-    end = closed(server.receive(data, 0.0))
-    assert end.reason is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
-    assert server.outgoing() == answer
+    chunks = [data] if size is None else [data[i : i + size] for i in range(0, len(data), size)]
+    ends = [event for chunk in chunks for event in server.receive(chunk, 0.0)]
+    assert closed(ends).reason is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+    assert server.outgoing() == b"\x20\x02\0\1"
 
 
-def test_a_later_version_is_refused_in_5() -> None:
-    """Reason code 0x84 [MQTT-3.1.2-2]."""
+@pytest.mark.parametrize("cut", [5, 10, 12, 1_000])
+@pytest.mark.parametrize(
+    ("level", "answer"),
+    [(4, b"\x20\x02\0\3"), (0x84, b"\x20\x02\0\1"), (5, None)],
+    ids=["3.1.1", "a bridge", "5.0"],
+)
+def test_connect_that_is_too_large_is_answered(level: int, answer: bytes | None, cut: int) -> None:
+    """Whoever asks with too large a will is told, from the first bytes of CONNECT; not read is the rest of it."""
+    will = Will("t", bytes(9_000), properties={} if level == 5 else None)
+    data = bytearray(encode(Connect("c", 5 if level == 5 else 4, will=will), 5 if level == 5 else 4))
+    data[9] = level
     server = ServerConnection(LIMITS, 0.0)
-    closed(server.receive(b"\x10\x0d\0\4MQTT\6\2\0\0\0\1c", 0.0))
-    connack = Decoder(1_000, 5).feed(server.outgoing())[0]
-    assert isinstance(connack, Connack)
-    assert connack.reason_code is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+    events = server.receive(bytes(data[:cut]), 0.0) or server.receive(bytes(data[cut:1_000]), 0.0)
+    said = server.outgoing()
+    if answer is None:
+        (connack,) = Decoder(1_000, 5).feed(said)
+        assert isinstance(connack, Connack)
+        assert connack.reason_code is closed(events).reason is ReasonCode.PACKET_TOO_LARGE
+    else:
+        assert said == answer
+        assert events == [server.closed]
 
 
 def test_malformed_connect_is_told_why_on_5_only() -> None:
@@ -116,10 +147,11 @@ def test_malformed_connect_is_told_why_on_5_only() -> None:
         (4, ReasonCode.BAD_USER_NAME_OR_PASSWORD, 4),
         (4, ReasonCode.SERVER_BUSY, 3),
         (4, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, 2),
-        (4, ReasonCode.PACKET_TOO_LARGE, None),
+        (4, ReasonCode.TOPIC_NAME_INVALID, 5),
+        (4, ReasonCode.PACKET_TOO_LARGE, 3),
     ],
 )
-def test_refuse(version: int, reason: ReasonCode, code: int | None) -> None:
+def test_refuse(version: int, reason: ReasonCode, code: int) -> None:
     """G4: a lock not to be had, or a live owner, ends in a CONNACK that says so; no will is sent."""
     client = Client(version)
     client.send(Connect("c", version, will=WILL))
@@ -127,7 +159,19 @@ def test_refuse(version: int, reason: ReasonCode, code: int | None) -> None:
     assert (end.reason, end.send_will) == (reason, False)
     assert client.server.closed is end
     answers = [packet.reason_code for packet in client.received() if isinstance(packet, Connack)]
-    assert answers == ([] if code is None else [code])
+    assert answers == [code]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("reason", [reason for reason in ReasonCode if reason >= ReasonCode.UNSPECIFIED_ERROR])
+def test_no_refusal_is_silent(version: int, reason: ReasonCode) -> None:
+    """Whatever ends a well-formed CONNECT, its client gets a CONNACK that says no."""
+    client = Client(version)
+    client.send(Connect("c", version, will=WILL))
+    client.server.disconnect(reason)
+    (answer,) = client.received()
+    assert isinstance(answer, Connack)
+    assert answer.reason_code
 
 
 @pytest.mark.parametrize(("version", "clean", "fine"), [(4, False, False), (4, True, True), (5, False, True)])

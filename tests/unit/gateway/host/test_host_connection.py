@@ -23,8 +23,9 @@ class Wire:
     certificate: str | None = None
     peer = "memory"
 
-    def __init__(self, server: HostServer) -> None:
-        self._decoder = Decoder(1 << 20, 5)
+    def __init__(self, server: HostServer, version: int = 5) -> None:
+        self._version = version
+        self._decoder = Decoder(1 << 20, version)
         self.is_closed = False
         self.is_paused = False
         self.received: list[Packet] = []
@@ -44,7 +45,7 @@ class Wire:
         self.is_paused = False
 
     def send(self, *packets: Packet) -> "Wire":
-        self.connection.data_received(b"".join(encode(packet, 5) for packet in packets))
+        self.connection.data_received(b"".join(encode(packet, self._version) for packet in packets))
         return self
 
     def lose(self) -> None:
