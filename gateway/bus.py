@@ -43,7 +43,8 @@ class Record(Protocol):
 
 
 OnDone = Callable[[KafkaError | None, Record], None]
-OnRecords = Callable[[list[Record]], None]
+OnRecords = Callable[[list[Record]], asyncio.Future[None] | None]
+"""Takes a batch; returns what is done when all of it is applied, None if it is already."""
 
 LARGEST_RECORD = 20_000_000
 """Bytes of a record that are tried at all; the broker may take less."""
@@ -123,6 +124,7 @@ class KafkaBus:
         )
         self._commands: queue.SimpleQueue[Callable[[Consumer], None] | None] = queue.SimpleQueue()
         self._ahead = threading.Semaphore(_BATCHES_AHEAD)
+        self._applying: set[asyncio.Future[None]] = set()
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
@@ -219,6 +221,8 @@ class KafkaBus:
     async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
         listed = [TopicPartition(topic, partition) for topic, partition in partitions]
         await self._command(lambda consumer: consumer.incremental_unassign(listed))
+        if self._applying:
+            await asyncio.wait(self._applying)
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         def ends(consumer: Consumer) -> dict[int, int]:
@@ -319,12 +323,20 @@ class KafkaBus:
             consumer.close()
 
     def _hand_over(self, on_records: OnRecords, batch: list[Record]) -> None:
+        applied = None
         try:
-            on_records(batch)
+            applied = on_records(batch)
         except Exception as error:  # what it did not get to would be lost without a word
             self._on_fatal(error)
-        finally:
+        if applied is None:
             self._ahead.release()
+        else:
+            self._applying.add(applied)
+            applied.add_done_callback(self._applied)
+
+    def _applied(self, applied: asyncio.Future[None]) -> None:
+        self._applying.discard(applied)
+        self._ahead.release()
 
     def _poll(self) -> None:
         served = True

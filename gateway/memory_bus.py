@@ -104,6 +104,7 @@ class MemoryBus:
         self._unstored: defaultdict[Place, deque[_Sent]] = defaultdict(deque)
         self._unacknowledged: defaultdict[Place, deque[_Sent]] = defaultdict(deque)
         self._positions: dict[Place, int] = {}
+        self._applying: asyncio.Future[None] | None = None
         self._is_scheduled = False
         self._is_dead = False
         self.held_stores: set[str] = set()
@@ -183,6 +184,8 @@ class MemoryBus:
         await asyncio.sleep(0)
         for place in listed:
             self._positions.pop(place, None)
+        if self._applying is not None:
+            await asyncio.wait([self._applying])
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         await asyncio.sleep(0)
@@ -219,11 +222,18 @@ class MemoryBus:
         for sent in acknowledged:
             if not self._is_dead:
                 sent.on_done(sent.error, sent.record)
-        batch = self._batch() if self.is_consuming and not self._is_dead else []
+        can_take = self.is_consuming and not self._is_dead and self._applying is None
+        batch = self._batch() if can_take else []
         if batch and self._on_records is not None:
-            self._on_records(batch)
+            self._applying = self._on_records(batch)
+            if self._applying is not None:
+                self._applying.add_done_callback(self._applied)
         if batch or any(waiting for place, waiting in self._unacknowledged.items() if place[0] not in self.held_acks):
             self._schedule()
+
+    def _applied(self, applied: asyncio.Future[None]) -> None:
+        self._applying = None
+        self._schedule()
 
     def _store(self, place: Place, sent: _Sent) -> None:
         error = self.refused.get(place[0])

@@ -83,6 +83,7 @@ class Checkpointer:
                     await self._run(now)
                     self._context.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
                 else:
+                    await self._context.work.whole()
                     self._touched |= self._spool_aged(now)
             except SpoolError as error:
                 self._context.counts["spool_failed_write"] += 1
@@ -99,6 +100,7 @@ class Checkpointer:
         sessions = list(context.unsettled)
         await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]
+        await context.work.whole()
         self._touched |= self._spool_aged(now)
         self._report_partly_done()
         positions = {f"{SHARD}{shard.number}": shard.snapshot() for shard in context.shards}

@@ -23,6 +23,7 @@ from gateway.home.shard import Shard
 from gateway.home.spool import Spool, SpoolSize
 from gateway.home.spool_batch import SpoolBatch
 from gateway.home.system_topics import SystemTopics
+from gateway.home.work import Work
 from schemas.identity import shard_of
 from schemas.settings import Settings
 from schemas.topics import Topics
@@ -92,6 +93,7 @@ class HomeContext:
     counts: Counter[str] = field(default_factory=Counter)
     gone_rows: set[int] = field(default_factory=set)
     system: SystemTopics = field(default_factory=SystemTopics)
+    work: Work = field(default_factory=Work)
     checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
     in_flight_bytes: int = 0
     published_to: dict[int, int] = field(default_factory=dict)

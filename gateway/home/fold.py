@@ -1,6 +1,9 @@
 """The fold over `egress`: each instruction once, matched with the shard's subscriptions (R2, R4, R8, M14)."""
 
+import asyncio
+from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
@@ -10,10 +13,13 @@ from gateway.home.delivery import Deliverer
 from gateway.home.egress_flow import EgressFlow
 from gateway.home.instant import InstantReader, place_of
 from gateway.home.messages import Entry, Held, Message, message_of
-from gateway.home.own_copies import OwnCopies, note_live, wanted
+from gateway.home.offering import Offering
+from gateway.home.own_copies import OwnCopies, found_in, slices
 from gateway.home.quarantine import quarantine
 from gateway.home.session import SessionSubscription
 from gateway.home.shard import Shard
+from gateway.home.trie import Search
+from gateway.home.work import RECIPIENT, RECORD, Steps
 from schemas.envelope import EVERYONE, ROUTED, Instruction
 from schemas.errors import RecordError
 from schemas.identity import INBOX_MARK
@@ -21,66 +27,131 @@ from schemas.identity import INBOX_MARK
 log = structlog.get_logger(__name__)
 
 
+_LARGE = 200
+"""So many subscriptions, or nodes to be searched for them, are worth to be worked on in steps."""
+
+_DONE: Final = object()
+
+
 class Fold:
     """Applies records of `egress`, `ingress` (while the instant reader wants them), `retained` and message presence:
-    those that concern one partition of `ingress` in its order, whichever way they come."""
+    those that concern one partition of `ingress` in its order, whichever way they come.
+
+    Records are applied one after the other. What does not fit into a turn of the event loop goes on at the next one
+    (:mod:`gateway.home.work`), so that a record that costs much, or many that do, keep nobody else waiting.
+    """
 
     def __init__(
-        self, context: HomeContext, deliverer: Deliverer, instant: InstantReader, own: OwnCopies, flow: EgressFlow
+        self,
+        context: HomeContext,
+        deliverer: Deliverer,
+        instant: InstantReader,
+        own: OwnCopies,
+        offering: Offering,
+        flow: EgressFlow,
     ) -> None:
         self._context = context
         self._deliverer = deliverer
         self._instant = instant
         self._own = own
+        self._offering = offering
         self._flow = flow
         self._egress = context.topics.egress
         self._ingress = context.topics.ingress
         self._retained = context.topics.retained
+        self._begun: deque[tuple[Steps[None], asyncio.Future[None]]] = deque()
+        """Batches that are not applied yet, in order."""
 
-    def records(self, batch: list[Record]) -> None:
-        """One batch of the consumer."""
+    def records(self, batch: list[Record]) -> asyncio.Future[None] | None:
+        """One batch of the consumer: returns None if all of it is applied, else what is done once it is."""
+        steps = self._apply(batch)
+        if not self._begun and self._is_done(steps):
+            return None
+        loop = asyncio.get_running_loop()
+        applied: asyncio.Future[None] = loop.create_future()
+        self._begun.append((steps, applied))
+        if len(self._begun) == 1:
+            loop.call_soon(self._go_on)
+        return applied
+
+    def _go_on(self) -> None:
+        """A turn of the event loop."""
+        steps, applied = self._begun[0]
+        try:
+            is_done = self._is_done(steps)
+        except Exception as error:  # what was not got to would be lost without a word
+            self._context.on_fatal(error)
+            return
+        if is_done:
+            self._begun.popleft()
+            applied.set_result(None)
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _is_done(self, steps: Steps[None]) -> bool:
+        """Works on a batch for one turn; whether that was the last one."""
+        work = self._context.work
+        work.spent = 0
+        is_half = next(steps, _DONE)
+        self._deliverer.flush()
+        work.pause(is_half is True)
+        return is_half is _DONE
+
+    def _apply(self, batch: list[Record]) -> Steps[None]:
+        work = self._context.work
         for record in batch:
             topic = record.topic()
             if topic == self._egress:
-                self._receive(record)
+                rest = self._receive(record)
+                if rest is not None:
+                    yield from rest
             elif topic == self._ingress:
-                self._own.receive(record)
+                yield from self._own.receive(record)
             elif topic == self._retained:
                 self._context.retained.fold(record)
             else:
                 self._context.message_presence.fold(record)
-        while self._unpark() | self._own.reconsider():  # what one lets go may be what the other waits for
-            pass
+            if work.spend(RECORD):
+                yield False
+        while True:  # what one lets go may be what the other waits for
+            has_unparked = yield from self._unpark()
+            has_offered = yield from self._own.reconsider()
+            if not (has_unparked or has_offered):
+                break
         self._flow.adjust(own_copies_wait=self._own.held_back > 0)
-        self._deliverer.flush()
 
-    def _receive(self, record: Record) -> None:
-        """Applies an instruction, or parks it if the reader has not passed its message."""
+    def _receive(self, record: Record) -> Steps[None] | None:
+        """Applies an instruction, or parks it if the reader has not passed its message; returns what is left to do."""
         shard = self._context.shards[record.partition()]
         shard.position = record.offset() + 1
         if self._instant.positions is not None or shard.parked:
             place = place_of(record)
             if place is not None and (place[0] in shard.parked or self._instant.is_behind(*place)):
                 shard.park(*place, record)
-                return
-        self._instruct(shard, record)
+                return None
+        return self._instruct(shard, record)
 
-    def _unpark(self) -> bool:
+    def _unpark(self) -> Steps[bool]:
         """Applies what waits no more; whether there was any."""
-        applied = False
+        applied, work = False, self._context.work
         for shard in self._context.shards:
             for partition, parked in list(shard.parked.items()):
                 while parked and not self._instant.is_behind(partition, parked[0][0]):
-                    self._instruct(shard, shard.unpark(partition))
+                    rest = self._instruct(shard, shard.unpark(partition))
+                    if rest is not None:
+                        yield from rest
                     applied = True
+                    if work.spend(RECORD):
+                        yield False
         return applied
 
-    def _instruct(self, shard: Shard, record: Record) -> None:
-        """One instruction: dropped if it is a copy, else offered to every session that wants it."""
+    def _instruct(self, shard: Shard, record: Record) -> Steps[None] | None:
+        """One instruction: dropped if it is a copy, else offered to every session that wants it; returns what is left
+        to do where that is much."""
         position = record.offset()
         replayed = position in shard.unfinished
         if position < shard.recovered_to and not replayed:
-            return
+            return None
         try:
             headers = record.headers() or []
             instruction = Instruction.decode(headers[4][1])
@@ -95,7 +166,7 @@ class Fold:
                 shard.hear(*bad)
                 shard.left.pop(bad, None)
             quarantine(self._context, record, str(error))
-            return
+            return None
         finished: Sequence[str] = ()
         held_at = self._context.clock()
         if replayed:
@@ -103,18 +174,24 @@ class Fold:
             if position in shard.copies:
                 shard.copies.remove(position)
                 self._join(shard, message, instruction, position)
-                return
+                return None
         elif self._is_copy(shard, instruction, message, position):
-            return
+            return None
         left = shard.left.pop((message.partition, message.offset), ()) if shard.left else ()
         held = Held(message, shard.number, position, held_at, [instruction], done=finished, left=left)
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(shard, held)
+            self._deliverer.offered(held)
+            return None
+        found = shard.trie.begin(topic, _LARGE)
+        if isinstance(found, Search) or len(found) > _LARGE:
+            return self._offer_many(shard, held)
+        if found:
+            self._context.work.spent += len(found) * RECIPIENT
+            self._offering.offer_at_once(shard, held, routed_of(held, found))
         else:
-            found_subscriptions = shard.trie.match(topic)
-            if found_subscriptions:
-                self._offer_matches(shard, held, found_subscriptions)
-        self._deliverer.offered(held)
+            self._deliverer.offered(held)
+        return None
 
     def _is_copy(self, shard: Shard, instruction: Instruction, message: Message, position: int) -> bool:
         """Whether the shard has this message already: from the other router, or by a decision of the other scope; in
@@ -148,17 +225,22 @@ class Fold:
         if session is not None and held.position >= session.since and session.client not in held.done:
             self._deliverer.offer(session, held, Entry(session.client, held, message.qos, False, ()))
 
-    def _offer_matches(self, shard: Shard, held: Held, subscriptions: list[SessionSubscription]) -> None:
-        message = held.message
-        appended, partition, offset = message.appended, message.partition, message.offset
-        routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]
-        if held.left:
-            left = [s for s in subscriptions if s.client in held.left and s.is_older(partition, offset)]
-            routed += [s for s in left if not s.is_routed(partition, offset, appended)]
-        for client, (qos, retain, identifiers) in wanted(message, routed):
-            session = shard.sessions[client]
-            if client in held.done or held.position < session.since or message.id in session.retained_sent:
-                continue
-            if session.subscribing:
-                note_live(session, message)
-            self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
+    def _offer_many(self, shard: Shard, held: Held) -> Steps[None]:
+        found = yield from found_in(shard, held.message.topic, self._context.work)
+        routed = list[SessionSubscription]()
+        for part in slices(found):
+            routed += routed_of(held, part)
+            if self._context.work.spend(len(part)):
+                yield True
+        yield from self._offering.offer(shard, held, routed)
+
+
+def routed_of(held: Held, subscriptions: Sequence[SessionSubscription]) -> list[SessionSubscription]:
+    """Those that get the message by an instruction."""
+    message = held.message
+    appended, partition, offset = message.appended, message.partition, message.offset
+    routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]
+    if held.left:
+        left = [s for s in subscriptions if s.client in held.left and s.is_older(partition, offset)]
+        routed += [s for s in left if not s.is_routed(partition, offset, appended)]
+    return routed

@@ -24,6 +24,7 @@ from gateway.home.keyed import KeyedMessages
 from gateway.home.link import Link
 from gateway.home.log_writer import SessionLogWriter, durable
 from gateway.home.messages import Entry
+from gateway.home.offering import Offering
 from gateway.home.own_copies import OwnCopies
 from gateway.home.presence import PresenceReporter
 from gateway.home.publishing import Publisher
@@ -103,11 +104,12 @@ class Home:
         self._entitlement = Entitlement(context, self._subscriber)
         self.acknowledged = self._deliverer.acknowledged
         """PUBACK of a session's packet id."""
-        self._own = OwnCopies(context, self._deliverer, self._instant)
+        offering = Offering(context, self._deliverer)
+        self._own = OwnCopies(context, offering, self._instant)
         self.keyed = KeyedMessages(context)
         self.message_presence = context.message_presence
         self._flow = EgressFlow(context, self._spawn)
-        self.records = Fold(context, self._deliverer, self._instant, self._own, self._flow).records
+        self.records = Fold(context, self._deliverer, self._instant, self._own, offering, self._flow).records
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""

@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 from gateway.bus import Record
 from gateway.home.context import HomeContext
-from gateway.home.delivery import Deliverer
 from gateway.home.instant import InstantReader
-from gateway.home.messages import Entry, Held, Message, message_of
-from gateway.home.session import Session, SessionSubscription
+from gateway.home.messages import Held, message_of
+from gateway.home.offering import Offering
+from gateway.home.session import SessionSubscription
 from gateway.home.shard import Shard
+from gateway.home.work import RECORD, SLICE, Steps, Work
 from schemas.envelope import INGRESS_HEADERS
 from schemas.errors import RecordError
 from schemas.identity import INBOX_MARK, candidate_keys, shard_of
@@ -63,9 +64,9 @@ class OwnCopies:
     each partition one may be larger.
     """
 
-    def __init__(self, context: HomeContext, deliverer: Deliverer, instant: InstantReader) -> None:
+    def __init__(self, context: HomeContext, offering: Offering, instant: InstantReader) -> None:
         self._context = context
-        self._deliverer = deliverer
+        self._offering = offering
         self._instant = instant
         limits, partitions = context.settings.gateway.limits, context.settings.kafka.ingress_partitions
         self._most = max(1, limits.held_back_messages // partitions)
@@ -77,13 +78,13 @@ class OwnCopies:
         """How many records wait."""
         return sum(len(waiting.records) for waiting in self._waiting.values())
 
-    def receive(self, record: Record) -> None:
+    def receive(self, record: Record) -> Steps[None]:
         """The next record of its partition."""
         if not self._instant.takes(record):
             return
         waiting = self._waiting.get(record.partition())
         if waiting is None:
-            if self._offer(record):
+            if (yield from self._offer(record)):
                 self._instant.passed(record)
                 return
             waiting = self._waiting[record.partition()] = _Waiting()
@@ -94,19 +95,21 @@ class OwnCopies:
         waiting.append(record)
         self._instant.received(record)
 
-    def reconsider(self) -> bool:
+    def reconsider(self) -> Steps[bool]:
         """Offers what waits no more; whether there was any."""
-        offered = False
+        offered, work = False, self._context.work
         for partition, waiting in list(self._waiting.items()):
-            while waiting.records and self._offer(waiting.records[0]):
+            while waiting.records and (yield from self._offer(waiting.records[0])):
                 self._instant.passed(waiting.popleft())
                 offered = True
+                if work.spend(RECORD):
+                    yield False
             if not waiting.records:
                 del self._waiting[partition]
                 self._instant.go_on(partition)
         return offered
 
-    def _offer(self, record: Record) -> bool:
+    def _offer(self, record: Record) -> Steps[bool]:
         """Offers a record to the subscriptions it is an own copy for; False if it must wait: for instructions, or for a
         spool that is to keep it."""
         if self._context.outage.is_full:
@@ -115,23 +118,33 @@ class OwnCopies:
             topic = (record.key() or b"").decode()
         except UnicodeDecodeError:
             return True  # no subscription can match it
-        newer = [] if topic.startswith(INBOX_MARK) else self._newer(topic, record)
+        newer = [] if topic.startswith(INBOX_MARK) else (yield from self._newer(topic, record))
         if any(of.early and of.shard.is_ahead_of_routers(record.partition(), record.offset()) for of in newer):
             return False
         self._expect(topic, record, newer)
         if newer:
-            self._offer_early(topic, record, newer)
+            yield from self._offer_early(topic, record, newer)
         return True
 
-    def _newer(self, topic: str, record: Record) -> list[Newer]:
+    def _newer(self, topic: str, record: Record) -> Steps[list[Newer]]:
         """The subscriptions whose route is not in effect for the record yet; shards without any are left out."""
-        place, found = (record.partition(), record.offset(), record.timestamp()[1]), []
+        place, found, work = (
+            (record.partition(), record.offset(), record.timestamp()[1]),
+            list[Newer](),
+            self._context.work,
+        )
         for shard in self._context.shards:
-            subscriptions = shard.trie.match(topic)
-            unrouted = [s for s in subscriptions if not s.is_routed(*place)]
-            newer = [s for s in unrouted if self._instant.wants(s, record)]
+            subscriptions = yield from found_in(shard, topic, work)
+            newer, routed = list[SessionSubscription](), set[str]()
+            for part in slices(subscriptions):
+                for subscription in part:
+                    if subscription.is_routed(*place):
+                        routed.add(subscription.client)
+                    elif self._instant.wants(subscription, record):
+                        newer.append(subscription)
+                if work.spend(len(part)):
+                    yield True
             if newer:
-                routed = {s.client for s in subscriptions if s.is_routed(*place)}
                 early = [s for s in newer if s.client not in routed]
                 found.append(Newer(shard, early, sorted({s.client for s in newer if s.client in routed})))
         return found
@@ -153,7 +166,7 @@ class OwnCopies:
             if self._context.routes.is_in_effect(shard.number, keys, appended):
                 shard.expect(partition, offset)
 
-    def _offer_early(self, topic: str, record: Record, newer: list[Newer]) -> None:
+    def _offer_early(self, topic: str, record: Record, newer: list[Newer]) -> Steps[None]:
         place = (record.partition(), record.offset(), record.timestamp()[1])
         try:
             message = message_of(topic, record.value() or b"", record.headers() or [], place)
@@ -161,41 +174,23 @@ class OwnCopies:
             return  # the ledger quarantines what cannot be parsed on `ingress`
         for shard, early, _ in newer:
             held = Held(message, shard.number, -1, self._context.clock(), [])
-            for client, (qos, retain, identifiers) in wanted(message, early):
-                session = shard.sessions[client]
-                if message.id not in session.retained_sent:
-                    note_live(session, message)
-                    self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
-            self._deliverer.offered(held)
+            yield from self._offering.offer(shard, held, early)
 
 
-def note_live(session: Session, message: Message) -> None:
-    """A retained message that came live while SUBSCRIBE is worked on does not come again as a retained one."""
-    if session.subscribing and message.retain:
-        session.live_meanwhile.add(message.id)
+def slices(subscriptions: Sequence[SessionSubscription]) -> Iterable[Sequence[SessionSubscription]]:
+    """As much of them at a time as is not interrupted."""
+    if len(subscriptions) <= SLICE:
+        return (subscriptions,) if subscriptions else ()
+    return (subscriptions[start : start + SLICE] for start in range(0, len(subscriptions), SLICE))
 
 
-def wanted(
-    message: Message, subscriptions: Sequence[SessionSubscription]
-) -> Iterable[tuple[str, tuple[int, bool, tuple[int, ...]]]]:
-    """By client, what one PUBLISH for all its overlapping subscriptions says: QoS, RETAIN, subscription identifiers
-    (MQTT 5.0, 3.3.4: the highest QoS, all identifiers)."""
-    if len(subscriptions) == 1:  # as it mostly is
-        (only,) = subscriptions
-        record = only.record
-        if record.no_local and only.client == message.source:
-            return ()
-        identifiers: tuple[int, ...] = () if record.identifier is None else (record.identifier,)
-        retain = record.retain_as_published and message.retain
-        return ((only.client, (min(record.qos, message.qos), retain, identifiers)),)
-    shares: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
-    for subscription in subscriptions:
-        record = subscription.record
-        if record.no_local and subscription.client == message.source:
-            continue
-        qos, retain, identifiers = shares.get(subscription.client, (0, False, ()))
-        if record.identifier is not None:
-            identifiers = (*identifiers, record.identifier)
-        retain = retain or (record.retain_as_published and message.retain)
-        shares[subscription.client] = (max(qos, min(record.qos, message.qos)), retain, identifiers)
-    return shares.items()
+def found_in(shard: Shard, topic: str, work: Work) -> Steps[list[SessionSubscription]]:
+    """The shard's subscriptions that match."""
+    found = shard.trie.begin(topic, SLICE)
+    if isinstance(found, list):
+        return found
+    while True:
+        if work.spend(SLICE):
+            yield True
+        if found.run(SLICE):
+            return found.found

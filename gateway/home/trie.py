@@ -1,6 +1,9 @@
 """Topic filters and who subscribed with them: the exact match that the router's coarse route keys leave to the home.
 
 MQTT 5.0, section 4.7: `+` one level, `#` the rest, and neither at the first level matches a topic that starts with `$`.
+
+Levels in a row without a branch are one node, so that a search visits two nodes at most for each filter that matches,
+however many levels it has. What may visit many nodes goes step by step: :class:`Search`.
 """
 
 from typing import Generic, TypeVar
@@ -12,13 +15,97 @@ _CACHED_WORDS = 500_000
 
 _ENTRY_WORDS = 24
 
+_ALL = 1 << 62
+
 
 class _Node(Generic[S]):
-    __slots__ = ("children", "here")
+    """The end of a filter's levels up to here: those of the nodes above, the key among its parent's children, and
+    `label`. `fixed` are the levels of `label` that are no wildcards, and where they stand in it."""
 
-    def __init__(self) -> None:
+    __slots__ = ("children", "fixed", "here", "label")
+
+    def __init__(self, label: tuple[str, ...] = ()) -> None:
         self.children: dict[str, _Node[S]] = {}
         self.here: dict[str, S] = {}
+        self.set_label(label)
+
+    def set_label(self, label: tuple[str, ...]) -> None:
+        self.label = label
+        self.fixed = tuple((at, level) for at, level in enumerate(label) if level != "+")
+
+    def split(self, at: int) -> None:
+        """The label up to `at` stays; what stands behind it goes to a child."""
+        lower: _Node[S] = _Node(self.label[at + 1 :])
+        lower.children, lower.here = self.children, self.here
+        self.children, self.here = {self.label[at]: lower}, {}
+        self.set_label(self.label[:at])
+
+    def join(self) -> None:
+        """Takes up its only child."""
+        ((key, lower),) = self.children.items()
+        self.children, self.here = lower.children, lower.here
+        self.set_label((*self.label, key, *lower.label))
+
+
+class Search(Generic[S]):
+    """A search for the subscriptions whose filter matches a topic, in as many steps as the caller likes.
+
+    The trie may change between two steps: what is there all the time is found once, what comes or goes meanwhile once
+    or not at all. `visited` counts nodes.
+    """
+
+    __slots__ = ("_levels", "_stack", "found", "visited")
+
+    def __init__(self, root: _Node[S], topic: str) -> None:
+        self._levels = topic.split("/")
+        self._stack = _beginning(root, topic, self._levels)
+        self.found: list[S] = []
+        self.visited = 0
+
+    def run(self, most: int = _ALL) -> bool:
+        """Visits up to `most` nodes more; whether the search is over."""
+        self.visited += _visit(self._stack, self._levels, self.found, most)
+        return not self._stack
+
+
+def _beginning(root: _Node[S], topic: str, levels: list[str]) -> list[tuple[_Node[S], int]]:
+    if not topic.startswith("$"):
+        return [(root, 0)]
+    first = root.children.get(levels[0])  # [MQTT-4.7.2-1]
+    return [] if first is None else [(first, 1)]
+
+
+def _visit(stack: list[tuple[_Node[S], int]], levels: list[str], found: list[S], most: int) -> int:
+    """Visits up to `most` nodes of those on the stack, each with how many of the topic's levels are above it, and of
+    those below them; returns how many."""
+    n_levels, left = len(levels), most
+    while stack and left:
+        left -= 1
+        node, depth = stack.pop()
+        if node.label:
+            end = depth + len(node.label)
+            if end > n_levels:
+                continue
+            for at, level in node.fixed:
+                if levels[depth + at] != level:
+                    break
+            else:
+                depth = end
+            if depth != end:
+                continue
+        children = node.children
+        if depth == n_levels:
+            found.extend(node.here.values())
+            if children and (rest := children.get("#")) is not None:  # `a/#` matches `a` too
+                found.extend(rest.here.values())
+        elif children:
+            if (rest := children.get("#")) is not None:
+                found.extend(rest.here.values())
+            if (exact := children.get(levels[depth])) is not None:
+                stack.append((exact, depth + 1))
+            if (single := children.get("+")) is not None:
+                stack.append((single, depth + 1))
+    return most - left
 
 
 class SubscriptionTrie(Generic[S]):
@@ -31,26 +118,38 @@ class SubscriptionTrie(Generic[S]):
 
     def add(self, topic_filter: str, key: str, subscription: S) -> None:
         """Adds or replaces the subscription of `key` with `topic_filter`."""
-        node = self._root
-        for level in topic_filter.split("/"):
-            node = node.children.setdefault(level, _Node())
+        node, levels, depth = self._root, topic_filter.split("/"), 0
+        while depth < len(levels):
+            level = levels[depth]
+            depth += 1
+            child = node.children.get(level)
+            if child is None:
+                node = self._grow(node, level, tuple(levels[depth:]))
+                break
+            common = _common(child.label, levels, depth)
+            if common < len(child.label):
+                child.split(common)
+            node, depth = child, depth + common
         node.here[key] = subscription
         self._forget()
 
     def remove(self, topic_filter: str, key: str) -> None:
         """Removes the subscription of `key` with `topic_filter`, if there is one, and the branches it leaves empty."""
-        path = [self._root]
-        levels = topic_filter.split("/")
-        for level in levels:
-            child = path[-1].children.get(level)
-            if child is None:
+        path, keys, levels, depth = [self._root], [""], topic_filter.split("/"), 0
+        while depth < len(levels):
+            child = path[-1].children.get(levels[depth])
+            if child is None or _common(child.label, levels, depth + 1) < len(child.label):
                 return
             path.append(child)
+            keys.append(levels[depth])
+            depth += 1 + len(child.label)
         path[-1].here.pop(key, None)
-        for parent, level, node in zip(reversed(path[:-1]), reversed(levels), reversed(path[1:]), strict=True):
-            if node.here or node.children:
-                break
-            del parent.children[level]
+        while len(path) > 1 and not (path[-1].here or path[-1].children):
+            path.pop()
+            del path[-1].children[keys.pop()]
+        node = path[-1]
+        if node is not self._root and not node.here and len(node.children) == 1 and "#" not in node.children:
+            node.join()
         self._forget()
 
     def match(self, topic: str) -> list[S]:
@@ -58,17 +157,23 @@ class SubscriptionTrie(Generic[S]):
         found = self._cache.get(topic)
         if found is None:
             found = self.search(topic)
-            words = _ENTRY_WORDS + len(topic) // 8 + len(found)
-            if self._cached_words + words > _CACHED_WORDS:
-                self._forget()
-            if words <= _CACHED_WORDS:
-                self._cache[topic] = found
-                self._cached_words += words
+            self._remember(topic, found)
         return found
 
-    def _forget(self) -> None:
-        self._cache.clear()
-        self._cached_words = 0
+    def begin(self, topic: str, most: int) -> "list[S] | Search[S]":
+        """As `match`, if that takes no more than `most` steps; else the search so far, to be run by the caller."""
+        found = self._cache.get(topic)
+        if found is not None:
+            return found
+        search = Search(self._root, topic)
+        if not search.run(most):
+            return search
+        self._remember(topic, search.found)
+        return search.found
+
+    def start(self, topic: str) -> Search[S]:
+        """A search that has not begun; it is not remembered."""
+        return Search(self._root, topic)
 
     def __bool__(self) -> bool:
         return bool(self._root.children)
@@ -77,20 +182,36 @@ class SubscriptionTrie(Generic[S]):
         """As `match`, without remembering."""
         levels = topic.split("/")
         found: list[S] = []
-        stack = [(self._root, 0)]
-        while stack:
-            node, depth = stack.pop()
-            wildcards = depth > 0 or not topic.startswith("$")
-            rest = node.children.get("#")
-            if rest is not None and wildcards:
-                found.extend(rest.here.values())
-            if depth == len(levels):
-                found.extend(node.here.values())
-                continue
-            exact = node.children.get(levels[depth])
-            if exact is not None:
-                stack.append((exact, depth + 1))
-            single = node.children.get("+")
-            if single is not None and wildcards:
-                stack.append((single, depth + 1))
+        _visit(_beginning(self._root, topic, levels), levels, found, _ALL)
         return found
+
+    def _grow(self, parent: _Node[S], level: str, rest: tuple[str, ...]) -> _Node[S]:
+        """A new branch; `#` is a node by itself."""
+        if not rest or rest[-1] != "#":
+            node = parent.children[level] = _Node(rest)
+            return node
+        above = parent.children[level] = _Node(rest[:-1])
+        node = above.children["#"] = _Node()
+        return node
+
+    def _remember(self, topic: str, found: list[S]) -> None:
+        words = _ENTRY_WORDS + len(topic) // 8 + len(found)
+        if self._cached_words + words > _CACHED_WORDS:
+            self._forget()
+        if words <= _CACHED_WORDS:
+            self._cache[topic] = found
+            self._cached_words += words
+
+    def _forget(self) -> None:
+        self._cache.clear()
+        self._cached_words = 0
+
+
+def _common(label: tuple[str, ...], levels: list[str], depth: int) -> int:
+    """How many levels of `label` stand in `levels` from `depth` on."""
+    common = 0
+    for level in label:
+        if depth + common == len(levels) or levels[depth + common] != level:
+            break
+        common += 1
+    return common

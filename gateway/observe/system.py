@@ -9,10 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from gateway.home.context import HomeContext
 from gateway.home.messages import Message
-from gateway.home.own_copies import wanted
+from gateway.home.offering import wanted
 from gateway.home.session import SessionSubscription
 from gateway.home.shard import Shard
 from gateway.home.system_topics import send_system
+from gateway.home.trie import Search
 from gateway.host.server import HostServer
 from gateway.observe.census import SLICE, Census, CensusTaker
 from gateway.observe.load import Load
@@ -68,13 +69,18 @@ class SystemPublisher:
     async def _send(self, shard: Shard, message: Message) -> None:
         """To SLICE subscribers at a time: there may be many, and some may go meanwhile."""
         by_client: dict[str, list[SessionSubscription]] = {}
-        for subscription in shard.trie.match(message.topic):
+        found = shard.trie.begin(message.topic, SLICE)
+        while isinstance(found, Search):
+            await asyncio.sleep(0)
+            if found.run(SLICE):
+                found = found.found
+        for subscription in found:
             by_client.setdefault(subscription.client, []).append(subscription)
         for number, (client, subscriptions) in enumerate(by_client.items(), 1):
             session = shard.sessions.get(client)
             if session is not None:
                 present = [s for s in subscriptions if session.subscriptions.get(s.filter) is s]
-                for _, (_, retain, identifiers) in wanted(message, present):
+                for _, (_, retain, identifiers) in wanted(message, present, shard.sessions):
                     send_system(session, message, retain, identifiers)
             if number % SLICE == 0:
                 await asyncio.sleep(0)

@@ -1,0 +1,124 @@
+"""Offering a message to the sessions whose subscriptions match it: one PUBLISH to each (MQTT 5.0, 3.3.4).
+
+What matches much is offered in steps (:mod:`gateway.home.work`): sessions and subscriptions may end between two.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from gateway.home.context import HomeContext
+from gateway.home.delivery import Deliverer
+from gateway.home.messages import Entry, Held, Message
+from gateway.home.session import Session, SessionSubscription
+from gateway.home.shard import Shard
+from gateway.home.work import RECIPIENT, SLICE, Steps
+from mqtt.topics import matches
+
+_IDENTIFIERS_A_UNIT = 8
+
+
+class Share:
+    """What one PUBLISH to a client says: the highest QoS, whether RETAIN is set, all subscription identifiers. `by` is
+    one of the subscriptions that ask for it, `session` the client's by then."""
+
+    __slots__ = ("by", "identifiers", "qos", "retain", "session")
+
+    def __init__(self, by: SessionSubscription, session: Session) -> None:
+        self.by = by
+        self.session = session
+        self.qos = 0
+        self.retain = False
+        self.identifiers: list[int] = []
+
+
+class Offering:
+    """Offers messages of a shard to its sessions."""
+
+    def __init__(self, context: HomeContext, deliverer: Deliverer) -> None:
+        self._context = context
+        self._deliverer = deliverer
+
+    def offer(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
+        """To all whose `subscriptions` match, in steps; then `held` waits for them, or is finished."""
+        work, message = self._context.work, held.message
+        shares: dict[str, Share] = {}
+        held.pending += 1  # it must not be finished before everybody was offered it
+        for start in range(0, len(subscriptions), SLICE):
+            add_shares(shares, message, subscriptions[start : start + SLICE], shard.sessions)
+            if work.spend(min(SLICE, len(subscriptions))):
+                yield True
+        for client, share in shares.items():
+            session = share.session
+            if not session.ended and _still_asks(session, share.by, message.topic):
+                self.offer_share(session, held, client, share.qos, share.retain, tuple(share.identifiers))
+            if work.spend(RECIPIENT + len(share.identifiers) // _IDENTIFIERS_A_UNIT):
+                yield True
+        held.pending -= 1
+        self._deliverer.offered(held)
+
+    def offer_at_once(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> None:
+        """The same, where they are few."""
+        for client, (qos, retain, identifiers) in wanted(held.message, subscriptions, shard.sessions):
+            self.offer_share(shard.sessions[client], held, client, qos, retain, identifiers)
+        self._deliverer.offered(held)
+
+    def offer_share(
+        self, session: Session, held: Held, client: str, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """To one session, unless it has the message already."""
+        message = held.message
+        if message.id in session.retained_sent:
+            return
+        if held.position >= 0 and (client in held.done or held.position < session.since):
+            return
+        if session.subscribing and message.retain:  # it must not come again as a retained one
+            session.live_meanwhile.add(message.id)
+        self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
+
+
+def _still_asks(session: Session, by: SessionSubscription, topic: str) -> bool:
+    """Whether a session that had a subscription when the message was matched still has it, or another that matches."""
+    if session.subscriptions.get(by.filter) is by or session.is_group:
+        return True
+    return any(matches(topic_filter, topic) for topic_filter in session.subscriptions)
+
+
+def add_shares(
+    shares: dict[str, Share],
+    message: Message,
+    subscriptions: Sequence[SessionSubscription],
+    sessions: dict[str, Session],
+) -> None:
+    """What these subscriptions add to what clients get; not to the sender that asks for No Local (3.8.3.1)."""
+    for subscription in subscriptions:
+        record, client = subscription.record, subscription.client
+        if record.no_local and client == message.source:
+            continue
+        share = shares.get(client)
+        if share is None:
+            session = sessions.get(client)
+            if session is None:  # it has ended meanwhile
+                continue
+            share = shares[client] = Share(subscription, session)
+        if record.qos > share.qos:
+            share.qos = min(record.qos, message.qos)
+        if record.retain_as_published and message.retain:
+            share.retain = True
+        if record.identifier is not None:
+            share.identifiers.append(record.identifier)
+
+
+def wanted(
+    message: Message, subscriptions: Sequence[SessionSubscription], sessions: dict[str, Session]
+) -> Iterable[tuple[str, tuple[int, bool, tuple[int, ...]]]]:
+    """By client, what its PUBLISH says: QoS, RETAIN, subscription identifiers."""
+    if len(subscriptions) == 1:  # as it mostly is
+        (only,) = subscriptions
+        record = only.record
+        if record.no_local and only.client == message.source:
+            return ()
+        identifiers: tuple[int, ...] = () if record.identifier is None else (record.identifier,)
+        retain = record.retain_as_published and message.retain
+        return ((only.client, (min(record.qos, message.qos), retain, identifiers)),)
+    shares: dict[str, Share] = {}
+    add_shares(shares, message, subscriptions, sessions)
+    return ((client, (s.qos, s.retain, tuple(s.identifiers))) for client, s in shares.items())
