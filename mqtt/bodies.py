@@ -31,7 +31,7 @@ from mqtt.packets import (
 )
 from mqtt.properties import WILL, decode_properties
 from mqtt.topics import SHARED_PREFIX, is_topic_name, may_subscribe
-from mqtt.wire import Reader, malformed, protocol_error
+from mqtt.wire import Reader, check_number, malformed, protocol_error
 
 
 def check_payload_format(payload: bytes, properties: Mapping[str, object]) -> None:
@@ -137,8 +137,9 @@ def _subscribe(kind: int, reader: Reader, is_v5: bool) -> Subscribe:
     properties = decode_properties(reader, kind) if is_v5 else None
     if not reader.has_more():
         raise protocol_error("SUBSCRIBE has no topic filter")  # [MQTT-3.8.3-2]
-    filters = []
+    filters = list[Subscription]()
     while reader.has_more():
+        check_number(len(filters), "topic filters")
         filters.append(_subscription(_filter(reader, is_v5), reader.u8(), is_v5))
     return Subscribe(packet_id, filters, properties)
 
@@ -159,8 +160,9 @@ def _unsubscribe(kind: int, reader: Reader, is_v5: bool) -> Unsubscribe:
     properties = decode_properties(reader, kind) if is_v5 else None
     if not reader.has_more():
         raise protocol_error("UNSUBSCRIBE has no topic filter")  # [MQTT-3.10.3-2]
-    filters = []
+    filters = list[str]()
     while reader.has_more():
+        check_number(len(filters), "topic filters")
         filters.append(_filter(reader, is_v5))
     return Unsubscribe(packet_id, filters, properties)
 

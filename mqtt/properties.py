@@ -4,15 +4,25 @@ Integers are int, strings str, binary data bytes; `user_property` is a list of (
 `subscription_identifier` a list of int, as both may stand more than once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mqtt.codes import PacketType, ReasonCode
 from mqtt.errors import LocalProtocolError, RemoteProtocolError
 from mqtt.packets import Properties
 from mqtt.topics import is_topic_name
-from mqtt.wire import Reader, malformed, protocol_error, write_binary, write_string, write_uint, write_varint
+from mqtt.wire import (
+    Reader,
+    check_number,
+    malformed,
+    protocol_error,
+    write_binary,
+    write_string,
+    write_uint,
+    write_varint,
+)
 from schemas import envelope
 
 WILL: Final = 0  # where the properties of a will stand; it is no packet of its own
@@ -143,7 +153,9 @@ def _decode_one(section: Reader, row: Property, place: int, found: Properties) -
     if kind is _FLAG and value not in (0, 1):
         raise protocol_error(f"{name} is neither 0 nor 1")
     if kind is _PAIR or (kind is _VARINT and place == _PUBLISH):
-        found.setdefault(name, []).append(value)
+        values = found.setdefault(name, [])
+        check_number(len(values), "user properties" if kind is _PAIR else "subscription identifiers")
+        values.append(value)
         return
     if name in found:
         raise protocol_error(f"{name} stands twice")
@@ -168,6 +180,16 @@ def encode_properties(properties: Properties | None, place: int) -> bytes:
             encoded.append(row.identifier)  # every identifier is below 0x80: one byte
             encoded += _encode_one(row, item)
     return write_varint(len(encoded)) + encoded
+
+
+@lru_cache(1 << 16)
+def _subscription_identifier(number: int) -> bytes:
+    return _BY_NAME["subscription_identifier"].identifier.to_bytes(1, "big") + write_varint(number)
+
+
+def encode_subscription_identifiers(numbers: Iterable[int]) -> bytes:
+    """The properties for a PUBLISH that many subscriptions ask for, without the length of a section (3.3.2.3.8)."""
+    return b"".join(map(_subscription_identifier, numbers))
 
 
 def _encode_one(row: Property, value: object) -> bytes:

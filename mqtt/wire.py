@@ -11,6 +11,8 @@ from mqtt.errors import LocalProtocolError, RemoteProtocolError
 
 VARINT_MAX: Final = 268_435_455
 HEADER_BYTES_MAX: Final = 5
+MANY: Final = 4_096
+"""Topic filters, user properties or subscription identifiers that a packet may have."""
 _LENGTH_MAX: Final = 65_535
 
 
@@ -22,6 +24,12 @@ def malformed(detail: str) -> RemoteProtocolError:
 def protocol_error(detail: str) -> RemoteProtocolError:
     """Well formed, but not allowed here: 0x82 (MQTT 5.0, 4.13)."""
     return RemoteProtocolError(ReasonCode.PROTOCOL_ERROR, detail)
+
+
+def check_number(so_far: int, what: str) -> None:
+    """0x97 if a packet has MANY already: reading it would take so long that others wait."""
+    if so_far == MANY:
+        raise RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, f"a packet has more than {MANY} {what}")
 
 
 def decode_string(raw: bytes) -> str:

@@ -6,7 +6,7 @@ that what it brings itself does not overtake them (R8; :mod:`gateway.home.own_co
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from gateway.bus import Record
@@ -134,12 +134,27 @@ class InstantReader:
         if partition in self._paused:
             self._spawn(go_on())
 
-    def wants(self, subscription: SessionSubscription, record: Record) -> bool:
-        """Whether the record comes by this way for a subscription: after it, and before its route."""
-        effective_ms = subscription.record.effective_ms
-        if not subscription.is_older(record.partition(), record.offset()):
-            return False
-        return record.timestamp()[1] < effective_ms and effective_ms > self.done_ms
+    def divide(
+        self,
+        subscriptions: Sequence[SessionSubscription],
+        place: tuple[int, int, int],
+        newer: list[SessionSubscription],
+        routed: set[str],
+    ) -> None:
+        """Of subscriptions that match what is at `place` (partition, offset, append time) on `ingress`: adds to `newer`
+        those it comes to by this way, being later and not routed yet; to `routed` the clients of those that an
+        instruction brings it (:meth:`SessionSubscription.is_routed`)."""
+        partition, offset, appended = place
+        done_ms = self.done_ms
+        for subscription in subscriptions:
+            record = subscription.record
+            if record.effective_ms <= appended:
+                if record.ingress_from.get(partition, 0) <= offset:
+                    routed.add(subscription.client)
+            elif record.effective_ms > done_ms:
+                start = record.ingress_from.get(partition)
+                if start is not None and start <= offset:
+                    newer.append(subscription)
 
     def is_behind(self, partition: int, offset: int) -> bool:
         """Whether an own copy may still come that is before this message of `ingress`."""

@@ -137,11 +137,7 @@ class OwnCopies:
             subscriptions = yield from found_in(shard, topic, work)
             newer, routed = list[SessionSubscription](), set[str]()
             for part in slices(subscriptions):
-                for subscription in part:
-                    if subscription.is_routed(*place):
-                        routed.add(subscription.client)
-                    elif self._instant.wants(subscription, record):
-                        newer.append(subscription)
+                self._instant.divide(part, place, newer, routed)
                 if work.spend(len(part)):
                     yield True
             if newer:

@@ -11,8 +11,8 @@ from gateway.home.messages import Message, message_of
 from gateway.home.trie import SubscriptionTrie
 from schemas.errors import RecordError
 
-_AT_ONCE = 500
-"""How many topics, or messages found, are looked at before everybody else has a turn."""
+_AT_ONCE = 1_000
+"""How many nodes of filters, or messages found, are looked at before everybody else has a turn."""
 
 log = structlog.get_logger(__name__)
 
@@ -129,12 +129,14 @@ class RetainedMessages:
                 yield topic_filter, self._by_topic[topic_filter]
         seen = 0
         for topic in list(self._by_topic) if wild else ():
-            found = wild.search(topic)
-            seen += 1 + len(found)
+            search = wild.start(topic)
+            while not search.run(_AT_ONCE):
+                await asyncio.sleep(0)
+            seen += search.visited + len(search.found)
             if seen > _AT_ONCE:
                 seen = 0
                 await asyncio.sleep(0)
-            for topic_filter in found:
+            for topic_filter in search.found:
                 message = self._by_topic.get(topic)
                 if message is not None:  # it may have ended meanwhile
                     yield topic_filter, message

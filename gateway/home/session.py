@@ -280,6 +280,11 @@ class Session:
     def remove(self, entry: Entry) -> None:
         """Takes an entry that waits out of the queue."""
         for waiting in (self.queue, self.tail):
+            if waiting and waiting[0] is entry:  # as it mostly is: the others need not be looked at
+                waiting.popleft()
+                self.queued_bytes -= len(entry.held.message.payload)
+                return
+        for waiting in (self.queue, self.tail):
             if entry in waiting:
                 waiting.remove(entry)
                 self.queued_bytes -= len(entry.held.message.payload)

@@ -1,8 +1,9 @@
 """SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -25,6 +26,11 @@ _RECORD_BYTES = 176
 """Of a subscription in the session log, but for its filter and its positions on `ingress`."""
 _POSITION_BYTES = 26
 _GROUP_BYTES = 70
+_AT_ONCE = 100
+"""Subscriptions that are begun, or ended, before everybody else has a turn."""
+
+T = TypeVar("T")
+
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
@@ -66,9 +72,9 @@ class Subscriber:
                 self._context.counts[f"subscription_refused_{code.name.lower()}"] += 1
         allowed = [w for w, code in zip(packet.filters, codes, strict=True) if code < ReasonCode.UNSPECIFIED_ERROR]
         existed = {wanted.filter for wanted in allowed if wanted.filter in session.subscriptions}
-        await asyncio.gather(
-            *(self._add(session, wanted, identifier) for wanted in {w.filter: w for w in allowed}.values())
-        )
+        for some in _some(list({wanted.filter: wanted for wanted in allowed}.values())):
+            await asyncio.gather(*(self._add(session, wanted, identifier) for wanted in some))
+            await asyncio.sleep(0)
         retaining = [w for w in allowed if w.retain_handling < 2 and split_shared(w.filter) is None]
         if retaining:
             await self._context.retained.caught_up()
@@ -84,11 +90,13 @@ class Subscriber:
 
     async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
         codes = []
-        for topic_filter in filters:
-            found = session.subscriptions.pop(topic_filter, None)
-            codes.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
-            if found is not None:
-                self._detach(session, topic_filter)
+        for some in _some(filters):
+            for topic_filter in some:
+                found = session.subscriptions.pop(topic_filter, None)
+                codes.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+                if found is not None:
+                    self._detach(session, topic_filter)
+            await asyncio.sleep(0)
         if session.logged:
             await durable(partial(self._writer.subscribed, session))
         return codes
@@ -235,6 +243,11 @@ class Subscriber:
             return
         self._context.shards[session.shard].trie.remove(topic_filter, session.client)
         self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
+
+
+def _some(all_of_them: Sequence[T]) -> Iterable[Sequence[T]]:
+    """_AT_ONCE at a time; others have their turns between two."""
+    return (all_of_them[start : start + _AT_ONCE] for start in range(0, len(all_of_them), _AT_ONCE))
 
 
 def _wants_retained(wanted: Subscription, existed: bool) -> bool:

@@ -12,8 +12,8 @@ R = TypeVar("R")
 Steps: TypeAlias = Generator[bool, None, R]
 """Work in steps; what is yielded: whether a record is half done."""
 
-TURN: Final = 10_000
-"""Units of a turn, some ten milliseconds."""
+TURN: Final = 5_000
+"""Units of a turn, some five milliseconds."""
 
 RECORD: Final = 20
 RECIPIENT: Final = 15

@@ -1,5 +1,6 @@
 """One client's connection: events of the MQTT core to the home, the home's calls to the core; any transport."""
 
+import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_EVENTS_A_TURN = 500
+"""What a read has brought beyond that waits until others have had their turn."""
+
 
 class Transport(Protocol):
     """What carries the bytes of one connection."""
@@ -61,7 +65,7 @@ class Transport(Protocol):
 
 class ClientConnection:
     """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or
-    UNSUBSCRIBE is worked on, so that packets take effect in the order they came."""
+    UNSUBSCRIBE is worked on, so that packets take effect in the order they came, and while others have their turn."""
 
     def __init__(self, server: "HostServer", transport: Transport) -> None:
         self._server = server
@@ -200,7 +204,12 @@ class ClientConnection:
     def _take(self, events: list[Event]) -> None:
         waiting = self._waiting
         waiting.extend(events)
+        left = _EVENTS_A_TURN
         while waiting and not self._busy:
+            if not left:
+                self._work(asyncio.sleep(0))
+                break
+            left -= 1
             self._handle(waiting.popleft())
         self._server.home.flush()
         if self._core.is_flush_due:

@@ -1,13 +1,12 @@
 """A delivery as the PUBLISH that one client gets: properties of this delivery, topic aliases (MQTT 5.0, 3.3.2.3)."""
 
 from collections.abc import Callable
-from typing import Any
 
 from gateway.home.messages import Entry, Message
 from mqtt.aliases import OutboundAliases
 from mqtt.codes import VERSION_5, PacketType
 from mqtt.encode import encode_publish
-from mqtt.properties import NO_PROPERTIES, encode_properties
+from mqtt.properties import NO_PROPERTIES, encode_properties, encode_subscription_identifiers
 from mqtt.wire import write_varint
 
 
@@ -15,13 +14,15 @@ class PublishEncoder:
     """Encodes for one connection. `aliases` is how many topic aliases the client takes from us; `clock` gives seconds
     since the epoch."""
 
-    __slots__ = ("_aliases", "_clock", "_is_v5", "_unsent")
+    __slots__ = ("_aliases", "_clock", "_identifiers", "_identifiers_encoded", "_is_v5", "_unsent")
 
     def __init__(self, version: int, aliases: int, clock: Callable[[], float]) -> None:
         self._is_v5 = version == VERSION_5
         self._aliases = OutboundAliases(aliases) if self._is_v5 and aliases else None
         self._clock = clock
         self._unsent: str | None = None
+        self._identifiers: tuple[int, ...] = ()
+        self._identifiers_encoded = b""
 
     def encode(self, message: Message, entry: Entry) -> bytes:
         """The packet; call :meth:`sent` if it is sent, before the next one."""
@@ -51,12 +52,16 @@ class PublishEncoder:
 
     def _with_own(self, message: Message, entry: Entry, section: bytes) -> bytes:
         """The message's property section with what concerns this delivery only."""
-        own: dict[str, Any] = {}
+        own = b""
         if message.expires is not None:
-            own["message_expiry_interval"] = max(0, int(message.expires / 1000 - self._clock()))
+            left_s = max(0, int(message.expires / 1000 - self._clock()))
+            own = _body(encode_properties({"message_expiry_interval": left_s}, PacketType.PUBLISH))
         if entry.subscription_ids:
-            own["subscription_identifier"] = list(entry.subscription_ids)
-        return _with_property(_body(encode_properties(own, PacketType.PUBLISH)), section)
+            if entry.subscription_ids != self._identifiers:  # they are mostly those of the last delivery
+                self._identifiers = entry.subscription_ids
+                self._identifiers_encoded = encode_subscription_identifiers(entry.subscription_ids)
+            own += self._identifiers_encoded
+        return _with_property(own, section)
 
 
 def _with_property(encoded: bytes, section: bytes) -> bytes:

@@ -30,6 +30,7 @@ from schemas.settings import GatewaySettings
 _NORMAL, _GOING_AWAY, _UNSUPPORTED_DATA = 1000, 1001, 1003
 _CLOSE_TIMEOUT_S: Final = 5.0
 _QUEUED_FRAMES: Final = 4
+_READ_BYTES: Final = 65_536  # of a frame, before others have their turn
 _UNREAD_PONGS_MAX: Final = 1000
 
 # Why this side ends a connection whose client breaks the rules of WebSocket, by close code (RFC 6455, 7.4.1).
@@ -122,9 +123,10 @@ class _WebSocketTransport:
                 if isinstance(data, str):  # [MQTT-6.0.0-1]
                     self._close_code = _UNSUPPORTED_DATA
                     self.connection.disconnect(ReasonCode.PROTOCOL_ERROR)
-                else:
-                    self.connection.data_received(data)
-                await self._may_read.wait()
+                    data = b""
+                for start in range(0, len(data), _READ_BYTES):
+                    self.connection.data_received(data[start : start + _READ_BYTES])
+                    await self._may_read.wait()
 
     async def _send(self) -> None:
         """Sends what was written, until closed."""
