@@ -27,7 +27,7 @@ from schemas.identity import INBOX_MARK
 log = structlog.get_logger(__name__)
 
 
-_LARGE = 200
+LARGE = 200
 """So many subscriptions, or nodes to be searched for them, are worth to be worked on in steps."""
 
 _DONE: Final = object()
@@ -183,8 +183,8 @@ class Fold:
             self._offer_inbox(shard, held)
             self._deliverer.offered(held)
             return None
-        found = shard.trie.begin(topic, _LARGE)
-        if isinstance(found, Search) or len(found) > _LARGE:
+        found = shard.trie.begin(topic, LARGE)
+        if isinstance(found, Search) or len(found) > LARGE:
             return self._offer_many(shard, held)
         if found:
             self._context.work.spent += len(found) * RECIPIENT

@@ -8,6 +8,7 @@ from mqtt.codes import ReasonCode
 from mqtt.decode import Decoder
 from mqtt.errors import RemoteProtocolError
 from mqtt.packets import Connect, Publish
+from mqtt.wire import MANY, write_varint
 
 LIMIT = 1_000
 MALFORMED = ReasonCode.MALFORMED_PACKET
@@ -197,3 +198,29 @@ def test_3_1_1_tolerates_a_remaining_length_that_is_not_minimal() -> None:
 def test_byte_order_mark_is_kept() -> None:
     """U+FEFF is a character like any other [MQTT-1.5.4-3]."""
     assert Decoder(LIMIT, 4).feed(packet(0x30, field("\ufeffa".encode()))) == [Publish("\ufeffa")]
+
+
+@pytest.mark.parametrize("n_items", [MANY, MANY + 1])
+@pytest.mark.parametrize(
+    ("head", "before", "item"),
+    [
+        (0x82, ID + b"\0", field(b"a") + b"\0"),
+        (0xA2, ID + b"\0", field(b"a")),
+        (0x30, field(b"a"), b"\x26\0\0\0\0"),
+        (0x30, field(b"a"), b"\x0b\1"),
+        (0xE0, b"\0", b"\x26\0\0\0\0"),
+    ],
+    ids=["SUBSCRIBE", "UNSUBSCRIBE", "user properties", "subscription identifiers", "DISCONNECT"],
+)
+def test_a_packet_is_limited_in_what_it_has_many_of(head: int, before: bytes, item: bytes, n_items: int) -> None:
+    """Reading it must not keep others waiting: 0x97 beyond."""
+    items = item * n_items
+    length = b"" if before.endswith(b"\0") and len(before) == 3 else write_varint(len(items))
+    body = before + length + items
+    data = bytes((head,)) + write_varint(len(body)) + body
+    if n_items == MANY:
+        assert len(Decoder(1 << 20, 5).feed(data)) == 1
+        return
+    with pytest.raises(RemoteProtocolError) as caught:
+        Decoder(1 << 20, 5).feed(data)
+    assert caught.value.reason is ReasonCode.QUOTA_EXCEEDED

@@ -10,6 +10,7 @@ from websockets.frames import Frame, Opcode
 from mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from tests.unit.gateway.host.raw_client import WebClient, upgraded
 from tests.unit.gateway.host.socket_gateway import SocketGateway
+from mqtt.server_connection import Event, ServerConnection
 from tests.waiting import wait_for
 
 MESSAGE_BYTES = 60_000
@@ -91,3 +92,23 @@ def test_while_kafka_is_slow_the_gateway_does_not_read(gateway: SocketGateway) -
         assert [client.take(Puback).packet_id for _ in range(MESSAGES)] == list(range(1, MESSAGES + 1))
         thread.join()
         assert (in_flight, is_sending) == (IN_FLIGHT, True)
+
+
+def test_a_large_frame_is_taken_in_parts(gateway: SocketGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame of very many packets keeps nobody waiting; all of them take effect, in order."""
+    with WebClient(gateway.websocket_port) as one, WebClient(gateway.websocket_port) as other:
+        one.connect("one")
+        other.connect("other")
+        one.send(Subscribe(1, [Subscription("many/#", 1)]))
+        one.take(Suback)
+        reads, receive = list[int](), ServerConnection.receive
+
+        def counted(core: ServerConnection, data: bytes | memoryview, now: float) -> list[Event]:
+            reads.append(len(data))
+            return receive(core, data, now)
+
+        monkeypatch.setattr(ServerConnection, "receive", counted)
+        other.send(*(Publish(f"many/{number}", bytes(100)) for number in range(2_000)))
+        assert [one.take(Publish).topic for _ in range(2_000)] == [f"many/{number}" for number in range(2_000)]
+        assert max(reads) <= 65_536
+        assert sum(reads) > 200_000
