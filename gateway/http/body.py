@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from gateway.http.problems import Problem
 
@@ -32,7 +32,7 @@ async def read_body(request: web.BaseRequest, most: int, timeout_s: float) -> by
 async def _continue(request: web.BaseRequest) -> None:
     """Asks for the body of a client that waits to be asked (RFC 9110, 10.1.1)."""
     expectation = request.headers.get("Expect")
-    if expectation is None:
+    if expectation is None or request.version < HttpVersion11:  # 1.0 has no such thing
         return
     if expectation.lower() != "100-continue":
         raise Problem(417, "expectation", "there is no other expectation than 100-continue")

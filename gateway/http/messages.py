@@ -15,6 +15,9 @@ from mqtt.topics import is_topic_name
 PARAMETERS: Final = ("expiry", "qos", "response_topic", "retain")
 EXPIRY_MAX_S: Final = 4_294_967_295
 
+FORM: Final = "application/x-www-form-urlencoded"
+"""What curl says of any body unless it is told otherwise: it stands for no content type."""
+
 _RAW = r"A-Za-z0-9!$&'()*+./:;?@_~\-"
 _ESCAPE = "%[0-9A-Fa-f]{2}"
 _PAIR = rf"(?:[{_RAW}]|{_ESCAPE})+=(?:[{_RAW}=]|{_ESCAPE})*"
@@ -69,7 +72,7 @@ def _properties(query: Query, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
             raise bad_request("malformed_parameter", f"expiry is no whole number of seconds, 0 to {EXPIRY_MAX_S}")
         found["message_expiry_interval"] = int(expiry)
     content_type = one_header(headers, "Content-Type")
-    if content_type:
+    if content_type and content_type.lower() != FORM:
         if not _CONTENT_TYPE.fullmatch(content_type):
             raise bad_request("malformed_header", "Content-Type has other characters than printable ASCII")
         found["content_type"] = content_type

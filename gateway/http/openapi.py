@@ -7,7 +7,7 @@ import msgspec
 from gateway.http.events import EVENT_ID_PATTERN
 from gateway.http.identity import NAME_PATTERN
 from gateway.http.message_presence import ID_PATTERN, Claimed, Said
-from gateway.http.messages import BASE64_PATTERN, CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, KEY_PATTERN, PAIRS_PATTERN
+from gateway.http.messages import BASE64_PATTERN, CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN, PAIRS_PATTERN
 from gateway.http.problems import MEDIA_TYPE
 from gateway.http.streams import WAIT_MAX_S
 from schemas.settings import GatewaySettings
@@ -40,6 +40,7 @@ _REASONS: Final = {
     429: "a rate or a quota of the client is used up",
     431: "the request line or a header is too long",
     500: "a fault of the gateway",
+    505: "another version of HTTP than 1.1 and 1.0",
     503: "too much at a time, or the gateway is being stopped, or Kafka does not answer: then it may still be stored",
 }
 
@@ -106,7 +107,7 @@ def _publish(settings: GatewaySettings) -> dict[str, Any]:
         ],
         "requestBody": {
             "description": f"the payload, {settings.limits.packet_bytes} bytes at most; Content-Type goes with it "
-            f"({CONTENT_TYPE_PATTERN})",
+            f"({CONTENT_TYPE_PATTERN}), but for {FORM}",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
         "responses": {
@@ -123,7 +124,7 @@ def _publish(settings: GatewaySettings) -> dict[str, Any]:
                     }
                 },
             },
-            **_problems(400, 401, 403, 405, 408, 413, 415, 417, 422, 429, 431, 500, 503),
+            **_problems(400, 401, 403, 405, 408, 413, 415, 417, 422, 429, 431, 500, 503, 505),
         },
     }
 
@@ -165,7 +166,7 @@ def _stream(settings: GatewaySettings) -> dict[str, Any]:
                 "description": "the stream",
                 "content": {"text/event-stream": {"itemSchema": _sent_event()}},
             },
-            **_problems(400, 401, 403, 405, 429, 431, 500, 503),
+            **_problems(400, 401, 403, 405, 429, 431, 500, 503, 505),
         },
     }
 
@@ -184,7 +185,7 @@ def _acknowledge() -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
         "responses": {
             "204": {"description": "acknowledged"},
-            **_problems(400, 401, 403, 404, 405, 408, 409, 413, 415, 417, 429, 431, 500, 503),
+            **_problems(400, 401, 403, 404, 405, 408, 409, 413, 415, 417, 429, 431, 500, 503, 505),
         },
     }
 
@@ -196,7 +197,7 @@ def _ask() -> dict[str, Any]:
         "parameters": [_client()],
         "responses": {
             "200": {"description": "what is known", "content": _json("MessagePresenceState")},
-            **_problems(400, 401, 403, 404, 405, 429, 431, 500, 503),
+            **_problems(400, 401, 403, 404, 405, 429, 431, 500, 503, 505),
         },
     }
 
@@ -210,7 +211,7 @@ def _say() -> dict[str, Any]:
         "responses": {
             "200": {"description": "the claim is judged", "content": _json("Claimed")},
             "204": {"description": "the event is stored"},
-            **_problems(400, 401, 403, 405, 408, 413, 415, 417, 429, 431, 500, 503),
+            **_problems(400, 401, 403, 405, 408, 413, 415, 417, 429, 431, 500, 503, 505),
         },
     }
 
@@ -230,7 +231,7 @@ def _describe() -> dict[str, Any]:
         "summary": "This document",
         "responses": {
             "200": {"description": "OpenAPI 3.2", "content": {"application/json": {"schema": {"type": "object"}}}},
-            **_problems(400, 403, 405, 431, 500, 503),
+            **_problems(400, 403, 405, 431, 500, 503, 505),
         },
     }
 

@@ -1,19 +1,19 @@
-"""HTTP/1.1 on a socket (aiohttp): connections, limits and time-outs, and which request goes where (G11)."""
+"""HTTP/1.1 and 1.0 on a socket (aiohttp): connections, limits and time-outs, and which request goes where (G11)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import cast
 
 import msgspec
 import structlog
-from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from gateway.errors import ProxyHeaderError
 from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body
+from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
 from gateway.http.message_presence import EVENT_BYTES, MessagePresenceDesk, named_message
 from gateway.http.messages import posted
@@ -26,7 +26,6 @@ from schemas.settings import GatewaySettings
 
 MESSAGES = "/v1/messages/"
 MESSAGE_PRESENCE = "/v1/message-presence/"
-STREAM = "/v1/stream"
 ACKNOWLEDGE = "/v1/stream/ack"
 OPENAPI = "/openapi.json"
 
@@ -37,42 +36,6 @@ _ACKNOWLEDGEMENT_BYTES = 1024
 log = structlog.get_logger(__name__)
 
 Handler = Callable[[web.BaseRequest, dict[str, str]], Awaitable[web.StreamResponse]]
-
-
-class _Connection(web.RequestHandler):
-    """One connection; one too many is closed without an answer."""
-
-    __slots__ = ("_hosts",)
-
-    def __init__(self, hosts: HostServer, server: web.Server, **options: Any) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._hosts = hosts
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._hosts.http_connections += 1
-        if self._hosts.is_full():
-            self._hosts.counts["connections_refused"] += 1
-            self.force_close()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._hosts.http_connections -= 1
-        super().connection_lost(exc)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """What aiohttp refuses by itself: requests that are not HTTP/1.1, or too long."""
-        if isinstance(exc, LineTooLong):
-            problem = Problem(431, "header_too_large", "the request line or a header is too long", close=True)
-        else:
-            problem = Problem(400, "malformed_request", "this is not a well-formed HTTP/1.1 request", close=True)
-        self._hosts.counts[f"http_{problem.status}"] += 1
-        return problem_response(problem)
 
 
 class HttpServer:
@@ -88,7 +51,7 @@ class HttpServer:
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
-        self._server = web.Server(self._handle, handler_cancellation=True)
+        self._server = web.Server(self._handle, request_factory=begun, handler_cancellation=True)
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._listeners: list[asyncio.Server] = []
         self._routes: dict[str, tuple[str, Handler]] = {
@@ -113,8 +76,8 @@ class HttpServer:
             return None
         settings = self._settings
 
-        def connection() -> _Connection:
-            return _Connection(
+        def connection() -> HttpConnection:
+            return HttpConnection(
                 self._hosts,
                 self._server,
                 keepalive_timeout=settings.read_timeout_s,
@@ -156,10 +119,14 @@ class HttpServer:
             response = problem_response(Problem(500, "internal_error", "the gateway has failed; its log says why"))
         if not response.prepared:
             response.headers.update(headers)
+        if cast(HttpConnection, request.protocol).is_last:
+            response.force_close()
         self._hosts.counts[f"http_{response.status}"] += 1
         return response
 
     async def _route(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+        if request.version not in (HttpVersion10, HttpVersion11):
+            raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are spoken here", close=True)
         path = request.rel_url.raw_path
         prefix = next((prefix for prefix in (MESSAGES, MESSAGE_PRESENCE) if path.startswith(prefix)), path)
         methods, handler = self._routes.get(prefix, ("", None))

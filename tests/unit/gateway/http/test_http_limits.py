@@ -195,3 +195,85 @@ def test_bodies_in_a_form_that_is_not_taken(tmp_path: Path) -> None:
             assert (answer.status, bool(answer.reason)) == (status, True)
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [(b"1.1", 202), (b"1.0", 202), (b"0.9", 505), (b"2.0", 505), (b"1.2", 400), (b"3", 400)]
+)
+@pytest.mark.parametrize("expects", [b"", b"Expect: 100-continue\r\n"])
+def test_versions_of_http(tmp_path: Path, version: bytes, status: int, expects: bytes) -> None:
+    """1.0 is taken too: proxies speak it by default. It knows no 100 (RFC 9110, 10.1.1)."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        head = POST.replace(b"HTTP/1.1", b"HTTP/" + version) + b"Connection: close\r\n"
+        answer = await raw(world, head + expects + b"Content-Length: 2\r\n\r\nhi")
+        if version == b"1.1" and expects:
+            answer = answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert answer.split(b" ")[1] == b"%d" % status, answer
+        assert (b"application/problem+json" in answer) == (status != 202)
+        assert await world.stored() == ([("a", b"hi")] if status == 202 else [])
+
+    run(scenario())
+
+
+def test_a_stream_over_http_1_0(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(b"GET /v1/stream?filter=a HTTP/1.0\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"chunked" not in head
+        await reader.readuntil(b"\n\n")
+        await world.post("a", b"hello")
+        assert b'"hello"' in await reader.readuntil(b"\n\n")
+        writer.close()
+        await until(lambda: not world.hosts.http_connections)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("n_requests", [1, 3])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_who_sends_no_more_is_answered_all_the_same(tmp_path: Path, n_requests: int, at_once: bool) -> None:
+    """A client that closes its side behind its requests gets each answer; then the connection ends."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        world.bus.held_acks = {world.topics.ingress}
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write((POST + b"Content-Length: 2\r\n\r\nhi") * n_requests)
+        if not at_once:
+            await until(lambda: world.bus.in_flight > 0)
+        writer.write_eof()
+        await until(lambda: world.bus.in_flight > 0)
+        world.bus.held_acks = set()
+        world.bus.release()
+        assert (await reader.read()).count(b"HTTP/1.1 202 ") == n_requests
+        assert await world.stored() == [("a", b"hi")] * n_requests
+        await until(lambda: not world.hosts.http_connections)
+        writer.close()
+
+    run(scenario())
+
+
+OPEN_STREAM = b"GET /v1/stream?filter=a HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"", POST, POST + b"Content-Length: 3\r\n\r\nhi", OPEN_STREAM])
+def test_who_closes_within_a_request_is_let_go(tmp_path: Path, begun: bytes) -> None:
+    """Nothing is stored; nor does a stream go on for a client that may have gone."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(begun)
+        if b"stream" in begun:
+            await reader.readuntil(b"\n\n")
+        writer.write_eof()
+        assert b" 202 " not in await reader.read()
+        await until(lambda: not world.hosts.http_connections)
+        assert await world.stored() == []
+        writer.close()
+
+    run(scenario())

@@ -210,3 +210,23 @@ def test_what_one_client_posts_comes_in_its_order(tmp_path: Path) -> None:
             assert await stream.payloads(20) == [str(n) for n in range(20)]
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("application/x-www-form-urlencoded", None),
+        ("Application/X-WWW-Form-URLencoded", None),
+        ("application/x-www-form-urlencoded; charset=utf-8", "application/x-www-form-urlencoded; charset=utf-8"),
+        ("text/plain", "text/plain"),
+    ],
+)
+def test_what_curl_says_of_any_body_is_no_content_type(tmp_path: Path, given: str, expected: str | None) -> None:
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        async with world.stream("?filter=a") as stream:
+            assert (await world.post("a", b"x", {"Content-Type": given})).status == 202
+            event = await stream.event()
+        assert event.data.get("properties", {}).get("content_type") == expected
+
+    run(scenario())

@@ -1,0 +1,82 @@
+"""One connection of HTTP: how many there may be, what aiohttp refuses by itself, and what a client may leave out."""
+
+import asyncio
+from typing import Any, cast
+
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_parser import RawRequestMessage
+
+from gateway.host.server import HostServer
+from gateway.http.problems import Problem, problem_response
+
+STREAM = "/v1/stream"
+
+
+class HttpConnection(web.RequestHandler):
+    """One connection; one too many is closed without an answer."""
+
+    __slots__ = ("_hosts", "is_ended", "request")
+
+    def __init__(self, hosts: HostServer, server: web.Server, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._hosts = hosts
+        self.request: web.BaseRequest | None = None  # the latest that was begun
+        self.is_ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._hosts.http_connections += 1
+        if self._hosts.is_full():
+            self._hosts.counts["connections_refused"] += 1
+            self.force_close()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]  # what asyncio asks
+        """The client sends no more. It still gets the answers to what it has sent in full; but a stream ends, as nobody
+        can tell a client that listens from one that has gone. TLS has no such half."""
+        if self.request is None or self.ssl_context is not None or (self._waiter is not None and not self._messages):
+            return None
+        asked = [(self.request.path, self.request.content)]
+        asked += [(m.path, payload) for m, payload in self._messages if isinstance(m, RawRequestMessage)]
+        self.is_ended = all(payload.is_eof() and path.partition("?")[0] != STREAM for path, payload in asked)
+        return self.is_ended or None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no request follows the present one."""
+        return self.is_ended and not self._messages
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._hosts.http_connections -= 1
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What aiohttp refuses by itself: requests that are not HTTP/1, or too long."""
+        if isinstance(exc, LineTooLong):
+            problem = Problem(431, "header_too_large", "the request line or a header is too long", close=True)
+        else:
+            problem = Problem(
+                400, "malformed_request", "this is not a well-formed request of HTTP/1.1 or 1.0", close=True
+            )
+        self._hosts.counts[f"http_{problem.status}"] += 1
+        return problem_response(problem)
+
+
+def begun(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    connection: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request that is begun; its connection knows it from now on."""
+    request = web.BaseRequest(message, payload, connection, writer, task, asyncio.get_running_loop())
+    cast(HttpConnection, connection).request = request
+    return request
