@@ -60,6 +60,8 @@ class KafkaStats:
         self.errors = Counter(
             "waystation_kafka_errors", "Errors that Kafka's client has reported", ["code"], registry=None
         )
+        for frequent in ("_ALL_BROKERS_DOWN", "_TRANSPORT"):  # so that their first increase is seen
+            self.errors.labels(frequent)
         self.until_sample = 1
 
     @property

@@ -125,10 +125,17 @@ def _ack(kind: int, reader: Reader, is_v5: bool) -> Packet:
     return packet
 
 
+_FILTER_INVALID: Final = (
+    "a topic filter is empty, has a wildcard that is not alone on its level, or has # before its last level"
+)
+_SHARED_INVALID: Final = "a shared subscription is $share/<name>/<filter>, with no + or # in its name"  # 4.8.2
+
+
 def _filter(reader: Reader, is_v5: bool) -> str:
     topic_filter = reader.string()
     if not may_subscribe(topic_filter, is_v5):
-        raise RemoteProtocolError(ReasonCode.TOPIC_FILTER_INVALID, "a topic filter is not well formed")
+        shared = is_v5 and topic_filter.startswith(SHARED_PREFIX)
+        raise RemoteProtocolError(ReasonCode.TOPIC_FILTER_INVALID, _SHARED_INVALID if shared else _FILTER_INVALID)
     return topic_filter
 
 

@@ -1,7 +1,8 @@
 """Who goes where: the one hash of the platform, shards, partitions, inboxes and route keys (architecture: "Routing").
 
-All functions are pure and agree with their Spark counterparts in :mod:`pipelines.routing.instructions`; a test holds
-them together.
+Functions of identifiers, topics and filters are pure and agree with their Spark counterparts in
+:mod:`pipelines.routing.instructions`; a test holds them together. So is :func:`derived_message_id`. Not pure is
+:func:`new_message_id`: it reads the clock and draws random digits, some in advance.
 """
 
 import hashlib

@@ -11,7 +11,7 @@ class Link(Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether the connection takes more deliveries now; the host calls `Home.resume` when it does again."""
+        """Whether the connection takes more deliveries now; the host calls `Home.writable` when it does again."""
         ...
 
     def deliver(self, message: Message, entry: Entry) -> bool:

@@ -17,6 +17,14 @@ RETRY_AFTER_S: Final = 1
 CHALLENGES: Final = ('Basic realm="waystation", charset="UTF-8"', 'Bearer realm="waystation"')
 
 
+STATUSES: Final = (
+    *(200, 202, 204),
+    *(400, 401, 403, 404, 405, 408, 409, 413, 415, 417, 422, 429, 431),
+    *(500, 503, 505),
+)
+"""All that requests are answered with."""
+
+
 class Problem(GatewayError):
     """The request is refused; `reason` is a word for programs, `detail` a sentence for people, `allow` the methods that
     a 405 names. After `close` the connection ends: the rest of the request is not read."""

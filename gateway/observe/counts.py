@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
 
+from gateway.host.ends import END_REASONS
+from gateway.http.problems import STATUSES
+
 
 class _Plain(NamedTuple):
     """A counter without labels."""
@@ -83,7 +86,13 @@ _POLICY = (
 _OUTCOMES = ("delivered", "sent", "expired", "ended", "dropped")
 
 _LABELLED = (
-    _Labelled("closed_", "waystation_connections_closed", "Connections that have ended, and why", "reason"),
+    _Labelled(
+        "closed_",
+        "waystation_connections_closed",
+        "Connections that have ended, and why",
+        "reason",
+        tuple(sorted(END_REASONS)),
+    ),
     _Labelled(
         "not_admitted_",
         "waystation_clients_refused",
@@ -123,9 +132,15 @@ _LABELLED = (
         "waystation_subscriptions_refused",
         "Topic filters that were refused, and why",
         "reason",
-        ("not_authorized", "quota_exceeded"),
+        ("not_authorized", "quota_exceeded", "topic_filter_invalid", "unspecified_error"),
     ),
-    _Labelled("http_", "waystation_http_responses", "Answers to HTTP clients, by status", "status"),
+    _Labelled(
+        "http_",
+        "waystation_http_responses",
+        "Answers to HTTP clients, by status",
+        "status",
+        tuple(str(status) for status in STATUSES),
+    ),
 )
 
 

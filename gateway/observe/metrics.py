@@ -19,6 +19,8 @@ from gateway.observe.census import Census
 from gateway.observe.counts import count_families
 
 _QOS = ("0", "1", "2")
+_CLIENTS = (("tcp", "mqtt3.1.1"), ("tcp", "mqtt5"), ("ws", "mqtt3.1.1"), ("ws", "mqtt5"), ("tcp", "http"))
+"""Bearers and protocols of clients; each has a series from the start."""
 
 
 class Sources(NamedTuple):
@@ -61,8 +63,8 @@ def _connections(sources: Sources, census: Census) -> Iterator[Metric]:
     yield _gauge("waystation_connections", "Open connections, CONNECT done or not", len(sources.hosts.connections))
     yield _gauge("waystation_connections_limit", "Connections that are accepted at a time", limit)
     clients = GaugeMetricFamily("waystation_clients", "Connected clients", labels=["bearer", "protocol"])
-    for place, count in sorted(census.clients.items()):
-        clients.add_metric(place, count)
+    for place in sorted({*_CLIENTS, *census.clients}):
+        clients.add_metric(place, census.clients[place])
     yield clients
 
 

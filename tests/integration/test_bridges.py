@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mqtt.packets import Publish
-from tests.unit.host.raw_client import RawClient, subscribe
-from tests.unit.host.socket_gateway import HOST, SocketGateway
+from tests.unit.gateway.host.raw_client import RawClient, subscribe
+from tests.unit.gateway.host.socket_gateway import HOST, SocketGateway
 from tests.waiting import wait_for
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")

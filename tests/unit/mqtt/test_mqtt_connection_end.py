@@ -133,3 +133,29 @@ def test_disconnect_before_the_answer_refuses() -> None:
     client.send(Connect("c"))
     client.server.disconnect(ReasonCode.SESSION_TAKEN_OVER)
     assert client.received() == [Connack(False, ReasonCode.UNSPECIFIED_ERROR)]
+
+
+@pytest.mark.parametrize("asks_for_reasons", [True, False])
+@pytest.mark.parametrize(
+    ("data", "reason", "said"),
+    [
+        (b"\x30\x03\0\0\0", ReasonCode.PROTOCOL_ERROR, "topic name"),
+        (b"\x32\x05\0\0\0\1\0", ReasonCode.PROTOCOL_ERROR, "topic name"),
+        (b"\x82\x0e\0\1\0\0\x08$share/g\0", ReasonCode.TOPIC_FILTER_INVALID, "$share/<name>/<filter>"),
+        (b"\x82\x10\0\1\0\0\x0a$share/+/a\0", ReasonCode.TOPIC_FILTER_INVALID, "$share/<name>/<filter>"),
+        (b"\xa2\x0d\0\1\0\0\x08$share/g", ReasonCode.TOPIC_FILTER_INVALID, "$share/<name>/<filter>"),
+        (b"\x82\x07\0\1\0\0\1\0\0"[:9], ReasonCode.MALFORMED_PACKET, "U+0000"),
+        (b"\x82\x08\0\1\0\0\2a#\0", ReasonCode.TOPIC_FILTER_INVALID, "wildcard"),
+    ],
+)
+def test_who_breaks_the_protocol_is_told_how(
+    data: bytes, reason: ReasonCode, said: str, asks_for_reasons: bool
+) -> None:
+    """5.0, 4.13: DISCONNECT with the reason code, and in words; these stand there whatever a client asked for
+    (3.1.2.11.7)."""
+    client = Client(5).connected(properties=None if asks_for_reasons else {"request_problem_information": 0})
+    assert closed(client.server.receive(data, 1.0)).reason is reason
+    (goodbye,) = client.received()
+    assert isinstance(goodbye, Disconnect)
+    assert goodbye.reason_code is reason
+    assert said in (goodbye.properties or {})["reason_string"]

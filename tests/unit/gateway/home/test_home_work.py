@@ -12,9 +12,9 @@ from gateway.home.fold import LARGE
 from gateway.home.work import RECIPIENT, SLICE, Work
 from gateway.host.server import HostServer
 from mqtt.packets import Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe
-from tests.unit.home.home_world import World, turn
-from tests.unit.home.test_host_connection import Wire, connect, hosted
-from tests.unit.home.virtual_time import run
+from tests.unit.gateway.home.home_world import World, turn
+from tests.unit.gateway.home.virtual_time import run
+from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 
 ROUTED_S = 60
 """By then every route is in effect: messages come by instructions, before by own copies."""

@@ -8,9 +8,9 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
+from mqtt.server_connection import Event, ServerConnection
 from tests.unit.gateway.host.raw_client import WebClient, upgraded
 from tests.unit.gateway.host.socket_gateway import SocketGateway
-from mqtt.server_connection import Event, ServerConnection
 from tests.waiting import wait_for
 
 MESSAGE_BYTES = 60_000

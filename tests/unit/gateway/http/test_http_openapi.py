@@ -14,6 +14,7 @@ from schemathesis import GenerationMode
 
 from gateway.http.messages import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.openapi import openapi
+from gateway.http.problems import STATUSES
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from schemas.settings import process_settings
 from tests.unit.gateway.http.http_world import HttpWorld, run
@@ -128,3 +129,10 @@ def test_every_parameter_is_described() -> None:
     assert published == set(PUBLISH_PARAMETERS)
     assert streamed == set(STREAM_PARAMETERS)
     assert set(paths) == {path for path, _ in OPERATIONS}
+
+
+def test_the_metrics_know_every_status_that_is_described() -> None:
+    """Each has a series from the start, and no other is answered."""
+    described = openapi(process_settings({}).gateway)
+    methods = [method for path in described["paths"].values() for method in path.values() if isinstance(method, dict)]
+    assert {int(status) for method in methods for status in method["responses"]} == set(STATUSES)

@@ -3,9 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from gateway.home.home import Arrival
+from gateway.host.ends import END_REASONS
 from gateway.observe.census import SLICE, CensusTaker, slices
-from mqtt.packets import Publish, Subscribe, Subscription
+from gateway.observe.counts import count_families
+from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
 from tests.unit.gateway.home.home_world import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect
@@ -66,6 +70,37 @@ def test_traffic_sessions_and_outcomes(tmp_path: Path) -> None:
             assert after["waystation_presence_events_total", ("lost",)] == 1
 
     run_real(scenario())
+
+
+def test_every_series_is_there_from_the_start(tmp_path: Path) -> None:
+    """At 0, so that its first increase is seen, and a board shows 0 and not "no data": what clients do afterwards makes
+    no series. But for what is not known before, such as where a partition ends."""
+
+    async def scenario() -> None:
+        async with observed(tmp_path) as here:
+            before = await here.samples()
+            assert [name for name in before if name[0] == "waystation_clients" and not before[name]]
+            for number in range(4):
+                version = 4 + number % 2
+                wire = Wire(here.hosts, version).send(Connect(f"c{number}", version, False))
+                await turn()
+                wire.send(Subscribe(1, [Subscription("a/#", 1), Subscription("@x", 1), Subscription("a/" * 40, 1)]))
+                await turn()
+                wire.send(*(Publish(topic, b"1234", qos, packet_id=7) for topic in ("a/b", "$SYS/x") for qos in (0, 1)))
+                await turn()
+                wire.lose() if number else wire.send(Disconnect())
+            await turn()
+            after = await here.samples()
+            assert set(after) - set(before) == set()
+
+    run_real(scenario())
+
+
+@pytest.mark.parametrize("reason", sorted(END_REASONS))
+def test_every_reason_to_end_has_its_series(reason: str) -> None:
+    families = {family.name: family for family in count_families({})}
+    samples = families["waystation_connections_closed"].samples
+    assert [s.value for s in samples if s.labels["reason"] == reason and s.name.endswith("_total")] == [0]
 
 
 def test_every_scrape_has_the_process_and_the_durations(tmp_path: Path) -> None:

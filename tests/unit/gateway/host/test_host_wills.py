@@ -9,9 +9,9 @@ from gateway.home.rules import ClientRules, Everything, Verdict
 from gateway.host.gate import Credentials
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription, Will
-from tests.unit.home.home_world import turn
-from tests.unit.home.test_host_connection import Wire, hosted
-from tests.unit.home.virtual_time import run
+from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.virtual_time import run
+from tests.unit.gateway.host.test_host_connection import Wire, hosted
 
 STATE = "$SYS/broker/connection/town/bridge/state"
 NOT_AUTHORIZED, INVALID, QUOTA = ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.QUOTA_EXCEEDED
