@@ -150,9 +150,9 @@ class Decoder:
     def _learn_version(self, reader: Reader) -> None:
         """Reads protocol name and level (3.1.2.1, 3.1.2.2); sets the version in which CONNACK can be understood.
 
-        Whoever does not ask for MQTT 5.0 is answered as 3.1.1 asks for it, with return code 1 [MQTT-3.1.2-2 of 3.1.1].
-        Such are clients of 3.1, of versions to come, and bridges of mosquitto, which set bit 7 of the level and come
-        again without it.
+        Any name or level that is not MQTT 3.1.1 or 5.0 is answered in the form of 3.1.1, with return code 1
+        [MQTT-3.1.2-2 of 3.1.1]. So clients of 3.1 and of later versions are told, and bridges of mosquitto, which set
+        bit 7 of the level and then connect again without it.
         """
         name = reader.take(reader.u16())
         level = reader.u8()

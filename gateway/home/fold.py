@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 LARGE = 200
-"""So many subscriptions, or nodes to be searched for them, are worth to be worked on in steps."""
+"""A message with more matching subscriptions, or more nodes to search, is offered in steps."""
 
 _DONE: Final = object()
 
@@ -37,8 +37,8 @@ class Fold:
     """Applies records of `egress`, `ingress` (while the instant reader wants them), `retained` and message presence:
     those that concern one partition of `ingress` in its order, whichever way they come.
 
-    Records are applied one after the other. What does not fit into a turn of the event loop goes on at the next one
-    (:mod:`gateway.home.work`), so that a record that costs much, or many that do, keep nobody else waiting.
+    Records are applied one after the other. Work that exceeds a turn of the event loop continues in the next turn
+    (:mod:`gateway.home.work`), so that expensive records do not delay other connections.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Fold:
         self._ingress = context.topics.ingress
         self._retained = context.topics.retained
         self._begun: deque[tuple[Steps[None], asyncio.Future[None]]] = deque()
-        """Batches that are not applied yet, in order."""
+        """Batches that are not fully applied yet, in order."""
 
     def records(self, batch: list[Record]) -> asyncio.Future[None] | None:
-        """One batch of the consumer: returns None if all of it is applied, else what is done once it is."""
+        """Applies one batch of the consumer. Returns None if it is applied, else a future that is done when it is."""
         steps = self._apply(batch)
         if not self._begun and self._is_done(steps):
             return None
@@ -75,7 +75,7 @@ class Fold:
         return applied
 
     def _go_on(self) -> None:
-        """A turn of the event loop."""
+        """Continues in a turn of the event loop."""
         steps, applied = self._begun[0]
         try:
             is_done = self._is_done(steps)
@@ -89,7 +89,7 @@ class Fold:
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _is_done(self, steps: Steps[None]) -> bool:
-        """Works on a batch for one turn; whether that was the last one."""
+        """Works on a batch for one turn; True if the batch is applied."""
         work = self._context.work
         work.spent = 0
         is_half = next(steps, _DONE)
@@ -121,7 +121,7 @@ class Fold:
         self._flow.adjust(own_copies_wait=self._own.held_back > 0)
 
     def _receive(self, record: Record) -> Steps[None] | None:
-        """Applies an instruction, or parks it if the reader has not passed its message; returns what is left to do."""
+        """Applies an instruction, or parks it if the reader has not passed its message; returns the remaining work."""
         shard = self._context.shards[record.partition()]
         shard.position = record.offset() + 1
         if self._instant.positions is not None or shard.parked:
@@ -146,8 +146,8 @@ class Fold:
         return applied
 
     def _instruct(self, shard: Shard, record: Record) -> Steps[None] | None:
-        """One instruction: dropped if it is a copy, else offered to every session that wants it; returns what is left
-        to do where that is much."""
+        """Drops an instruction that is a copy, else offers its message to every session that wants it. Returns the
+        remaining work if there are many."""
         position = record.offset()
         replayed = position in shard.unfinished
         if position < shard.recovered_to and not replayed:
@@ -236,7 +236,7 @@ class Fold:
 
 
 def routed_of(held: Held, subscriptions: Sequence[SessionSubscription]) -> list[SessionSubscription]:
-    """Those that get the message by an instruction."""
+    """The subscriptions that get the message by an instruction."""
     message = held.message
     appended, partition, offset = message.appended, message.partition, message.offset
     routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]

@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 class Arrival(NamedTuple):
     """A client that asks to be attached; `expiry_s` seconds its session outlives the connection. `hears_refusals`: its
-    protocol has an answer to PUBLISH that says no, which MQTT 3.1.1 has not."""
+    protocol has a negative answer to PUBLISH; MQTT 3.1.1 has none."""
 
     client: str
     clean_start: bool

@@ -1,6 +1,7 @@
-"""Offering a message to the sessions whose subscriptions match it: one PUBLISH to each (MQTT 5.0, 3.3.4).
+"""Offers a message to the sessions whose subscriptions match it: one PUBLISH to each (MQTT 5.0, 3.3.4).
 
-What matches much is offered in steps (:mod:`gateway.home.work`): sessions and subscriptions may end between two.
+A message with many matches is offered in steps (:mod:`gateway.home.work`). Sessions and subscriptions may end between
+two steps.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,20 +12,21 @@ from gateway.home.messages import Entry, Held, Message
 from gateway.home.session import Session, SessionSubscription
 from gateway.home.shard import Shard
 from gateway.home.work import RECIPIENT, SLICE, Steps
-from mqtt.topics import matches
 
 _IDENTIFIERS_A_UNIT = 8
 
 
 class Share:
-    """What one PUBLISH to a client says: the highest QoS, whether RETAIN is set, all subscription identifiers. `by` is
-    one of the subscriptions that ask for it, `session` the client's by then."""
+    """One PUBLISH to a client: the highest QoS, whether RETAIN is set, all subscription identifiers.
 
-    __slots__ = ("by", "identifiers", "qos", "retain", "session")
+    `subscriptions` are those of `session` that match.
+    """
 
-    def __init__(self, by: SessionSubscription, session: Session) -> None:
-        self.by = by
+    __slots__ = ("identifiers", "qos", "retain", "session", "subscriptions")
+
+    def __init__(self, session: Session) -> None:
         self.session = session
+        self.subscriptions: list[SessionSubscription] = []
         self.qos = 0
         self.retain = False
         self.identifiers: list[int] = []
@@ -38,17 +40,17 @@ class Offering:
         self._deliverer = deliverer
 
     def offer(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
-        """To all whose `subscriptions` match, in steps; then `held` waits for them, or is finished."""
+        """Offers the message to clients of `subscriptions`, in steps. Then `held` waits for them, or is finished."""
         work, message = self._context.work, held.message
         shares: dict[str, Share] = {}
-        held.pending += 1  # it must not be finished before everybody was offered it
+        held.pending += 1  # the first recipients may finish before the last ones are offered the message
         for start in range(0, len(subscriptions), SLICE):
             add_shares(shares, message, subscriptions[start : start + SLICE], shard.sessions)
             if work.spend(min(SLICE, len(subscriptions))):
                 yield True
         for client, share in shares.items():
             session = share.session
-            if not session.ended and _still_asks(session, share.by, message.topic):
+            if _is_subscribed(share):
                 self.offer_share(session, held, client, share.qos, share.retain, tuple(share.identifiers))
             if work.spend(RECIPIENT + len(share.identifiers) // _IDENTIFIERS_A_UNIT):
                 yield True
@@ -56,7 +58,7 @@ class Offering:
         self._deliverer.offered(held)
 
     def offer_at_once(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> None:
-        """The same, where they are few."""
+        """The same without steps, for few subscriptions."""
         for client, (qos, retain, identifiers) in wanted(held.message, subscriptions, shard.sessions):
             self.offer_share(shard.sessions[client], held, client, qos, retain, identifiers)
         self._deliverer.offered(held)
@@ -64,22 +66,23 @@ class Offering:
     def offer_share(
         self, session: Session, held: Held, client: str, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> None:
-        """To one session, unless it has the message already."""
+        """Offers the message to one session, unless the session has it already."""
         message = held.message
         if message.id in session.retained_sent:
             return
         if held.position >= 0 and (client in held.done or held.position < session.since):
             return
-        if session.subscribing and message.retain:  # it must not come again as a retained one
+        if session.subscribing and message.retain:  # the retained message must not follow the live one
             session.live_meanwhile.add(message.id)
         self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
 
 
-def _still_asks(session: Session, by: SessionSubscription, topic: str) -> bool:
-    """Whether a session that had a subscription when the message was matched still has it, or another that matches."""
-    if session.subscriptions.get(by.filter) is by or session.is_group:
-        return True
-    return any(matches(topic_filter, topic) for topic_filter in session.subscriptions)
+def _is_subscribed(share: Share) -> bool:
+    """Whether the session still has one of the subscriptions that matched."""
+    session = share.session
+    if session.ended or session.is_group:
+        return not session.ended
+    return any(session.subscriptions.get(matched.filter) is matched for matched in share.subscriptions)
 
 
 def add_shares(
@@ -88,7 +91,7 @@ def add_shares(
     subscriptions: Sequence[SessionSubscription],
     sessions: dict[str, Session],
 ) -> None:
-    """What these subscriptions add to what clients get; not to the sender that asks for No Local (3.8.3.1)."""
+    """Adds `subscriptions` to the shares of their clients, except those with No Local of the sender (3.8.3.1)."""
     for subscription in subscriptions:
         record, client = subscription.record, subscription.client
         if record.no_local and client == message.source:
@@ -96,9 +99,10 @@ def add_shares(
         share = shares.get(client)
         if share is None:
             session = sessions.get(client)
-            if session is None:  # it has ended meanwhile
+            if session is None:  # it has ended since the match
                 continue
-            share = shares[client] = Share(subscription, session)
+            share = shares[client] = Share(session)
+        share.subscriptions.append(subscription)
         if record.qos > share.qos:
             share.qos = min(record.qos, message.qos)
         if record.retain_as_published and message.retain:
@@ -110,7 +114,7 @@ def add_shares(
 def wanted(
     message: Message, subscriptions: Sequence[SessionSubscription], sessions: dict[str, Session]
 ) -> Iterable[tuple[str, tuple[int, bool, tuple[int, ...]]]]:
-    """By client, what its PUBLISH says: QoS, RETAIN, subscription identifiers."""
+    """QoS, RETAIN and subscription identifiers of the PUBLISH to each client."""
     if len(subscriptions) == 1:  # as it mostly is
         (only,) = subscriptions
         record = only.record

@@ -51,7 +51,8 @@ class Publisher:
     """One connection's publishes, answered in their order [MQTT-4.6.0-2, 4.6.0-3], whatever becomes of each.
 
     A will has neither session nor link. Where the client does not hear refusals (:class:`gateway.home.home.Arrival`),
-    what nobody may ever publish is dropped and acknowledged [MQTT-3.3.5-2 of 3.1.1]: it would come again for ever.
+    a message to a reserved topic is dropped and acknowledged [MQTT-3.3.5-2 of 3.1.1]: else the client would connect
+    and send it again for ever.
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class Publisher:
         self._answer_done()
 
     def _refuse_reserved(self, packet: Publish) -> None:
-        """A topic of the platform's own. The log says it once a connection."""
+        """Refuses a message to a topic that only the platform uses; logged once a connection."""
         if not self._has_tried_reserved:
             self._has_tried_reserved = True
             log.info("publish to a reserved topic dropped", client=self._client[:128], topic=packet.topic[:128])

@@ -28,7 +28,7 @@ def is_reserved(topic: str) -> bool:
 
 
 def is_bridge_state(topic: str) -> bool:
-    """Whether a bridge as mosquitto makes them says there whether it is connected: by a message, and by its will."""
+    """Whether a bridge of mosquitto reports on this topic whether it is connected, by a message and by its will."""
     return topic.startswith(_BRIDGE_ROOT) and topic[len(_BRIDGE_ROOT) :].endswith(_BRIDGE_STATE)
 
 

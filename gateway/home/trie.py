@@ -2,8 +2,8 @@
 
 MQTT 5.0, section 4.7: `+` one level, `#` the rest, and neither at the first level matches a topic that starts with `$`.
 
-Levels in a row without a branch are one node, so that a search visits two nodes at most for each filter that matches,
-however many levels it has. What may visit many nodes goes step by step: :class:`Search`.
+Successive levels without a branch share a node. So a search visits at most two nodes for each filter that matches,
+however many levels the filter has. A search that visits many nodes can be made in steps: :class:`Search`.
 """
 
 from typing import Generic, TypeVar
@@ -19,8 +19,8 @@ _ALL = 1 << 62
 
 
 class _Node(Generic[S]):
-    """The end of a filter's levels up to here: those of the nodes above, the key among its parent's children, and
-    `label`. `fixed` are the levels of `label` that are no wildcards, and where they stand in it."""
+    """A node stands for the levels of the nodes above it, its key among its parent's children, and `label`. `fixed` are
+    the levels of `label` that are not wildcards, with their positions."""
 
     __slots__ = ("children", "fixed", "here", "label")
 
@@ -34,14 +34,14 @@ class _Node(Generic[S]):
         self.fixed = tuple((at, level) for at, level in enumerate(label) if level != "+")
 
     def split(self, at: int) -> None:
-        """The label up to `at` stays; what stands behind it goes to a child."""
+        """Keeps the label up to `at`, and moves the rest into a child."""
         lower: _Node[S] = _Node(self.label[at + 1 :])
         lower.children, lower.here = self.children, self.here
         self.children, self.here = {self.label[at]: lower}, {}
         self.set_label(self.label[:at])
 
     def join(self) -> None:
-        """Takes up its only child."""
+        """Merges with its only child."""
         ((key, lower),) = self.children.items()
         self.children, self.here = lower.children, lower.here
         self.set_label((*self.label, key, *lower.label))
@@ -50,8 +50,8 @@ class _Node(Generic[S]):
 class Search(Generic[S]):
     """A search for the subscriptions whose filter matches a topic, in as many steps as the caller likes.
 
-    The trie may change between two steps: what is there all the time is found once, what comes or goes meanwhile once
-    or not at all. `visited` counts nodes.
+    The trie may change between two steps. A subscription that exists throughout is found once; one that is added or
+    removed meanwhile is found once or not at all. `visited` counts nodes.
     """
 
     __slots__ = ("_levels", "_stack", "found", "visited")
@@ -63,7 +63,7 @@ class Search(Generic[S]):
         self.visited = 0
 
     def run(self, most: int = _ALL) -> bool:
-        """Visits up to `most` nodes more; whether the search is over."""
+        """Visits up to `most` more nodes; True if the search is over."""
         self.visited += _visit(self._stack, self._levels, self.found, most)
         return not self._stack
 
@@ -76,8 +76,8 @@ def _beginning(root: _Node[S], topic: str, levels: list[str]) -> list[tuple[_Nod
 
 
 def _visit(stack: list[tuple[_Node[S], int]], levels: list[str], found: list[S], most: int) -> int:
-    """Visits up to `most` nodes of those on the stack, each with how many of the topic's levels are above it, and of
-    those below them; returns how many."""
+    """Visits up to `most` nodes: those on the stack, with the number of the topic's levels above them, and those below.
+    Returns how many it visited."""
     n_levels, left = len(levels), most
     while stack and left:
         left -= 1
@@ -161,7 +161,7 @@ class SubscriptionTrie(Generic[S]):
         return found
 
     def begin(self, topic: str, most: int) -> "list[S] | Search[S]":
-        """As `match`, if that takes no more than `most` steps; else the search so far, to be run by the caller."""
+        """As `match` if that visits up to `most` nodes, else the unfinished search for the caller to continue."""
         found = self._cache.get(topic)
         if found is not None:
             return found
@@ -172,7 +172,7 @@ class SubscriptionTrie(Generic[S]):
         return search.found
 
     def start(self, topic: str) -> Search[S]:
-        """A search that has not begun; it is not remembered."""
+        """A search that has not begun; its result is not remembered."""
         return Search(self._root, topic)
 
     def __bool__(self) -> bool:
@@ -186,7 +186,7 @@ class SubscriptionTrie(Generic[S]):
         return found
 
     def _grow(self, parent: _Node[S], level: str, rest: tuple[str, ...]) -> _Node[S]:
-        """A new branch; `#` is a node by itself."""
+        """Adds a branch; `#` gets a node of its own."""
         if not rest or rest[-1] != "#":
             node = parent.children[level] = _Node(rest)
             return node
@@ -208,7 +208,7 @@ class SubscriptionTrie(Generic[S]):
 
 
 def _common(label: tuple[str, ...], levels: list[str], depth: int) -> int:
-    """How many levels of `label` stand in `levels` from `depth` on."""
+    """How many levels of `label` equal those in `levels` from `depth` on."""
     common = 0
     for level in label:
         if depth + common == len(levels) or levels[depth + common] != level:

@@ -1,7 +1,7 @@
-"""How much is done at one turn of the event loop. Who has more to do goes on at the next; others have theirs between.
+"""Limits the work that the home does in one turn of the event loop, so that other connections are served in between.
 
-What takes long is a generator that yields when :meth:`Work.spend` says so. It yields whether it is in the middle of a
-record; who needs records as a whole waits for :meth:`Work.whole`.
+Long work is a generator. It yields when :meth:`Work.spend` says so, and continues in the next turn. The yielded value
+says whether a record is half applied; code that must not see that state awaits :meth:`Work.whole`.
 """
 
 import asyncio
@@ -10,21 +10,22 @@ from typing import Final, TypeAlias, TypeVar
 
 R = TypeVar("R")
 Steps: TypeAlias = Generator[bool, None, R]
-"""Work in steps; what is yielded: whether a record is half done."""
+"""Work in steps; each yields whether a record is half applied."""
 
 TURN: Final = 5_000
-"""Units of a turn, some five milliseconds."""
+"""Units of work in a turn: about five milliseconds."""
 
 RECORD: Final = 20
 RECIPIENT: Final = 15
-"""What a record, and a message offered to a session, cost; the unit is a subscription or a node of the trie."""
+"""Units for a record, and for each session that is offered its message. A visited node of the trie, or a subscription
+that matches, is one unit."""
 
 SLICE: Final = 1_000
-"""Units of what is not interrupted."""
+"""Units of work between two calls of :meth:`Work.spend`, at most."""
 
 
 class Work:
-    """What was `spent` in the present turn. Whoever begins a turn sets it to 0."""
+    """`spent` counts the units of the current turn; whoever begins a turn resets it to 0."""
 
     def __init__(self) -> None:
         self.spent = 0
@@ -32,12 +33,12 @@ class Work:
         self._waiting: list[asyncio.Future[None]] = []
 
     def spend(self, units: int) -> bool:
-        """Whether the turn is over."""
+        """Counts units; True if the turn is over."""
         self.spent += units
         return self.spent >= TURN
 
     def pause(self, is_half: bool) -> None:
-        """The turn is over. Whoever waits for whole records goes on before the next one, if all are."""
+        """Ends the turn. If no record is half applied, those who wait for that continue before the next record."""
         self._is_half = is_half
         if not is_half:
             waiting, self._waiting = self._waiting, []
@@ -46,7 +47,7 @@ class Work:
                     whole.set_result(None)
 
     async def whole(self) -> None:
-        """Returns when no record is half done; so it stays until the caller awaits something."""
+        """Returns when no record is half applied. That remains so until the caller awaits something else."""
         while self._is_half:
             whole: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(whole)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _EVENTS_A_TURN = 500
-"""What a read has brought beyond that waits until others have had their turn."""
+"""Packets of one read that are handled before other connections get their turn."""
 
 
 class Transport(Protocol):

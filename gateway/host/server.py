@@ -91,7 +91,7 @@ class HostServer:
         self._refusals.refused(credentials, error)
 
     def will_left_out(self, credentials: Credentials, topic: str) -> None:
-        """A bridge was let in without its will, which is for a topic of the gateway's own."""
+        """A bridge was accepted without its will, whose topic is reserved for the gateway."""
         self.counts["will_left_out"] += 1
         log.info("will of a bridge left out", client=credentials.client[:128], peer=credentials.peer, topic=topic[:128])
 

@@ -1,4 +1,4 @@
-"""One connection of HTTP: how many there may be, what aiohttp refuses by itself, and what a client may leave out."""
+"""A connection of HTTP: the limit on connections, errors that aiohttp finds, and clients that close their side."""
 
 import asyncio
 from typing import Any, cast
@@ -33,8 +33,8 @@ class HttpConnection(web.RequestHandler):
             self.force_close()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # what asyncio asks
-        """The client sends no more. It still gets the answers to what it has sent in full; but a stream ends, as nobody
-        can tell a client that listens from one that has gone. TLS has no such half."""
+        """The client sends no more. It still gets the answers to complete requests. A stream ends, as a client that
+        only listens cannot be told from one that has gone. TLS has no half-closed connections."""
         if self.request is None or self.ssl_context is not None or (self._waiter is not None and not self._messages):
             return None
         asked = [(self.request.path, self.request.content)]
@@ -44,7 +44,7 @@ class HttpConnection(web.RequestHandler):
 
     @property
     def is_last(self) -> bool:
-        """Whether no request follows the present one."""
+        """Whether no request follows the current one."""
         return self.is_ended and not self._messages
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -76,7 +76,7 @@ def begun(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """A request that is begun; its connection knows it from now on."""
+    """The request for aiohttp; its connection remembers it."""
     request = web.BaseRequest(message, payload, connection, writer, task, asyncio.get_running_loop())
     cast(HttpConnection, connection).request = request
     return request
