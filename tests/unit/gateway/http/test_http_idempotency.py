@@ -1,6 +1,8 @@
 """Idempotency-Key: one key of one client makes one message, across retries at once, later, and after a crash (Q1)."""
 
 import asyncio
+import socket
+import struct
 from pathlib import Path
 
 from confluent_kafka import KafkaError
@@ -30,19 +32,30 @@ def test_a_second_request_makes_no_second_message(tmp_path: Path) -> None:
     run(scenario())
 
 
+def reset(client: asyncio.StreamWriter) -> None:
+    """Ends the connection at once: a client that only closes its side would still be answered."""
+    connection = client.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.transport.abort()
+
+
 def test_requests_at_once_make_one_message(tmp_path: Path) -> None:
     """Also if the first one's client does not wait for its answer."""
 
     async def scenario() -> None:
         world = await HttpWorld(tmp_path).start()
         world.bus.held_stores = {world.topics.ingress}
-        tasks = [asyncio.create_task(keyed(world, "k")) for _ in range(5)]
-        await until(lambda: world.hosts.http_connections == 5 and world.bus.in_flight == 1)
-        tasks[0].cancel()
+        _, first = await asyncio.open_connection("127.0.0.1", world.port)
+        headers = b"X-Client-Id: c\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\nx"
+        first.write(b"POST /v1/messages/a HTTP/1.1\r\nHost: x\r\n" + headers)
+        await until(lambda: world.bus.in_flight == 1)
+        tasks = [asyncio.create_task(keyed(world, "k")) for _ in range(4)]
+        await until(lambda: world.hosts.http_connections == 5)
+        reset(first)
         await until(lambda: world.hosts.http_connections == 4)
         world.bus.held_stores = set()
         world.bus.release()
-        answers = await asyncio.gather(*tasks[1:])
+        answers = await asyncio.gather(*tasks)
         assert {answer.status for answer in answers} == {202}
         assert len({answer.body for answer in answers}) == 1
         assert await world.stored() == [("a", b"x")]
