@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -81,6 +81,7 @@ def wrong_values(declared: Any) -> st.SearchStrategy[Any]:
     return st.one_of(wrong)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_misspelt_key_is_named_with_its_file_and_what_was_meant(data: st.DataObject) -> None:
     """Or, if it has become quite another word, with the keys that its table has."""
@@ -98,6 +99,7 @@ def test_a_misspelt_key_is_named_with_its_file_and_what_was_meant(data: st.DataO
     assert "\n" not in error
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_wrong_value_is_named_with_file_key_and_what_is_allowed(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(KEYS))

@@ -79,4 +79,4 @@ def test_an_application_gets_its_settings_and_its_part(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("WAYSTATION_LOG__LEVEL", "loud")
     assert run_application(lambda *_: pytest.fail("it ran")) == 1
-    assert "log.level = 'loud' is not allowed" in capfd.readouterr().err
+    assert 'log.level = "loud" is not allowed' in capfd.readouterr().err
