@@ -2,13 +2,16 @@
 
     python -m tests.fuzz --target codec|connection|host|all --executions 10_000_000 --seconds 600 --merge
 
-Each target runs in a process of its own (:mod:`tests.fuzz.worker`), from the committed corpus and from what earlier
-runs found worth keeping (`build/fuzz/TARGET`). Inputs that break a promise are left in `build/fuzz/findings`; with
-`--replay FILE --target TARGET` such a file shows what is wrong. `--merge` takes into the corpus what reaches more.
+Each target runs in a process of its own (:mod:`tests.fuzz.worker`), from the committed corpus
+(:mod:`tests.fuzz.corpus`) and from what earlier runs kept (`build/fuzz/TARGET`). Inputs that break a promise are left
+in `build/fuzz/findings`; with `--target TARGET`, `--replay FILE` shows what such a file breaks, and `--add FILE` takes
+it into the corpus. `--merge` takes in what reaches more, and drops what reaches nothing that others do not.
 """
 
 import argparse
+import logging
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +19,10 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz.targets import CORPUS, TARGETS
+import structlog
+
+from tests.fuzz import corpus
+from tests.fuzz.targets import TARGETS
 
 BUILD = Path("build/fuzz")
 FINDINGS = BUILD / "findings"
@@ -54,7 +60,9 @@ def worker(name: str, seed: int, *options: str) -> subprocess.Popen[str]:
 
 def fuzz(name: str, executions: int, seconds: int, seed: int) -> Ran:
     """Runs one target until it has had its executions or its time, or has found something."""
-    kept = BUILD / name
+    kept, begun_with = BUILD / name, BUILD / "corpus" / name
+    shutil.rmtree(begun_with, ignore_errors=True)
+    corpus.unpack(name, begun_with)
     for directory in (kept, FINDINGS):
         directory.mkdir(parents=True, exist_ok=True)
     options = [f"-runs={executions}", "-print_final_stats=1", f"-artifact_prefix={FINDINGS}/{name}-"]
@@ -62,7 +70,7 @@ def fuzz(name: str, executions: int, seconds: int, seed: int) -> Ran:
     if seconds:
         options.append(f"-max_total_time={seconds}")
     started = shown = time.monotonic()
-    process = worker(name, seed, *options, str(kept), str(CORPUS / name))
+    process = worker(name, seed, *options, str(kept), str(begun_with))
     tail: deque[str] = deque(maxlen=60)
     done = 0
     assert process.stdout is not None
@@ -84,12 +92,11 @@ def replay(name: str, file: Path) -> None:
 
 
 def merge(name: str) -> None:
-    """Copies into the corpus what of the kept inputs reaches something that the corpus does not."""
-    process = worker(name, 1, "-merge=1", str(CORPUS / name), str(BUILD / name))
-    output, _ = process.communicate()
-    if process.returncode:
-        sys.exit(output)
-    say(f"{name}: the corpus has {len(list((CORPUS / name).iterdir()))} files")
+    """Packs what reaches something, of the corpus and of what earlier runs kept."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    found = [path.read_bytes() for path in (BUILD / name).glob("*")]
+    packed = corpus.write(name, corpus.minimised(name, TARGETS[name].run, found))
+    say(f"{name}: the corpus has {packed} inputs beside its seeds")
 
 
 def main() -> int:
@@ -100,8 +107,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000)
     parser.add_argument("--merge", action="store_true", help="take new inputs into the corpus, instead of fuzzing")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input, instead of fuzzing")
+    parser.add_argument("--add", type=Path, metavar="FILE", help="take one input into the corpus, instead of fuzzing")
     arguments = parser.parse_args()
     names = list(TARGETS) if arguments.target == "all" else [arguments.target]
+    if len(names) > 1 and (arguments.replay or arguments.add):
+        parser.error("a file is of one target: say which with --target")
+    if arguments.add is not None:
+        corpus.add(names[0], arguments.add.read_bytes())
+        return 0
     if arguments.replay is not None:
         replay(names[0], arguments.replay)
         return 0

@@ -3,14 +3,12 @@
 import random
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz.mutate import Blind, mutate_stream
 from tests.fuzz.programs import mutate_program
 from tests.fuzz.seeds import PIECES
 
-CORPUS = Path(__file__).parent / "corpus"
 LARGEST_BYTES = 4_096
 
 
@@ -44,8 +42,3 @@ TARGETS = {
     "connection": Target("tests.fuzz.connection", 0.298, _program_child),
     "host": Target("tests.fuzz.host", 0.002, _program_child),
 }
-
-
-def inputs_of(name: str) -> list[Path]:
-    """The files of a target's corpus, in order of name."""
-    return sorted(path for path in (CORPUS / name).iterdir() if path.is_file())

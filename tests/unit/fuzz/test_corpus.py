@@ -4,6 +4,7 @@ import logging
 import random
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -13,11 +14,11 @@ from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.errors import RemoteProtocolError
 from mqtt.packets import Publish, Subscribe, Subscription
-from tests.fuzz import codec, connection, host
+from tests.fuzz import codec, connection, corpus, host
 from tests.fuzz.mutate import join, mutate_stream, split
 from tests.fuzz.programs import Kind, Step, parse, write
 from tests.fuzz.seeds import PACKETS, PIECES, codec_seeds, program_seeds
-from tests.fuzz.targets import LARGEST_BYTES, TARGETS, inputs_of
+from tests.fuzz.targets import LARGEST_BYTES, TARGETS
 
 CHILDREN = 2_000
 CALLS_A_BYTE = 12
@@ -26,13 +27,12 @@ CALLS_A_BYTE = 12
 @pytest.mark.parametrize("name", ["codec", "connection"])
 def test_the_corpus_finds_nothing(name: str) -> None:
     """Every input that once reached something new, or broke something."""
-    for path in inputs_of(name):
-        data = path.read_bytes()
-        assert len(data) <= LARGEST_BYTES, path
+    for of_input, data in corpus.read(name).items():
+        assert len(data) <= LARGEST_BYTES, of_input
         try:
             TARGETS[name].run(data)
         except Exception as error:
-            raise AssertionError(f"{path.name}: {error}") from error
+            raise AssertionError(f"{of_input}: {error}") from error
 
 
 @pytest.fixture
@@ -44,8 +44,26 @@ def quiet(logging_kept: None) -> None:
 @pytest.mark.usefixtures("quiet")
 def test_the_corpus_of_whole_connections_finds_nothing() -> None:
     """R12: whatever a client does, its connection ends for a listed reason, and the next client is served."""
-    for path in inputs_of("host"):
-        host.run(path.read_bytes())
+    for data in corpus.read("host").values():
+        host.run(data)
+
+
+def test_an_input_that_is_added_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, however often it is added; the others stay, and the seeds, which are not packed."""
+    monkeypatch.setattr(corpus, "PACKS", tmp_path)
+    corpus.add("codec", b"\1\2one")
+    corpus.add("codec", b"\1\2two")
+    packed = (tmp_path / "codec.zip").read_bytes()
+    corpus.add("codec", b"\1\2one")
+    assert (tmp_path / "codec.zip").read_bytes() == packed
+    assert sorted(corpus.read("codec").values()) == sorted([b"\1\2one", b"\1\2two", *codec_seeds().values()])
+
+
+def test_an_input_is_kept_if_it_alone_reaches_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "PACKS", tmp_path)
+    reserved, again = b"\1\2\x00\x00", b"\1\2\x00\x00\x00"
+    kept = corpus.minimised("codec", codec.run, [again, reserved, codec_seeds()["v4-00"]])
+    assert kept == [*codec_seeds().values(), reserved]
 
 
 @pytest.mark.parametrize(("name", "seeds"), [("codec", codec_seeds()), ("connection", program_seeds())])
