@@ -25,7 +25,7 @@ from tests import in_processes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.processor_time"]
+pytest_plugins = ["tests.draw", "tests.processor_time"]
 pytest.register_assert_rewrite("tests.acceptance.crash_town", "tests.faithful_client")
 
 HOST = "127.0.0.1"
