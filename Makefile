@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env lint check ready test demo bench fuzz clean
+.PHONY: help env lint check ready test soak demo bench fuzz clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -48,7 +48,7 @@ lint: $(INSTALLED)
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 check: lint  ## format, lint, types, layers and unit tests: seconds
-	@$(BIN)/pytest -q tests/unit
+	@$(BIN)/pytest -q --numprocesses 2 tests/unit
 
 # All that comes before the tests; two things at a time, either of which takes a minute of one processor.
 ready: $(INSTALLED)
@@ -57,7 +57,10 @@ ready: $(INSTALLED)
 	wait $$checks
 
 test: ready  ## everything check does, and all tests against the real parts
-	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/unit tests/integration tests/acceptance
+	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/integration tests/unit tests/acceptance
+
+soak: ready  ## all cases of what make test draws some of; hours
+	@SOAK=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder --timeout 3600 tests/integration tests/unit tests/acceptance
 
 demo: env  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
 	@$(BIN)/waystation demo $(ARGS)

@@ -11,6 +11,9 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 ACCEPTANCE = "tests/acceptance/"
+SPARK = "@spark"
+"""How the id of a test with a Spark session ends, as pytest-xdist marks its own groups."""
+
 STOP_TIMEOUT_S = 120.0
 
 _workers: list[WorkerController] = []
@@ -20,10 +23,22 @@ vars(sys.modules["__main__"]).setdefault("__file__", pytest.__file__)
 
 
 class OneStackAtATime(LoadFileScheduling):
-    """Hands out files one by one, and all of acceptance to one process: its tests share a stack."""
+    """Hands out files one by one, but all of acceptance to one process, and all tests with a Spark session to one: each
+    of them shares what takes long to start, and to warm up."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return ACCEPTANCE if nodeid.startswith(ACCEPTANCE) else super()._split_scope(nodeid)
+        if nodeid.startswith(ACCEPTANCE):
+            return ACCEPTANCE
+        return SPARK if nodeid.endswith(SPARK) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tells the scheduler, which knows of a test only its id, which tests have a Spark session."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for item in items:
+            if "spark" in getattr(item, "fixturenames", ()) and not item.nodeid.startswith(ACCEPTANCE):
+                item._nodeid = f"{item.nodeid}{SPARK}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneStackAtATime:

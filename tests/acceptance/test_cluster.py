@@ -20,6 +20,7 @@ from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id
 from schemas.readiness import read_json
 from schemas.topics import Topics
+from tests import draw
 from tests.acceptance.spark_cluster import SparkCluster
 from tests.conftest import LocalBroker
 from tests.waiting import wait_for
@@ -203,8 +204,9 @@ def test_the_ledger_on_a_cluster(
     cluster: SparkCluster, broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:
     """The ledger's executors write to a directory that they share with its driver; every message is in it once. What
-    runs by night runs there too: maintenance, quality, which finds no fault, and an audit, which says that it can judge
-    nothing yet: no router has routed."""
+    runs by night runs there too, one of it in each run of this test: maintenance, quality, which finds no fault, and an
+    audit, which says that it can judge nothing yet: no router has routed."""
+    batches = draw.some(("maintain", "quality", "audit"), 1, "batches on a cluster")
     messages = Messages(broker, broker.topics(unique_prefix, PARTITIONS, SHARDS))
     messages.send(200)
     messages.close()
@@ -221,17 +223,20 @@ def test_the_ledger_on_a_cluster(
         assert read_json(status_file(tmp_path, "messages"))
         assert submitted.stop() == 0, submitted.log()[-4000:]
         today = f"{datetime.now(UTC):%Y-%m-%d}"
-        for name, *arguments in (["maintain", "--with-today"], ["quality", "--settle", "0"]):
-            submitted = Submitted(tmp_path, broker, unique_prefix, cluster, name, "--", *arguments)
-            assert submitted.ended() == 0, submitted.log()[-4000:]
-        submitted = Submitted(tmp_path, broker, unique_prefix, cluster, "audit", "--", "--since", today)
-        assert submitted.ended() != 0
-        assert f"none of the {messages.sent} messages" in submitted.log()
-        assert "audit with status 2" in submitted.log()
+        options = {"maintain": ["--with-today"], "quality": ["--settle", "0"], "audit": ["--since", today]}
+        for name in batches:
+            submitted = Submitted(tmp_path, broker, unique_prefix, cluster, name, "--", *options[name])
+            status = submitted.ended()
+            assert (status == 0) == (name != "audit"), submitted.log()[-4000:]
+        if "audit" in batches:
+            assert f"none of the {messages.sent} messages" in submitted.log()
+            assert "audit with status 2" in submitted.log()
     finally:
         submitted.kill()
     ledger = LedgerReader(f"{tmp_path}/tables")
     assert ledger.query("SELECT count(*) FROM messages").rows[0][0] == messages.sent
+    if "quality" not in batches:
+        return
     [judged] = ledger.query("SELECT count(*), count(DISTINCT run_id), bool_and(success) FROM quality_results").rows
     assert judged[0] > 0
     assert judged[1:] == (1, True)

@@ -11,15 +11,16 @@ import pytest
 
 from jobs.query.ledger_reader import LedgerReader
 from jobs.stack.state import read_state
+from tests import draw
 
 TIMEOUT_S = 420
 
 
 @pytest.mark.timeout(4 * TIMEOUT_S + 30)
 def test_a_short_day_loses_nothing_doubles_nothing_and_completes(tmp_path: Path, java_home: Path, jars: Path) -> None:
-    """And `waystation quality` finds nothing wrong with what the day left in the ledger, its first half minute
-    included, in which routers decide by routes they do not know all of; nor does `waystation audit`, which judges every
-    message (R3, R7)."""
+    """And then, one of the two in each run: `waystation quality` finds nothing wrong with what the day left in the
+    ledger, its first half minute included, in which routers do not know all routes yet; or `waystation audit`, which
+    judges every message (R3, R7)."""
     figures_file = tmp_path / "figures" / "demo.json"
     command = [sys.executable, "-m", "jobs.cli.main", "--data", str(tmp_path / "data"), "demo"]
     options = ["--until", "07:00", "--speed", "3600", "--json", str(figures_file)]
@@ -50,10 +51,14 @@ def test_a_short_day_loses_nothing_doubles_nothing_and_completes(tmp_path: Path,
     ledger = tmp_path / "data" / "demo"
     assert read_state(ledger) is None, "its stack has been stopped"
 
-    command = [sys.executable, "-m", "jobs.cli.main", "--data", str(ledger), "quality", "--settle", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S)
-    assert (done.returncode, "every expectation holds" in done.stdout) == (0, True), done.stdout + done.stderr
+    checks = draw.some(("quality", "audit"), 1, "checks after a demo")
+    if "quality" in checks:
+        command = [sys.executable, "-m", "jobs.cli.main", "--data", str(ledger), "quality", "--settle", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S)
+        assert (done.returncode, "every expectation holds" in done.stdout) == (0, True), done.stdout + done.stderr
 
+    if "audit" not in checks:
+        return
     dates = messages_by_date(ledger)
     assert sum(dates.values()) > figures["published"], "those of presence are there too"
     for day, messages in dates.items():

@@ -97,6 +97,7 @@ class Client:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
+@pytest.mark.drawn("ends of a gateway", 1)
 @pytest.mark.parametrize("end", [Gateway.kill, Gateway.stop])
 def test_what_was_acknowledged_is_delivered_by_the_next_gateway(
     broker: LocalBroker, unique_prefix: str, tmp_path: Path, end: Callable[[Gateway], None]

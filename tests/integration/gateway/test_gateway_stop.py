@@ -63,6 +63,7 @@ def test_stopped_under_load(broker: LocalBroker, unique_prefix: str, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
+@pytest.mark.drawn("transports at a stop", 1)
 @pytest.mark.parametrize("transport", ["tcp", "websockets"])
 def test_clients_are_told(broker: LocalBroker, unique_prefix: str, tmp_path: Path, transport: str) -> None:
     """G8: MQTT 5 clients get DISCONNECT 0x8B."""

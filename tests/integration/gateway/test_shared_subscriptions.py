@@ -22,6 +22,7 @@ ends_loudly = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExcepti
 
 @ends_loudly
 @needs_mosquitto
+@pytest.mark.drawn("versions of shared subscribers", 1)
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
 def test_mosquitto_clients_share(broker: LocalBroker, unique_prefix: str, tmp_path: Path, version: str) -> None:
     """R6: two mosquitto_sub get each message once among them, in turn, whichever version they speak."""
@@ -59,6 +60,7 @@ def test_mosquitto_clients_share(broker: LocalBroker, unique_prefix: str, tmp_pa
 
 
 @ends_loudly
+@pytest.mark.drawn("ends of a gateway with share groups", 1)
 @pytest.mark.parametrize("end", [Gateway.kill, Gateway.stop])
 def test_a_group_outlives_its_gateway(broker: LocalBroker, unique_prefix: str, tmp_path: Path, end: object) -> None:
     """R6, G8, G9: what waits for a group comes to its members from the next gateway, at QoS 2 once."""

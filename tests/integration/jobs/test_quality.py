@@ -86,6 +86,17 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     return World(ledger, settings, faults, now, judge(spark, settings, prepare(settings, Request(), now)))
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def waystation(settings: Settings, java_home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """`waystation quality`."""
+    environment = os.environ | OVERRIDES | {"JAVA_HOME": str(java_home)}
+    command = [sys.executable, "-m", "jobs.cli.main", "--data", settings.data, "quality", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
+
+
 NAMES = [expectation.name for expectation in EXPECTATIONS]
 
 
@@ -148,27 +159,31 @@ def test_a_gap_in_a_quiet_partition_is_found_across_days(world: World) -> None:
     assert world.faults[found.day] == {found.measured.expectation.name} == {"offsets"}
 
 
-def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path) -> None:
-    """Each run judges it again and says so, without being asked; after a repair that leaves as many rows, no more."""
+def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path, java_home: Path) -> None:
+    """Each run judges it again and says so, without being asked; the second is the command, which names the rows, with
+    exit status 1. After a repair that leaves as many rows, no more."""
     settings, ledger = settings_over(tmp_path), Ledger()
     bad = ledger.add_day([change("outcomes", 1, at=None)])
     ledger.add_day()
     good = change("outcomes", 1, at=lambda row: row["appended"])
     write(settings.tables, ledger.rows)
-    now = datetime.combine(bad, time()) + 5 * DAY
 
-    def judged(hour: int) -> Report:
-        return judge(spark, settings, prepare(settings, Request(), now + timedelta(hours=hour)))
+    def judged() -> Report:
+        return judge(spark, settings, prepare(settings, Request(), utc_now()))
 
-    first = judged(1)
+    first = judged()
     assert (first.holds, {result.day for result in first.failures}) == (False, {bad})
-    again = judged(2)
-    assert (again.holds, again.dates) == (False, [bad])
+    assert prepare(settings, Request(), utc_now()).dates == [bad]
+    again = waystation(settings, java_home)
+    assert (again.returncode, again.stderr) == (1, "")
+    for failure in first.failures:
+        assert failure.measured.expectation.sentence in again.stdout
+        assert failure.measured.examples[0] in again.stdout
     good(ledger.rows)
     rewrite(settings.tables, "outcomes", ledger.rows)
-    repaired = judged(3)
+    repaired = judged()
     assert (repaired.holds, repaired.dates) == (True, [bad])
-    assert prepare(settings, Request(), now + timedelta(hours=4)).dates == []
+    assert prepare(settings, Request(), utc_now()).dates == []
 
 
 def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
@@ -193,22 +208,9 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
     assert page.count("fa-times") - page.count("fa-times::before") == len(world.faults[day])
 
 
-def test_the_command_says_what_fails(world: World, java_home: Path) -> None:
-    """Exit status 1, and which rows; also where there is nothing to judge, as when nothing has settled, as long as
-    dates fail."""
-    day = world.day_of("offsets")
-    environment = os.environ | OVERRIDES | {"JAVA_HOME": str(java_home)}
-
-    def waystation(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "jobs.cli.main", "--data", world.settings.data, "quality", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
-
-    done = waystation("--date", str(day))
-    assert done.returncode == 1, done.stderr
-    assert "Every offset of ingress is in messages or in quarantine" in done.stdout
-    assert re.search(r"partition \d, offsets \d+ to \d+", done.stdout)
-    assert done.stderr == ""
-    done = waystation("--settle", "1e9")
+def test_the_command_fails_as_long_as_dates_do(world: World, java_home: Path) -> None:
+    """Also where there is nothing to judge, as when nothing has settled; no Spark is started for that."""
+    done = waystation(world.settings, java_home, "--settle", "1e9")
     assert (done.returncode, done.stderr) == (1, "")
     assert "nothing to judge" in done.stdout
     assert f"not judged again now: {len(world.failed)} dates: {world.failed[0]}" in done.stdout

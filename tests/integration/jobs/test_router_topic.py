@@ -32,7 +32,7 @@ from tests.waiting import wait_for
 
 QUERY = "router-active"
 REPLACED = "was deleted and made again since query router-active has read it"
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.drawn("topics that changed under a router", 1)]
 
 
 class Alone:
