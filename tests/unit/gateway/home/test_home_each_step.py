@@ -145,6 +145,7 @@ async def _die(step: int | None, stored: int) -> int:
         return rounds
 
 
+@pytest.mark.drawn("steps of a life", 4)
 @pytest.mark.parametrize("stored", [0, 1])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_killed_after_each_step(part: int, stored: int) -> None:
