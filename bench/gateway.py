@@ -12,13 +12,11 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from bench.figures import Figures
-from jobs.stack.process import ManagedProcess, stop_all, wait_until
+from harness.processes import Program
 from jobs.stack.topics import admin_client, create_topics, declared_topics
-from schemas.readiness import PART_VARIABLE, read_ready
 from schemas.settings import Settings, process_settings
 
 START_S = 60.0
-STOP_S = 20.0
 LEAD_S = 8.0
 """The least that settings allow with the other times below."""
 WARM_S = 10.0
@@ -49,7 +47,6 @@ def environment_of(data: Path, bootstrap: str, changes: Mapping[str, str]) -> di
         "WAYSTATION_GATEWAY__WEBSOCKET_PORT": "0",
         "WAYSTATION_GATEWAY__HTTP_PORT": "0",
         "WAYSTATION_GATEWAY__METRICS_PORT": "0",
-        PART_VARIABLE: "gateway",
         **changes,
     }
 
@@ -61,20 +58,12 @@ def running_gateway(bootstrap: str, changes: Mapping[str, str]) -> Iterator[Runn
     environment = environment_of(data, bootstrap, changes)
     settings = process_settings(environment)
     create_topics(admin_client(bootstrap, {}), declared_topics(settings.kafka))
-    argv = [sys.executable, "-m", "gateway"]
     profiler = os.environ.get("WAYSTATION_BENCH_PROFILE")
-    if profiler:
-        argv = [sys.executable, "-m", "cProfile", "-o", profiler, "-m", "gateway"]
-    process = ManagedProcess(argv, environment, data / "gateway.log")
+    argv = ["cProfile", "-o", profiler, "-m", "gateway"] if profiler else ["gateway"]
     try:
-        if not wait_until(lambda: process.ended() or read_ready(data, "gateway") is not None, START_S):
-            raise RuntimeError((data / "gateway.log").read_text()[-2000:])
-        ready = read_ready(data, "gateway")
-        if ready is None:
-            raise RuntimeError((data / "gateway.log").read_text()[-2000:])
-        yield RunningGateway(process.identity.pid, settings, ready["listeners"])
+        with Program(data, "gateway", *argv, environ=environment).running(START_S) as gateway:
+            yield RunningGateway(gateway.pid, settings, gateway.addresses)
     finally:
-        stop_all([process], STOP_S)
         shutil.rmtree(data, ignore_errors=True)
 
 

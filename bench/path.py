@@ -14,9 +14,9 @@ import psutil
 from bench.figures import Figures
 from bench.first_in_line import first_in_line
 from bench.mqtt_load import LoadClient, publish_while
+from harness.keys import Authority
 from jobs.stack.process import wait_until
 from jobs.stack.state import running_state, state_if_running
-from tests.unit.gateway.access.keys import Authority
 
 RATE = 200.0
 START_S = 300.0

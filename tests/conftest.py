@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
+from harness.processes import Broker
 from jobs.stack import jars as jar_sets
-from jobs.stack.broker import BrokerSpec, answers, prepare
 from jobs.stack.class_archive import make_archive
 from jobs.stack.java import find_java
-from jobs.stack.ports import Ports
-from jobs.stack.process import ManagedProcess, stop_all, wait_until
 from jobs.stack.topics import admin_client, create_topics
 from schemas.settings import process_settings
 from schemas.topics import DAY_MS, Topics
@@ -28,14 +26,9 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.draw", "tests.processor_time"]
 pytest.register_assert_rewrite("tests.acceptance.crash_town", "tests.faithful_client")
 
-HOST = "127.0.0.1"
-START_TIMEOUT_S = 60.0
-
 # Applications that tests start by themselves take any free port for their metrics: many run on one machine.
 for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__METRICS_PORT"):
     os.environ.setdefault(f"WAYSTATION_{_port}", "0")
-
-STOP_TIMEOUT_S = 20.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -102,25 +95,17 @@ def jars() -> Path:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[LocalBroker]:
-    data = tmp_path_factory.mktemp("broker")
-    ports = Ports(data)
-    spec = BrokerSpec(
-        directory=data / "broker",
-        host=HOST,
-        port=ports.choose("broker", HOST, 0, "stack.broker_port"),
-        controller_port=ports.choose("controller", HOST, 0, ""),
-        heap="512m",
-        payload_bytes=1 << 20,
-    )
-    argv = prepare(spec, str(java_home / "bin" / "java"), jar_sets.kafka_classpath())
-    process = ManagedProcess(argv, os.environ, data / "broker.log")
-    try:
-        ready = wait_until(lambda: process.ended() or answers(spec), START_TIMEOUT_S)
-        assert ready, "the broker does not answer"
-        assert not process.ended(), (data / "broker.log").read_text()
-        yield LocalBroker(spec.bootstrap)
-    finally:
-        stop_all([process], STOP_TIMEOUT_S)
+    shared = Broker(tmp_path_factory.mktemp("broker"), java_home).start()
+    yield LocalBroker(shared.bootstrap)
+    shared.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path, java_home: Path, jars: Path) -> Iterator[Broker]:
+    """A broker of the test's own, to be stopped and killed."""
+    broker = Broker(tmp_path, java_home, heap="256m").start()
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture

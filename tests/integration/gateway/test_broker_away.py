@@ -2,71 +2,25 @@
 
 import asyncio
 import contextlib
-import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from jobs.stack import jars as jar_sets
-from jobs.stack.broker import BrokerSpec, answers, prepare
-from jobs.stack.ports import Ports
-from jobs.stack.process import ManagedProcess, wait_until
+from harness.processes import HOST, Broker, Gateway
 from jobs.stack.topics import admin_client, create_topics
 from mqtt.encode import encode
 from mqtt.packets import Connect, Publish
 from schemas.topics import DAY_MS, Topics
 from tests.faithful_client import FaithfulClient, eventually
-from tests.integration.gateway.test_gateway_process import Gateway
 
-HOST = "127.0.0.1"
 AWAY_S = 20.0
 IN_FLIGHT_BYTES = 16 << 20
 PAYLOAD = b"x" * 16_384
 FLOODERS = 4
 SPARE_BYTES = 64 << 20
 """What a gateway may grow by beside what is on its way: buffers of connections, librdkafka's own, the heap's."""
-
-
-class Broker:
-    """A broker of its own, to be stopped and killed."""
-
-    def __init__(self, directory: Path, java: Path) -> None:
-        ports = Ports(directory)
-        self.spec = BrokerSpec(
-            directory=directory / "broker",
-            host=HOST,
-            port=ports.choose("broker", HOST, 0, ""),
-            controller_port=ports.choose("controller", HOST, 0, ""),
-            heap="256m",
-            payload_bytes=1 << 20,
-        )
-        self._argv = prepare(self.spec, str(java), jar_sets.kafka_classpath())
-        self._log = directory / "broker.log"
-        self.process: ManagedProcess
-
-    def start(self) -> None:
-        self.process = ManagedProcess(self._argv, os.environ, self._log)
-        assert wait_until(lambda: self.process.ended() or answers(self.spec), 60)
-        assert not self.process.ended(), self._log.read_text()
-
-    def signal(self, number: int) -> None:
-        os.kill(self.process.identity.pid, number)
-
-    def kill(self) -> None:
-        self.process.kill()
-        assert wait_until(self.process.ended, 30)
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path, java_home: Path, jars: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path, java_home / "bin" / "java")
-    broker.start()
-    yield broker
-    broker.signal(signal.SIGCONT)
-    broker.kill()
 
 
 async def _flood(port: int, number: int, sent: list[int]) -> None:
@@ -132,15 +86,12 @@ async def _endure(broker: Broker, gateway: Gateway) -> None:
 @pytest.mark.timeout(240)
 def test_kafka_stands_still_and_is_killed(own_broker: Broker, tmp_path: Path) -> None:
     """Q1, R9, G8: 20 s without an answer, with clients that push; then `kill -9`."""
-    create_topics(admin_client(own_broker.spec.bootstrap, {}), Topics("away.").declared(2, 4, DAY_MS))
+    create_topics(admin_client(own_broker.bootstrap, {}), Topics("away.").declared(2, 4, DAY_MS))
     more = {
         "WAYSTATION_GATEWAY__LIMITS__IN_FLIGHT_BYTES": str(IN_FLIGHT_BYTES),
         "WAYSTATION_ROUTER__ROUTE_LEAD_S": "3600.0",  # there is no router
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in more.items():
-            patch.setenv(name, value)
-        gateway = Gateway(tmp_path, own_broker.spec.bootstrap, "away.")
+    gateway = Gateway(tmp_path, own_broker.bootstrap, "away.", **more)
     gateway.start()
     try:
         asyncio.run(_endure(own_broker, gateway))

@@ -14,12 +14,12 @@ import pytest
 import uvloop
 from paho.mqtt.enums import MQTTProtocolVersion
 
+from harness.keys import Authority, public_pem, rsa_key
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect
 from schemas.password_file import with_user
 from tests.integration.gateway.doorstep import Doorstep, trusting
-from tests.unit.gateway.access.keys import Authority, public_pem, rsa_key
 from tests.unit.gateway.access.test_passwords import hashed
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open

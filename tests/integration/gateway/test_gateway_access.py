@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.keys import Authority
+from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
 from tests.integration.gateway.test_doorstep import handshake
-from tests.integration.gateway.test_gateway_process import PATIENCE_S, Gateway
-from tests.unit.gateway.access.keys import Authority
+from tests.integration.gateway.test_gateway_process import PATIENCE_S
 
 
 def configured(directory: Path) -> tuple[Authority, dict[str, str]]:

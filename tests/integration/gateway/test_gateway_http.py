@@ -8,8 +8,9 @@ from pathlib import Path
 import aiohttp
 from confluent_kafka import Consumer, TopicPartition
 
+from harness.processes import Gateway
 from tests.conftest import LocalBroker
-from tests.integration.gateway.test_gateway_process import PATIENCE_S, Gateway
+from tests.integration.gateway.test_gateway_process import PATIENCE_S
 
 
 def curl(*arguments: str) -> tuple[int, str]:

@@ -16,14 +16,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.bus import KafkaBus
+from harness.processes import Gateway
 from jobs.cli.gateway_api import GatewayApi
 from jobs.cli.main import main
 from jobs.stack.process import Identity, wait_until
 from jobs.stack.state import StackState, write_state
-from schemas.readiness import read_ready
 from schemas.settings import process_settings
 from tests.conftest import LocalBroker
-from tests.integration.gateway.test_gateway_process import PATIENCE_S, Gateway
+from tests.integration.gateway.test_gateway_process import PATIENCE_S
 
 SECRETS = (b"secret-payload", b"secret-password", b"secret-will", b"secret-garbage", b"secret-property")
 
@@ -35,15 +35,7 @@ class ObservedGateway(Gateway):
 
     def __init__(self, directory: Path, bootstrap: str, prefix: str) -> None:
         super().__init__(directory, bootstrap, prefix)
-        self.log = directory / "gateway.log"
-        self._environment |= {"WAYSTATION_LOG__LEVEL": "debug", "WAYSTATION_GATEWAY__SYS_INTERVAL_S": "0.5"}
-
-    @property
-    def listeners(self) -> dict[str, str]:
-        ready = read_ready(self._directory, "gateway")
-        assert ready is not None
-        found: dict[str, str] = ready["listeners"]
-        return found
+        self.environ |= {"WAYSTATION_LOG__LEVEL": "debug", "WAYSTATION_GATEWAY__SYS_INTERVAL_S": "0.5"}
 
 
 @pytest.fixture
@@ -61,7 +53,7 @@ def gateway(broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> Iterator
                 supervisor_create_time=me.create_time,
                 ready=True,
                 bootstrap=broker.bootstrap,
-                listeners=gateway.listeners,
+                listeners=gateway.addresses,
                 configuration=[str(Path(__file__).parents[3] / "conf" / "base.toml")],
                 processes=[],
             ),
@@ -113,7 +105,7 @@ def test_sessions_are_listed_looked_at_and_ended(gateway: ObservedGateway, run: 
     alice.subscribe("a/#", 1)
     bob.disconnect()
     bob.loop_stop()
-    api = GatewayApi("http://" + gateway.listeners["metrics"])
+    api = GatewayApi("http://" + gateway.addresses["metrics"])
     assert wait_until(lambda: (api.session("alice") or {}).get("subscriptions"), PATIENCE_S)
     assert wait_until(lambda: (api.session("bo[b]\x1b") or {}).get("state") == "offline", PATIENCE_S)
 
@@ -147,7 +139,7 @@ def test_sessions_are_listed_looked_at_and_ended(gateway: ObservedGateway, run: 
 
 
 def test_status_shows_whether_the_gateway_is_ready(gateway: ObservedGateway, run: Callable[..., Any]) -> None:
-    api = GatewayApi("http://" + gateway.listeners["metrics"])
+    api = GatewayApi("http://" + gateway.addresses["metrics"])
     assert wait_until(lambda: api.readiness()["ready"], PATIENCE_S), api.readiness()
     status, out, _ = run("status", "--json")
     assert status == 0
@@ -163,7 +155,7 @@ def test_status_shows_whether_the_gateway_is_ready(gateway: ObservedGateway, run
 
 def test_metrics_of_a_real_broker(gateway: ObservedGateway) -> None:
     """What librdkafka says of itself comes every five seconds."""
-    address = gateway.listeners["metrics"]
+    address = gateway.addresses["metrics"]
     sender = client("sender", gateway.port)
     sender.publish("a", b"x", 1).wait_for_publish(PATIENCE_S)
     assert wait_until(lambda: samples(address)["waystation_kafka_brokers_up"] == 1, PATIENCE_S)
@@ -204,7 +196,7 @@ def test_no_secret_is_in_the_log_at_its_most_talkative(gateway: ObservedGateway)
     for made in (receiver, sender):
         made.loop_stop()
     gateway.stop()
-    log = gateway.log.read_bytes()
+    log = gateway.log_file.read_bytes()
     assert b"client connected" in log
     assert b"client lost" in log
     assert b"connection without a session" in log

@@ -1,8 +1,5 @@
 """A gateway process on a real broker, without any router: instant subscriptions carry the messages (Q1, G9, G11)."""
 
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,62 +7,11 @@ from pathlib import Path
 import paho.mqtt.client as mqtt
 import pytest
 
-from jobs.stack.process import ManagedProcess, stop_all, wait_until
-from schemas.readiness import PART_VARIABLE, read_ready, ready_file
+from harness.processes import Gateway
+from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
 
 PATIENCE_S = 40.0
-
-
-class Gateway:
-    """One gateway after the other over the same data."""
-
-    def __init__(self, directory: Path, bootstrap: str, prefix: str, **changes: str) -> None:
-        self._directory = directory
-        self._environment = {
-            **os.environ,
-            "WAYSTATION_DATA": str(directory),
-            "WAYSTATION_KAFKA__BOOTSTRAP": bootstrap,
-            "WAYSTATION_KAFKA__PREFIX": prefix,
-            "WAYSTATION_KAFKA__SHARDS": "4",
-            "WAYSTATION_GATEWAY__MQTT_PORT": "0",
-            "WAYSTATION_GATEWAY__WEBSOCKET_PORT": "0",
-            "WAYSTATION_GATEWAY__HTTP_PORT": "0",
-            "WAYSTATION_GATEWAY__METRICS_PORT": "0",
-            "WAYSTATION_GATEWAY__SPOOL_AFTER_S": "0.5",
-            PART_VARIABLE: "gateway",
-            **changes,
-        }
-        self.process: ManagedProcess
-        self.addresses: dict[str, str] = {}
-
-    def start(self) -> None:
-        ready_file(self._directory, "gateway").unlink(missing_ok=True)
-        log = self._directory / "gateway.log"
-        self.process = ManagedProcess([sys.executable, "-m", "gateway"], self._environment, log)
-        listening = wait_until(lambda: self.process.ended() or read_ready(self._directory, "gateway"), PATIENCE_S)
-        assert listening, log.read_text()
-        ready = read_ready(self._directory, "gateway")
-        assert ready is not None, log.read_text()
-        self.addresses = ready["listeners"]
-
-    @property
-    def port(self) -> int:
-        return self.port_of("mqtt")
-
-    @property
-    def http_port(self) -> int:
-        return self.port_of("http")
-
-    def port_of(self, listener: str) -> int:
-        return int(self.addresses[listener].rpartition(":")[2])
-
-    def kill(self) -> None:
-        os.kill(self.process.identity.pid, signal.SIGKILL)
-        assert wait_until(self.process.ended, PATIENCE_S)
-
-    def stop(self) -> None:
-        stop_all([self.process], PATIENCE_S)
 
 
 class Client:

@@ -7,9 +7,10 @@ from pathlib import Path
 import paho.mqtt.client as mqtt
 import pytest
 
+from harness.processes import Gateway
 from tests.conftest import LocalBroker
 from tests.faithful_client import FaithfulClient, eventually
-from tests.integration.gateway.test_gateway_process import PATIENCE_S, Gateway
+from tests.integration.gateway.test_gateway_process import PATIENCE_S
 
 STOPS = 3
 MESSAGES = 150

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from mqtt.codes import ReasonCode
 from mqtt.encode import encode
@@ -27,10 +28,8 @@ from mqtt.packets import (
     Subscription,
     Will,
 )
-from schemas.readiness import read_ready
 from tests.conftest import LocalBroker
 from tests.integration.gateway.hostile_client import PATIENCE_S, Heart, RawClient, Vitals
-from tests.integration.gateway.test_gateway_process import Gateway
 
 GROWTH_MB = 80
 """How much the process may grow under any one of them: some buffers, and what the allocator keeps."""
@@ -51,13 +50,11 @@ class TightGateway(Gateway):
 
     def __init__(self, directory: Path, bootstrap: str, prefix: str) -> None:
         super().__init__(directory, bootstrap, prefix)
-        self._environment["WAYSTATION_ROUTER__ROUTE_LEAD_S"] = "900"  # there is no router: subscriptions stay instant
-        self._environment |= {f"WAYSTATION_GATEWAY__LIMITS__{name}": value for name, value in LIMITS.items()}
+        self.environ["WAYSTATION_ROUTER__ROUTE_LEAD_S"] = "900"  # there is no router: subscriptions stay instant
+        self.environ |= {f"WAYSTATION_GATEWAY__LIMITS__{name}": value for name, value in LIMITS.items()}
 
     def vitals(self) -> Vitals:
-        ready = read_ready(self._directory, "gateway")
-        assert ready is not None
-        return Vitals(self.process.identity.pid, int(ready["listeners"]["metrics"].rpartition(":")[2]))
+        return Vitals(self.pid, self.port_of("metrics"))
 
 
 @pytest.fixture(scope="module")

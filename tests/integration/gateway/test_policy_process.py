@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from jobs.stack.process import ManagedProcess, stop_all, wait_until
-from schemas.readiness import PART_VARIABLE, read_ready
+from harness import processes
+from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
 
 PATIENCE_S = 40.0
@@ -44,12 +43,8 @@ client_burst = 2
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open
 
 
-class Gateway:
-    """Where a gateway listens."""
-
-    def __init__(self, listeners: dict[str, str]) -> None:
-        self.port = int(listeners["mqtt"].rpartition(":")[2])
-        self._metrics = listeners["metrics"]
+class Gateway(processes.Gateway):
+    """A gateway whose metrics can be read."""
 
     def found(self, finding: str) -> float:
         """How often policy found it."""
@@ -57,7 +52,7 @@ class Gateway:
 
     def value(self, metric: str) -> float:
         """A value of the metrics."""
-        with urllib.request.urlopen(f"http://{self._metrics}/metrics", timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(f"http://{self.addresses['metrics']}/metrics", timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         return next(float(line.removeprefix(metric)) for line in lines if line.startswith(f"{metric} "))
 
@@ -65,25 +60,12 @@ class Gateway:
 @pytest.fixture
 def gateway(broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> Iterator[Gateway]:
     broker.topics(unique_prefix)
-    overlay, log = tmp_path / "policy.toml", tmp_path / "gateway.log"
+    overlay = tmp_path / "policy.toml"
     overlay.write_text(POLICY)
-    environment = {
-        **os.environ,
-        "WAYSTATION_CONF": os.pathsep.join([str(Path(__file__).parents[3] / "conf" / "base.toml"), str(overlay)]),
-        "WAYSTATION_DATA": str(tmp_path),
-        "WAYSTATION_KAFKA__BOOTSTRAP": broker.bootstrap,
-        "WAYSTATION_KAFKA__PREFIX": unique_prefix,
-        **{f"WAYSTATION_GATEWAY__{name}_PORT": "0" for name in ("MQTT", "WEBSOCKET", "METRICS")},
-        PART_VARIABLE: "gateway",
-    }
-    process = ManagedProcess([sys.executable, "-m", "gateway"], environment, log)
-    try:
-        assert wait_until(lambda: process.ended() or read_ready(tmp_path, "gateway"), PATIENCE_S), log.read_text()
-        ready = read_ready(tmp_path, "gateway")
-        assert ready is not None, log.read_text()
-        yield Gateway(ready["listeners"])
-    finally:
-        stop_all([process], PATIENCE_S)
+    configuration = os.pathsep.join([str(Path(__file__).parents[3] / "conf" / "base.toml"), str(overlay)])
+    gateway = Gateway(tmp_path, broker.bootstrap, unique_prefix, WAYSTATION_CONF=configuration)
+    with gateway.running():
+        yield gateway
 
 
 class Client:

@@ -8,9 +8,10 @@ from pathlib import Path
 import paho.mqtt.client as mqtt
 import pytest
 
+from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
-from tests.integration.gateway.test_gateway_process import PATIENCE_S, Client, Gateway
+from tests.integration.gateway.test_gateway_process import PATIENCE_S, Client
 
 MESSAGES = 60
 

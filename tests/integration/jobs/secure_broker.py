@@ -3,7 +3,6 @@
 Who comes by the first has the rights of `conf/kubernetes/kafka-users.yaml` and no others; the plain one may do all.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,15 +18,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from jobs.stack import jars as jar_sets
-from jobs.stack.broker import BrokerSpec, answers, prepare
+from harness.keys import Authority
+from harness.processes import HOST, Broker
 from jobs.stack.ports import Ports
-from jobs.stack.process import ManagedProcess, stop_all, wait_until
 from jobs.stack.topics import admin_client
 from schemas.topics import Topics
-from tests.conftest import HOST, START_TIMEOUT_S, STOP_TIMEOUT_S, LocalBroker
+from tests.conftest import LocalBroker
 from tests.unit.conf.manifests import manifests
-from tests.unit.gateway.access.keys import Authority
 
 GATEWAY = "waystation-gateway"
 SPARK = "waystation-spark"
@@ -89,17 +86,14 @@ OPERATIONS = {"Read": "READ", "Write": "WRITE", "Describe": "DESCRIBE", "Describ
 def secure_broker(directory: Path, java_home: Path) -> Iterator[SecureBroker]:
     ports = Ports(directory)
     port, secure, controller = (ports.choose(name, HOST, 0, "") for name in ("broker", "secure", "controller"))
-    spec = BrokerSpec(directory / "broker", HOST, port, controller, heap="512m", payload_bytes=1 << 20)
     authority = Authority(directory)
-    argv = prepare(spec, str(java_home / "bin" / "java"), jar_sets.kafka_classpath())
     signed = authority.sign("broker")
     keystore = directory / "broker.pem"
     keystore.write_bytes(signed.key.read_bytes() + signed.certificate.read_bytes())
     listener = f"SECURE://{HOST}:{secure}"
-    with spec.properties_file.open("a") as properties:  # of a key that stands twice the last counts
-        properties.write(f"""
-listeners=BROKER://{spec.bootstrap},CONTROLLER://{HOST}:{controller},{listener}
-advertised.listeners=BROKER://{spec.bootstrap},{listener}
+    properties = f"""
+listeners=BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller},{listener}
+advertised.listeners=BROKER://{HOST}:{port},{listener}
 listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
 listener.name.secure.sasl.enabled.mechanisms={MECHANISM}
 listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
@@ -108,17 +102,14 @@ listener.name.secure.ssl.keystore.location={keystore}
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=false
 super.users=User:ANONYMOUS
-""")
-    process = ManagedProcess(argv, os.environ, directory / "broker.log")
+"""
+    broker = Broker(directory, java_home, properties=properties, ports=ports).start()
     try:
-        ready = wait_until(lambda: process.ended() or answers(spec), START_TIMEOUT_S)
-        assert ready, "the broker does not answer"
-        assert not process.ended(), (directory / "broker.log").read_text()
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         changes = [UserScramCredentialUpsertion(user, credential, PASSWORD.encode()) for user in (GATEWAY, SPARK)]
-        admin = admin_client(spec.bootstrap, {})
+        admin = admin_client(broker.bootstrap, {})
         for done in admin.alter_user_scram_credentials(changes).values():
             done.result(30)
-        yield SecureBroker(spec.bootstrap, f"{HOST}:{secure}", authority)
+        yield SecureBroker(broker.bootstrap, f"{HOST}:{secure}", authority)
     finally:
-        stop_all([process], STOP_TIMEOUT_S)
+        broker.stop()

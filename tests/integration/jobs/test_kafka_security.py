@@ -1,7 +1,6 @@
 """Spark, the gateway and leases against a broker that asks for TLS and a password, with the rights of the manifests."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -11,15 +10,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from harness.processes import Program
 from jobs.errors import LeaseError
 from jobs.observe.progress import first_line
 from jobs.runtime.lease import Lease
-from jobs.stack.process import ManagedProcess, stop_all
 from jobs.stack.topics import admin_client, topic_ends
 from pipelines.kafka.broker_topics import KafkaTopics
 from pipelines.kafka.writer import KafkaWriter, NotWritten, Out
 from pipelines.sources import Kafka, topic_stream
-from schemas.readiness import PART_VARIABLE, read_ready
+from schemas.readiness import read_ready
 from schemas.settings import KafkaSettings, load_settings
 from schemas.topics import NO_GROUP, Topics
 from tests.conftest import LocalBroker
@@ -116,7 +115,7 @@ def test_a_lease_is_granted_and_a_wrong_password_is_told(secure: SecureBroker, u
         lease(secure, unique_prefix, "wrong")
 
 
-def start_gateway(secure: SecureBroker, prefix: str, directory: Path, password: str) -> ManagedProcess:
+def secure_gateway(secure: SecureBroker, prefix: str, directory: Path, password: str) -> Program:
     """With the password in a file of its own (`kafka.password_file`)."""
     secret, overlay = directory / "password", directory / "secure.toml"
     secret.write_text(password + "\n")
@@ -137,31 +136,24 @@ def start_gateway(secure: SecureBroker, prefix: str, directory: Path, password: 
         metrics_port = 0
     """)
     assert load_settings([ROOT / "conf" / "base.toml", overlay], {}).kafka.client.get("sasl.password") is None
-    environ = os.environ | {
-        "WAYSTATION_CONF": os.pathsep.join([str(ROOT / "conf" / "base.toml"), str(overlay)]),
-        "WAYSTATION_DATA": str(directory),
-        PART_VARIABLE: "gateway",
-    }
-    return ManagedProcess([sys.executable, "-m", "gateway"], environ, directory / "gateway.log")
+    configuration = os.pathsep.join([str(ROOT / "conf" / "base.toml"), str(overlay)])
+    return Program(directory, "gateway", "gateway", environ=os.environ | {"WAYSTATION_CONF": configuration})
 
 
 def test_the_gateway_connects(secure: SecureBroker, unique_prefix: str, tmp_path: Path) -> None:
     secure.topics(unique_prefix)
-    gateway = start_gateway(secure, unique_prefix, tmp_path, PASSWORD)
-    try:
-        wait_for(lambda: gateway.ended() or read_ready(tmp_path, "gateway") is not None, "the gateway is ready")
-        assert not gateway.ended(), (tmp_path / "gateway.log").read_text()
-    finally:
-        stop_all([gateway], 30)
+    with secure_gateway(secure, unique_prefix, tmp_path, PASSWORD).running() as gateway:
+        assert not gateway.ended()
 
 
 def test_the_gateway_says_that_the_password_is_wrong(secure: SecureBroker, unique_prefix: str, tmp_path: Path) -> None:
     """In its log, and not what it was; it is not ready."""
     secure.topics(unique_prefix)
-    gateway, log = start_gateway(secure, unique_prefix, tmp_path, "not-the-password"), tmp_path / "gateway.log"
+    gateway = secure_gateway(secure, unique_prefix, tmp_path, "not-the-password")
+    gateway.launch()
     try:
-        wait_for(lambda: "Authentication failed" in log.read_text(), "the reason in the log")
+        wait_for(lambda: "Authentication failed" in gateway.log(), "the reason in the log")
         assert read_ready(tmp_path, "gateway") is None
-        assert "not-the-password" not in log.read_text()
+        assert "not-the-password" not in gateway.log()
     finally:
-        stop_all([gateway], 30)
+        gateway.stop()

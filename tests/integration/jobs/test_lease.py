@@ -3,24 +3,22 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from threading import Event
 
 import pytest
 
+from harness.processes import Broker
 from jobs.errors import LeaseError
 from jobs.runtime.lease import Lease
 from schemas.settings import KafkaSettings
 from tests.conftest import LocalBroker
-from tests.integration.gateway.test_broker_away import Broker
 
 LEASE_S = 6.0
 """The shortest that brokers allow by default."""
 
 DRIVER = """
 import sys, threading
-from jobs.lease import Lease
+from jobs.runtime.lease import Lease
 from schemas.settings import KafkaSettings
 kafka = KafkaSettings(bootstrap=sys.argv[1], prefix=sys.argv[2], ingress_partitions=2, shards=4, retention_days=1,
                       client={}, password_file="")
@@ -96,19 +94,10 @@ def test_a_driver_that_did_not_answer_learns_that_it_has_lost(broker: LocalBroke
         end(stopped)
 
 
-@pytest.fixture
-def own_broker(tmp_path: Path, java_home: Path, jars: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path, java_home / "bin" / "java")
-    broker.start()
-    yield broker
-    broker.signal(signal.SIGCONT)
-    broker.kill()
-
-
 def test_kafka_away_for_longer_than_the_lease_ends_the_driver(own_broker: Broker, unique_prefix: str) -> None:
     """It cannot tell that from being cut off alone, when another one is granted: so it stops, and says why. What is
     shorter it endures. Once Kafka is back, whoever is started has the lease."""
-    broker, lost = LocalBroker(own_broker.spec.bootstrap), Event()
+    broker, lost = LocalBroker(own_broker.bootstrap), Event()
     broker.topics(unique_prefix)
     settings = kafka(broker, unique_prefix)
     first = lease(settings, lost=lost)

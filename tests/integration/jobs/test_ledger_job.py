@@ -3,9 +3,6 @@ that fails."""
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,7 +15,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.ledger import signal_all
+from harness.processes import Program
 from jobs.query.ledger_reader import LedgerReader
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.events import (
@@ -50,18 +47,15 @@ def eventually(what: str, condition: Callable[[], bool], deadline_s: float = SET
         time.sleep(0.25)
 
 
-class Application:
+class Application(Program):
     """`python -m jobs.ledger`, started, killed and read by a test."""
 
     def __init__(self, data: Path, broker: LocalBroker, prefix: str, java_home: Path) -> None:
-        self.data = data
         self.topics: Topics = broker.topics(prefix)
         self.producer = Producer({"bootstrap.servers": broker.bootstrap})
         self.consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": prefix})
-        self._environment = os.environ | {
+        environ = os.environ | {
             "JAVA_HOME": str(java_home),
-            "WAYSTATION_DATA": str(data),
-            "WAYSTATION_PART": "ledger",
             "WAYSTATION_KAFKA__BOOTSTRAP": broker.bootstrap,
             "WAYSTATION_KAFKA__PREFIX": prefix,
             "WAYSTATION_LEDGER__TRIGGER_S": "1.0",
@@ -71,25 +65,7 @@ class Application:
             # What it publishes itself would be counted among the messages: see test_pipelines_presence.
             "WAYSTATION_PRESENCE__PUBLISH": "false",
         }
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        (self.data / "ready" / "ledger.json").unlink(missing_ok=True)
-        with (self.data / "ledger.log").open("ab") as log:
-            command = [sys.executable, "-m", "jobs.ledger"]
-            self.process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
-        eventually("ready", lambda: self._alive() and read_ready(self.data, "ledger") is not None, READY_S)
-
-    def kill(self) -> None:
-        """kill -9 of the application and its JVM, as when the machine loses power."""
-        assert self.process is not None
-        signal_all(psutil.Process(self.process.pid), psutil.Process.kill)
-        self.process.wait(30)
-
-    def stop(self) -> int:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        super().__init__(data, "ledger", "jobs.ledger", environ=environ)
 
     def produce(self, topic: str, key: str, value: Event | bytes, **more: Any) -> None:
         raw = value if isinstance(value, bytes) else encode(value)
@@ -123,22 +99,16 @@ class Application:
         records = self.consumer.consume(sum(ends), 10) if sum(ends) else []
         return [decode(CompletionEvent, record.value() or b"") for record in records]
 
-    def _alive(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, (self.data / "ledger.log").read_text()[-3000:]
-        return True
-
 
 @pytest.fixture(scope="module")
 def application(
     broker: LocalBroker, java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Application]:
     application = Application(tmp_path_factory.mktemp("ledger"), broker, "tledgerjob.", java_home)
-    application.start()
+    application.start(READY_S)
     yield application
     application.consumer.close()
-    if application.process is not None and application.process.poll() is None:
-        application.kill()
+    application.kill()
 
 
 def send(application: Application, first: int, end: int) -> list[str]:
@@ -189,7 +159,7 @@ def test_exact_when_killed_under_load(application: Application) -> None:
     ids += send(application, MESSAGES // 2, MESSAGES - 100)
     application.kill()
     ids += send(application, MESSAGES - 100, MESSAGES)
-    application.start()
+    application.start(READY_S)
 
     instructions = sum(n % 3 for n in range(MESSAGES))
     untouched = sum(n % 3 == 0 for n in range(MESSAGES))
@@ -260,8 +230,7 @@ def test_a_failing_query_is_restarted_and_stops_no_other(application: Applicatio
 
 def test_sigterm_ends_it_cleanly(application: Application) -> None:
     """SIGTERM: status 0, no process left."""
-    assert application.process is not None
-    family = psutil.Process(application.process.pid).children(recursive=True)
+    family = psutil.Process(application.pid).children(recursive=True)
     assert application.stop() == 0
     _, alive = psutil.wait_procs(family, 10)
     assert not alive

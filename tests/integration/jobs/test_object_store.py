@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import table
 
+from harness.processes import HOST
 from jobs.maintain.run import DONE, Request, maintain
 from jobs.maintain.vacuum import listed
 from jobs.query.ledger_reader import LedgerReader
@@ -29,7 +30,6 @@ from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
 from pipelines.streams import StreamId
 from schemas.settings import Settings, load_settings
 from schemas.tables import MESSAGES
-from tests.conftest import HOST
 from tests.unit.jobs.ledger_tables import append
 from tests.waiting import wait_for
 

@@ -1,8 +1,6 @@
 """The router application in Real-Time Mode on a real broker: copies, order, replays."""
 
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
+from harness.processes import Program
 from jobs.observe.lags import query_positions, topic_lags
 from jobs.observe.progress import status_file
 from jobs.stack.topics import admin_client, topic_ends
 from pipelines.sinks import ensure_tables
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id, shard_of
-from schemas.readiness import beside, read_json, ready_file
+from schemas.readiness import beside, read_json
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
 from tests.waiting import wait_for
@@ -39,22 +38,10 @@ def environment(data: Path, bootstrap: str, prefix: str, java_home: Path) -> dic
 
 def start_router(
     data: Path, environ: dict[str, str], *arguments: str, ready: str = "router", timeout_s: float = 120
-) -> subprocess.Popen[bytes]:
+) -> Program:
     """A router of both roles, unless `arguments` say otherwise, that has said under the name `ready` that it is so."""
-    ready_file(data, ready).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "jobs.router", *(arguments or ("--role", "both"))]
-    with (data / "router.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
-    try:
-        wait_for(
-            lambda: ready_file(data, ready).exists() or process.poll() is not None, "the router is ready", timeout_s
-        )
-        assert process.poll() is None, (data / "router.log").read_text()[-3000:]
-    except AssertionError:
-        process.kill()
-        process.wait()
-        raise
-    return process
+    router = Program(data, "router", "jobs.router", *(arguments or ("--role", "both")), environ=environ)
+    return router.start(timeout_s, ready=ready)
 
 
 def produce(bootstrap: str, topics: Topics, count: int) -> None:
@@ -116,7 +103,6 @@ def test_two_routers_write_identical_instructions_in_order(
         wait_for(lambda: len(egress.copies("backup")) == MESSAGES, "the backup router's instructions")
         assert egress.copies("active") == egress.copies("backup")
         router.kill()
-        router.wait()
         router = start_router(tmp_path, environ)
         produce(broker.bootstrap, topics, MESSAGES)
         wait_for(lambda: len(egress.copies("active")) == 2 * MESSAGES, "instructions after the restart")
@@ -124,7 +110,6 @@ def test_two_routers_write_identical_instructions_in_order(
         wait_for(lambda: set(lag_by_broker(tmp_path, broker.bootstrap, unique_prefix)) == {0}, "no lag of either")
     finally:
         router.kill()
-        router.wait()
         egress.close()
     for shard, written in egress.by_shard.items():
         first = list(dict.fromkeys(Instruction.decode(raw) for raw, _ in written))
@@ -188,5 +173,4 @@ def test_a_new_generation_beside_the_old_one_is_level_before_it_says_so(
     finally:
         for router in routers:
             router.kill()
-            router.wait()
         egress.close()

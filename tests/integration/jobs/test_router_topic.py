@@ -1,7 +1,6 @@
 """A router whose topic is not what its checkpoint knows: said, and no message passed over in silence (Q1)."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from harness.processes import Program
 from jobs.observe.progress import status_file
 from jobs.stack.topics import admin_client, create_topics
 from pipelines.sinks import ensure_tables
@@ -48,14 +48,12 @@ class Alone:
         }
 
     @contextmanager
-    def running(self) -> Iterator["subprocess.Popen[bytes]"]:
+    def running(self) -> Iterator[Program]:
         router = start_router(self.data, self._environment, "--role", "active")
         try:
             yield router
         finally:
-            # Not killed: its JVM would notice that a moment later, and route on until then.
-            router.terminate()
-            router.wait(60)
+            router.stop(60)
 
     def produce(self) -> None:
         produce(self.bootstrap, self.topics, MESSAGES)

@@ -19,10 +19,10 @@ from gateway.access.tokens import TokenMethod, read_keys
 from gateway.errors import NotAdmitted
 from gateway.host.gate import Credentials
 from gateway.watched import Watched
+from harness.keys import ec_key, ed_key, jwk, pem, public_pem, rsa_key
 from mqtt.codes import ReasonCode
 from schemas.access_settings import JwtSettings
 from schemas.errors import SettingsError
-from tests.unit.gateway.access.keys import ec_key, ed_key, jwk, pem, public_pem, rsa_key
 
 NOW = 1_900_000_000.0
 SECRET = b"0123456789abcdef0123456789abcdef"

@@ -12,10 +12,10 @@ import pytest
 from gateway.home.rules import ALLOWED, FOR_EVER, ClientRules, Verdict
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.http.identity import client_id
+from harness.keys import Authority
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from schemas.settings import process_settings
-from tests.unit.gateway.access.keys import Authority
 from tests.unit.gateway.http.http_world import HttpWorld, run
 
 PASSWORDS = {"ann": b"secret", "bob:x": b"token-of-bob"}
