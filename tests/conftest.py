@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = ["tests.draw", "tests.processor_time"]
-pytest.register_assert_rewrite("tests.acceptance.crash_town", "tests.faithful_client")
+pytest.register_assert_rewrite("tests.acceptance.gateway_soak", "tests.faithful_client")
 
 # Applications that tests start by themselves take any free port for their metrics: many run on one machine.
 for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__METRICS_PORT"):

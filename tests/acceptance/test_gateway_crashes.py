@@ -21,7 +21,7 @@ from jobs.stack.topics import admin_client
 from schemas.readiness import read_ready
 from schemas.topics import Topics
 from tests import draw
-from tests.acceptance.crash_town import Town
+from tests.acceptance.gateway_soak import Soak
 from tests.acceptance.stack import Stack
 from tests.faithful_client import eventually
 
@@ -79,29 +79,29 @@ def compact_soon(stack: Stack) -> None:
         done.result(30)
 
 
-async def live_through(stack: Stack) -> tuple[Town, GatewayKiller]:
+async def live_through(stack: Stack) -> tuple[Soak, GatewayKiller]:
     rng = draw.generator("moments of kills")
     killer = GatewayKiller(stack)
     port = stack.mqtt_port
-    town = Town(lambda: port, uuid.uuid4().hex[:8], rng, lambda: killer.up_since)
-    await town.begin()
+    soak = Soak(lambda: port, uuid.uuid4().hex[:8], rng, lambda: killer.up_since)
+    await soak.begin()
     for number in range(1, KILLS + 1):
         await asyncio.sleep(rng.uniform(0.0, 1.5))
         await killer.kill()
-        town.check()
+        soak.check()
         if number % REST_EVERY == 0 and number < KILLS:
-            await town.rest()
-            town.go_on()
-    await town.end()
-    return town, killer
+            await soak.rest()
+            soak.go_on()
+    await soak.end()
+    return soak, killer
 
 
-def report(killer: GatewayKiller, town: Town, seconds: float) -> list[str]:
-    """How each restart went, and what the town has lived through."""
+def report(killer: GatewayKiller, soak: Soak, seconds: float) -> list[str]:
+    """How each restart went, and what the soak has lived through."""
     restarts = killer.restarts
     lines = [f"{n:3} ready after {r.seconds:.2f} s, having read {r.recovered}" for n, r in enumerate(restarts, 1)]
-    sent = sum(map(len, town.sent))
-    lines.append(f"{len(restarts)} kills in {seconds:.0f} s, {sent} messages; checked: {dict(town.checks)}")
+    sent = sum(map(len, soak.sent))
+    lines.append(f"{len(restarts)} kills in {seconds:.0f} s, {sent} messages; checked: {dict(soak.checks)}")
     lines.append(f"from kill to ready: median {median(r.seconds for r in restarts):.2f} s")
     return lines
 
@@ -112,9 +112,9 @@ def test_killed_again_and_again(stack: Stack, capsys: pytest.CaptureFixture[str]
     order holds, sessions, wills and retained messages are right; a start reads what is unacknowledged, not history."""
     compact_soon(stack)
     began = time.monotonic()
-    town, killer = asyncio.run(live_through(stack))
+    soak, killer = asyncio.run(live_through(stack))
     with capsys.disabled():
-        sys.stderr.write("\n".join([*report(killer, town, time.monotonic() - began), ""]))
+        sys.stderr.write("\n".join([*report(killer, soak, time.monotonic() - began), ""]))
     some = max(1, len(killer.restarts) // 5)
     for topic in ("egress", "ingress", "sessions", "routes"):
         read = [restart.recovered.get(topic, 0) for restart in killer.restarts]

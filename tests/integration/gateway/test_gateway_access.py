@@ -11,8 +11,8 @@ from harness.keys import Authority
 from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
-from tests.integration.gateway.test_doorstep import handshake
 from tests.integration.gateway.test_gateway_process import PATIENCE_S
+from tests.integration.gateway.test_listeners import handshake
 
 
 def configured(directory: Path) -> tuple[Authority, dict[str, str]]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
-from tests.integration.gateway.doorstep import Doorstep
-from tests.integration.gateway.test_doorstep import at_the_door, password_file
+from tests.integration.gateway.listener_harness import ListenerHarness
+from tests.integration.gateway.test_listeners import password_file, with_listeners
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open
 
@@ -21,12 +21,12 @@ publish.allow = ["#", "$presence/#"]
 """
 
 
-def told(door: Doorstep, client: str) -> None:
+def told(gateway: ListenerHarness, client: str) -> None:
     """As the ledger writes what is retained."""
-    meta = Meta(1, RETAIN_FLAG, None, int(door.clock() * 1e6), None)
+    meta = Meta(1, RETAIN_FLAG, None, int(gateway.clock() * 1e6), None)
     headers = ingress_headers("0198c0de-0000-7000-8000-000000000000", "$presence", meta, NO_PROPERTIES)
-    door.world.bus.produce(
-        door.world.topics.retained, 0, f"$presence/{client}".encode(), b"here", headers, lambda *_: None
+    gateway.world.bus.produce(
+        gateway.world.topics.retained, 0, f"$presence/{client}".encode(), b"here", headers, lambda *_: None
     )
 
 
@@ -36,26 +36,26 @@ def test_presence_is_for_those_who_may_subscribe_to_it(tmp_path: Path) -> None:
     changes = f"authorization.file = '{tmp_path / 'acl.toml'}'\n"
     changes += password_file(tmp_path, guard="secret", alice="secret")
 
-    async def story(door: Doorstep) -> None:
-        told(door, "al")
-        guard = door.client("tower", user="guard", password="secret")
-        assert await guard.connect(door) == "Success"
-        assert await guard.subscribe(door, "$presence/#") == "Granted QoS 1"
-        await door.until(lambda: guard.got, "the retained message")
+    async def scenario(gateway: ListenerHarness) -> None:
+        told(gateway, "al")
+        guard = gateway.client("tower", user="guard", password="secret")
+        assert await guard.connect(gateway) == "Success"
+        assert await guard.subscribe(gateway, "$presence/#") == "Granted QoS 1"
+        await gateway.until(lambda: guard.got, "the retained message")
         assert guard.got == [("$presence/al", b"here")]
-        alice = door.client("al", user="alice", password="secret")
-        assert await alice.connect(door) == "Success"
+        alice = gateway.client("al", user="alice", password="secret")
+        assert await alice.connect(gateway) == "Success"
         for forbidden in ("$presence/#", "$presence/tower", "$presence/+"):
-            assert await alice.subscribe(door, forbidden) == "Not authorized", forbidden
-        assert await alice.subscribe(door, "#") == "Granted QoS 1"
+            assert await alice.subscribe(gateway, forbidden) == "Not authorized", forbidden
+        assert await alice.subscribe(gateway, "#") == "Granted QoS 1"
         assert alice.got == [], "no wildcard matches it"
-        assert await alice.subscribe(door, "$presence/al") == "Granted QoS 1"
-        await door.until(lambda: alice.got, "the retained message of its own")
+        assert await alice.subscribe(gateway, "$presence/al") == "Granted QoS 1"
+        await gateway.until(lambda: alice.got, "the retained message of its own")
         for topic in ("$presence/al", "$presence/tower"):
             shows = ("-u", "alice", "-P", "secret", "-i", "forger", "-t", topic, "-m", "forged")
-            assert "Topic Name invalid" in (await door.pub(*shows)).said, topic
-            assert "Topic Name invalid" in (await door.pub(*shows, "-r")).said, topic
-        assert not door.world.ids_of(b"forged")
+            assert "Topic Name invalid" in (await gateway.pub(*shows)).said, topic
+            assert "Topic Name invalid" in (await gateway.pub(*shows, "-r")).said, topic
+        assert not gateway.world.ids_of(b"forged")
         assert guard.got == [("$presence/al", b"here")]
 
-    at_the_door(tmp_path, changes, story)
+    with_listeners(tmp_path, changes, scenario)

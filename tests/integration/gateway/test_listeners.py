@@ -19,21 +19,21 @@ from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect
 from schemas.password_file import with_user
-from tests.integration.gateway.doorstep import Doorstep, trusting
+from tests.integration.gateway.listener_harness import ListenerHarness, trusting
 from tests.unit.gateway.access.test_passwords import hashed
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open
 
-Story = Callable[[Doorstep], Awaitable[None]]
+Scenario = Callable[[ListenerHarness], Awaitable[None]]
 
 
-def at_the_door(directory: Path, changes: str, story: Story) -> None:
+def with_listeners(directory: Path, changes: str, scenario: Scenario) -> None:
     async def run() -> None:
-        door = await Doorstep(directory, changes).open()
+        gateway = await ListenerHarness(directory, changes).open()
         try:
-            await story(door)
+            await scenario(gateway)
         finally:
-            await door.close()
+            await gateway.close()
 
     uvloop.run(run())
 
@@ -49,30 +49,32 @@ def password_file(directory: Path, **users: str) -> str:
 def test_mosquitto_with_user_and_password(tmp_path: Path) -> None:
     """R11: MQTT 5 and 3.1.1; whoever is wrong is told the same, and counted."""
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         for version in ("5", "311"):
-            ended = await door.pub("-V", version, "-u", "alice", "-P", "secret", "-t", "a", "-m", "hello", "-i", "al")
+            ended = await gateway.pub(
+                "-V", version, "-u", "alice", "-P", "secret", "-t", "a", "-m", "hello", "-i", "al"
+            )
             assert ended.status == 0, ended.said
             for shows in (("-u", "alice", "-P", "wrong"), ("-u", "nobody", "-P", "secret"), ("-u", "alice")):
-                assert "assword" in (await door.pub("-V", version, *shows, "-t", "a", "-m", "no")).said
-            assert "uthori" in (await door.pub("-V", version, "-t", "a", "-m", "no")).said
-        assert len(door.world.ids_of(b"hello")) == 2
-        assert not door.world.ids_of(b"no")
-        await door.until(lambda: len(door.world.presence("al")) == 4, "presence")
-        assert {event.user for event in door.world.presence("al")} == {"alice"}
-        assert door.world.context.counts["not_admitted_password"] == 6
-        assert door.world.context.counts["not_admitted_unidentified"] == 2
-        assert door.server.counts["not_admitted"] == 8
+                assert "assword" in (await gateway.pub("-V", version, *shows, "-t", "a", "-m", "no")).said
+            assert "uthori" in (await gateway.pub("-V", version, "-t", "a", "-m", "no")).said
+        assert len(gateway.world.ids_of(b"hello")) == 2
+        assert not gateway.world.ids_of(b"no")
+        await gateway.until(lambda: len(gateway.world.presence("al")) == 4, "presence")
+        assert {event.user for event in gateway.world.presence("al")} == {"alice"}
+        assert gateway.world.context.counts["not_admitted_password"] == 6
+        assert gateway.world.context.counts["not_admitted_unidentified"] == 2
+        assert gateway.server.counts["not_admitted"] == 8
 
-    at_the_door(tmp_path, password_file(tmp_path, alice="secret"), story)
+    with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)
 
 
 def test_waystation_publish_with_user_and_password(tmp_path: Path) -> None:
     """R11: `waystation publish --user`, the password from the environment; refused, it is one sentence."""
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         async def publish(password: str) -> tuple[int | None, str]:
-            where = ("--address", f"127.0.0.1:{door.port()}", "--user", "alice")
+            where = ("--address", f"127.0.0.1:{gateway.port()}", "--user", "alice")
             program = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "jobs.cli.main", "publish", "a", password, *where),
                 env={**os.environ, "WAYSTATION_PASSWORD": password},
@@ -85,9 +87,9 @@ def test_waystation_publish_with_user_and_password(tmp_path: Path) -> None:
         status, said = await publish("wrong")
         assert status == 1
         assert "refuses the connection: Bad user name or password" in said
-        assert door.world.ids_of(b"secret")
+        assert gateway.world.ids_of(b"secret")
 
-    at_the_door(tmp_path, password_file(tmp_path, alice="secret"), story)
+    with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)
 
 
 def tls_settings(directory: Path, client_certificates: str = "no") -> tuple[Authority, str]:
@@ -104,22 +106,22 @@ def test_mosquitto_with_a_client_certificate(tmp_path: Path) -> None:
     authority, settings = tls_settings(tmp_path, "required")
     stranger = Authority(tmp_path, "stranger")
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         def shows(authority: Authority, *names: str) -> tuple[str, ...]:
             signed = authority.sign(*names, file=f"{authority.file.stem}-client")
             return ("--cert", str(signed.certificate), "--key", str(signed.key))
 
         trust = ("--cafile", str(authority.file), "-t", "a", "-m")
-        ended = await door.pub(*trust, "hello", *shows(authority, "device-7"), "-i", "d", listener="mqtts")
+        ended = await gateway.pub(*trust, "hello", *shows(authority, "device-7"), "-i", "d", listener="mqtts")
         assert ended.status == 0, ended.said
-        assert {event.user for event in door.world.presence("d")} == {"device-7"}
-        assert (await door.pub(*trust, "no", *shows(stranger, "device-7"), listener="mqtts")).status != 0
-        assert (await door.pub(*trust, "no", listener="mqtts")).status != 0
-        assert "uthori" in (await door.pub(*trust, "no", *shows(authority, "one", "two"), listener="mqtts")).said
-        assert "uthori" in (await door.pub("-t", "a", "-m", "no")).said  # not over TLS
-        assert not door.world.ids_of(b"no")
+        assert {event.user for event in gateway.world.presence("d")} == {"device-7"}
+        assert (await gateway.pub(*trust, "no", *shows(stranger, "device-7"), listener="mqtts")).status != 0
+        assert (await gateway.pub(*trust, "no", listener="mqtts")).status != 0
+        assert "uthori" in (await gateway.pub(*trust, "no", *shows(authority, "one", "two"), listener="mqtts")).said
+        assert "uthori" in (await gateway.pub("-t", "a", "-m", "no")).said  # not over TLS
+        assert not gateway.world.ids_of(b"no")
 
-    at_the_door(tmp_path, settings + "authentication.methods = ['certificate']\n", story)
+    with_listeners(tmp_path, settings + "authentication.methods = ['certificate']\n", scenario)
 
 
 @pytest.mark.parametrize("listener", ["mqtts", "wss"])
@@ -127,30 +129,30 @@ def test_paho_over_tls(tmp_path: Path, listener: str) -> None:
     """G11: TCP and WebSocket; messages larger than a TLS record; optional certificates; TLS 1.1 is refused."""
     authority, settings = tls_settings(tmp_path, "optional")
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         signed = authority.sign("carol")
         plain = trusting(authority.file)
-        alice = door.client("a", user="alice", password="secret", tls=plain, websocket=listener == "wss")
-        carol = door.client("c", tls=trusting(authority.file, *signed), websocket=listener == "wss")
-        assert await alice.connect(door, listener) == "Success"
-        assert await carol.connect(door, listener) == "Success"
-        assert [door.world.presence(name)[0].user for name in "ac"] == ["alice", "carol"]
-        assert await alice.subscribe(door, "t/#") == "Granted QoS 1"
+        alice = gateway.client("a", user="alice", password="secret", tls=plain, websocket=listener == "wss")
+        carol = gateway.client("c", tls=trusting(authority.file, *signed), websocket=listener == "wss")
+        assert await alice.connect(gateway, listener) == "Success"
+        assert await carol.connect(gateway, listener) == "Success"
+        assert [gateway.world.presence(name)[0].user for name in "ac"] == ["alice", "carol"]
+        assert await alice.subscribe(gateway, "t/#") == "Granted QoS 1"
         carol.publish("t/x", "y" * 200_000)
-        await door.until(lambda: alice.got, "the message")
+        await gateway.until(lambda: alice.got, "the message")
         assert alice.got == [("t/x", b"y" * 200_000)]
-        nobody = door.client("n", tls=plain, websocket=listener == "wss")
-        assert await nobody.connect(door, listener) == "Not authorized"
+        nobody = gateway.client("n", tls=plain, websocket=listener == "wss")
+        assert await nobody.connect(gateway, listener) == "Not authorized"
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         old.load_verify_locations(authority.file)
         old.set_ciphers("ALL:@SECLEVEL=0")
         with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
             old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises(ssl.SSLError):
-            await asyncio.to_thread(handshake, door.port(listener), old)
+            await asyncio.to_thread(handshake, gateway.port(listener), old)
 
     methods = password_file(tmp_path, alice="secret").replace("['password']", "['certificate', 'password']")
-    at_the_door(tmp_path, settings + methods, story)
+    with_listeners(tmp_path, settings + methods, scenario)
 
 
 def handshake(port: int, context: ssl.SSLContext) -> str:
@@ -167,23 +169,23 @@ def test_a_new_certificate_while_clients_stay_connected(tmp_path: Path, listener
     """R11, G11: new connections get the new one; a broken pair changes nothing."""
     authority, settings = tls_settings(tmp_path)
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         trust = trusting(authority.file)
-        client = door.client("c", tls=trust, websocket=listener == "wss")
-        assert await client.connect(door, listener) == "Success"
-        first = await asyncio.to_thread(handshake, door.port(listener), trust)
+        client = gateway.client("c", tls=trust, websocket=listener == "wss")
+        assert await client.connect(gateway, listener) == "Success"
+        first = await asyncio.to_thread(handshake, gateway.port(listener), trust)
         authority.sign("localhost", file="server")
-        assert await asyncio.to_thread(handshake, door.port(listener), trust) == first
-        await door.refresh()
-        second = await asyncio.to_thread(handshake, door.port(listener), trust)
+        assert await asyncio.to_thread(handshake, gateway.port(listener), trust) == first
+        await gateway.refresh()
+        second = await asyncio.to_thread(handshake, gateway.port(listener), trust)
         assert second != first
         other = authority.sign("localhost", file="other")
         (tmp_path / "server.key").write_bytes(other.key.read_bytes())  # not the certificate's
-        await door.refresh()
-        assert await asyncio.to_thread(handshake, door.port(listener), trust) == second
-        assert await client.subscribe(door, "still/#") == "Granted QoS 1"
+        await gateway.refresh()
+        assert await asyncio.to_thread(handshake, gateway.port(listener), trust) == second
+        assert await client.subscribe(gateway, "still/#") == "Granted QoS 1"
 
-    at_the_door(tmp_path, settings, story)
+    with_listeners(tmp_path, settings, scenario)
 
 
 def test_another_authority_for_clients_counts_from_then_on(tmp_path: Path) -> None:
@@ -191,35 +193,35 @@ def test_another_authority_for_clients_counts_from_then_on(tmp_path: Path) -> No
     authority, settings = tls_settings(tmp_path, "required")
     signed = authority.sign("carol")
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         shows = ("--cafile", str(tmp_path / "kept.pem"), "--cert", str(signed.certificate), "--key", str(signed.key))
         (tmp_path / "kept.pem").write_bytes(authority.file.read_bytes())
-        assert (await door.pub(*shows, "-t", "a", "-m", "yes", listener="mqtts")).status == 0
+        assert (await gateway.pub(*shows, "-t", "a", "-m", "yes", listener="mqtts")).status == 0
         authority.file.write_bytes(Authority(tmp_path, "stranger").file.read_bytes())
-        await door.refresh()
-        assert (await door.pub(*shows, "-t", "a", "-m", "no", listener="mqtts")).status != 0
-        assert not door.world.ids_of(b"no")
+        await gateway.refresh()
+        assert (await gateway.pub(*shows, "-t", "a", "-m", "no", listener="mqtts")).status != 0
+        assert not gateway.world.ids_of(b"no")
 
-    at_the_door(tmp_path, settings + "authentication.methods = ['certificate']\n", story)
+    with_listeners(tmp_path, settings + "authentication.methods = ['certificate']\n", scenario)
 
 
 def test_a_handshake_must_not_take_for_ever(tmp_path: Path) -> None:
     """R11: who connects and says nothing is let go."""
     _, settings = tls_settings(tmp_path)
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         for listener in ("mqtts", "wss"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", door.port(listener))
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port(listener))
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await asyncio.wait_for(reader.readexactly(1), 20)
             writer.close()
-            reader, writer = await asyncio.open_connection("127.0.0.1", door.port(listener))
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port(listener))
             writer.write(b"\x10\x0f\x00\x04MQTT no TLS at all\r\n\r\n")
             await asyncio.wait_for(reader.read(), 20)
             writer.close()
-        assert not door.server.connections
+        assert not gateway.server.connections
 
-    at_the_door(tmp_path, settings + "tls.handshake_timeout_s = 0.3\n", story)
+    with_listeners(tmp_path, settings + "tls.handshake_timeout_s = 0.3\n", scenario)
 
 
 def test_a_token_lets_in_until_it_expires(tmp_path: Path) -> None:
@@ -227,24 +229,24 @@ def test_a_token_lets_in_until_it_expires(tmp_path: Path) -> None:
     keys = tmp_path / "keys.pem"
     keys.write_bytes(public_pem(rsa_key()))
 
-    async def story(door: Doorstep) -> None:
-        now = door.clock()
+    async def scenario(gateway: ListenerHarness) -> None:
+        now = gateway.clock()
 
         def token(**claims: object) -> str:
             return jwt.encode({"sub": "alice", **claims}, rsa_key(), "RS256")
 
-        assert "assword" in (await door.pub("-u", "x", "-P", token(exp=now - 60), "-t", "a", "-m", "no")).said
-        assert "assword" in (await door.pub("-u", "x", "-P", token(), "-t", "a", "-m", "no")).said
-        long = door.client("long", user="", password=token(exp=now + 7200))
-        short = door.client("short", user="ignored", password=token(exp=now + 3600))
-        assert await long.connect(door) == "Success"
-        assert await short.connect(door) == "Success"
-        door.ahead_s = 3600
-        await door.until(lambda: short.is_gone, "the end of the token's time")
+        assert "assword" in (await gateway.pub("-u", "x", "-P", token(exp=now - 60), "-t", "a", "-m", "no")).said
+        assert "assword" in (await gateway.pub("-u", "x", "-P", token(), "-t", "a", "-m", "no")).said
+        long = gateway.client("long", user="", password=token(exp=now + 7200))
+        short = gateway.client("short", user="ignored", password=token(exp=now + 3600))
+        assert await long.connect(gateway) == "Success"
+        assert await short.connect(gateway) == "Success"
+        gateway.ahead_s = 3600
+        await gateway.until(lambda: short.is_gone, "the end of the token's time")
         assert short.disconnect_code == "Not authorized"
         assert not long.is_gone
-        await door.until(lambda: len(door.world.presence("short")) == 2, "presence")
-        assert [(event.event, event.reason, event.user) for event in door.world.presence("short")] == [
+        await gateway.until(lambda: len(gateway.world.presence("short")) == 2, "presence")
+        assert [(event.event, event.reason, event.user) for event in gateway.world.presence("short")] == [
             ("connected", "", "alice"),
             ("lost", "not_authorized", "alice"),
         ]
@@ -252,7 +254,7 @@ def test_a_token_lets_in_until_it_expires(tmp_path: Path) -> None:
     settings = (
         f"authentication.methods = ['jwt']\nauthentication.jwt.keys = '{keys}'\nauthentication.jwt.leeway_s = 0.0\n"
     )
-    at_the_door(tmp_path, settings, story)
+    with_listeners(tmp_path, settings, scenario)
 
 
 ACL = """
@@ -268,101 +270,101 @@ def test_rules_by_topic_and_their_change_while_clients_are_connected(tmp_path: P
     acl.write_text(ACL)
     settings = password_file(tmp_path, alice="secret", bob="other") + f"authorization.file = '{acl}'\n"
 
-    async def story(door: Doorstep) -> None:
-        counts = door.world.context.counts
+    async def scenario(gateway: ListenerHarness) -> None:
+        counts = gateway.world.context.counts
         shows = ("-u", "alice", "-P", "secret")
-        assert (await door.pub(*shows, "-t", "own/alice/x", "-m", "yes")).status == 0
-        assert "uthori" in (await door.pub(*shows, "-t", "own/bob/x", "-m", "no")).said
-        ended = await door.pub("-V", "311", *shows, "-t", "own/bob/x", "-m", "no")  # 3.1.1 has no word for it
-        assert door.server.counts["closed_not_authorized"] == 1, ended
+        assert (await gateway.pub(*shows, "-t", "own/alice/x", "-m", "yes")).status == 0
+        assert "uthori" in (await gateway.pub(*shows, "-t", "own/bob/x", "-m", "no")).said
+        ended = await gateway.pub("-V", "311", *shows, "-t", "own/bob/x", "-m", "no")  # 3.1.1 has no word for it
+        assert gateway.server.counts["closed_not_authorized"] == 1, ended
         assert counts["publish_not_authorized"] == counts["refused_by_rule"] == 2
-        bob = door.client("b", user="bob", password="other")
-        away = door.client("away", user="bob", password="other")
-        assert await bob.connect(door) == await away.connect(door, kept_s=60) == "Success"
-        assert await bob.subscribe(door, "own/alice/#") == "Not authorized"
-        assert await bob.subscribe(door, "#") == "Not authorized"
+        bob = gateway.client("b", user="bob", password="other")
+        away = gateway.client("away", user="bob", password="other")
+        assert await bob.connect(gateway) == await away.connect(gateway, kept_s=60) == "Success"
+        assert await bob.subscribe(gateway, "own/alice/#") == "Not authorized"
+        assert await bob.subscribe(gateway, "#") == "Not authorized"
         assert counts["subscription_refused_not_authorized"] == 2
-        assert await bob.subscribe(door, "open/+/news") == "Granted QoS 1"
-        assert await bob.subscribe(door, "own/bob/#") == "Granted QoS 1"
-        assert await away.subscribe(door, "open/#") == "Granted QoS 1"
+        assert await bob.subscribe(gateway, "open/+/news") == "Granted QoS 1"
+        assert await bob.subscribe(gateway, "own/bob/#") == "Granted QoS 1"
+        assert await away.subscribe(gateway, "open/#") == "Granted QoS 1"
         await asyncio.to_thread(away.leave)
         acl.write_text(ACL.replace("open/#", "other/#").replace("own/%u/#", "own/#"))
-        await door.refresh()
-        await door.until(lambda: counts["subscriptions_ended_by_rule"] == 2, "the end of both subscriptions")
+        await gateway.refresh()
+        await gateway.until(lambda: counts["subscriptions_ended_by_rule"] == 2, "the end of both subscriptions")
         for topic in ("own/alice/open", "own/bob/x"):
-            assert (await door.pub(*shows, "-t", topic, "-m", topic)).status == 0
-        await door.until(lambda: bob.got, "what is still allowed")
+            assert (await gateway.pub(*shows, "-t", topic, "-m", topic)).status == 0
+        await gateway.until(lambda: bob.got, "what is still allowed")
         assert bob.got == [("own/bob/x", b"own/bob/x")]
         assert not bob.is_gone
         acl.write_text("broken")
-        await door.refresh()
-        assert (await door.pub(*shows, "-t", "own/bob/x", "-m", "still")).status == 0
+        await gateway.refresh()
+        assert (await gateway.pub(*shows, "-t", "own/bob/x", "-m", "still")).status == 0
 
-    at_the_door(tmp_path, settings, story)
+    with_listeners(tmp_path, settings, scenario)
 
 
 def test_users_change_while_others_stay_connected(tmp_path: Path) -> None:
     """R11: a new password counts at once, the earlier one no more, and connections stay."""
     settings = password_file(tmp_path, alice="secret")
 
-    async def story(door: Doorstep) -> None:
-        client = door.client("c", user="alice", password="secret")
-        assert await client.connect(door) == "Success"
+    async def scenario(gateway: ListenerHarness) -> None:
+        client = gateway.client("c", user="alice", password="secret")
+        assert await client.connect(gateway) == "Success"
         password_file(tmp_path, alice="changed", bob="new")
         os.utime(tmp_path / "passwords", (1, 1))  # even if its time goes back
-        await door.refresh()
+        await gateway.refresh()
         for user, password, status in (("alice", "changed", 0), ("bob", "new", 0)):
-            assert (await door.pub("-u", user, "-P", password, "-t", "a", "-m", "x")).status == status
-        assert "assword" in (await door.pub("-u", "alice", "-P", "secret", "-t", "a", "-m", "x")).said
-        assert await client.subscribe(door, "a") == "Granted QoS 1"
+            assert (await gateway.pub("-u", user, "-P", password, "-t", "a", "-m", "x")).status == status
+        assert "assword" in (await gateway.pub("-u", "alice", "-P", "secret", "-t", "a", "-m", "x")).said
+        assert await client.subscribe(gateway, "a") == "Granted QoS 1"
 
-    at_the_door(tmp_path, settings, story)
+    with_listeners(tmp_path, settings, scenario)
 
 
 @pytest.mark.parametrize("version", [MQTTProtocolVersion.MQTTv5, MQTTProtocolVersion.MQTTv311])
 def test_a_session_is_its_users(tmp_path: Path, version: MQTTProtocolVersion) -> None:
     """R11: nobody else takes it over, connected or not, with or without a clean start."""
 
-    async def story(door: Doorstep) -> None:
-        alice = door.client("same", user="alice", password="secret", version=version)
-        bob = door.client("same", user="bob", password="other", version=version)
-        assert await alice.connect(door) == "Success"
-        assert await bob.connect(door) == "Not authorized"
+    async def scenario(gateway: ListenerHarness) -> None:
+        alice = gateway.client("same", user="alice", password="secret", version=version)
+        bob = gateway.client("same", user="bob", password="other", version=version)
+        assert await alice.connect(gateway) == "Success"
+        assert await bob.connect(gateway) == "Not authorized"
         assert not alice.is_gone
-        again = door.client("same", user="alice", password="secret", version=version)
-        assert await again.connect(door) == "Success"
-        assert door.world.context.counts["not_admitted_other_user"] == 1
+        again = gateway.client("same", user="alice", password="secret", version=version)
+        assert await again.connect(gateway) == "Success"
+        assert gateway.world.context.counts["not_admitted_other_user"] == 1
 
-    at_the_door(tmp_path, password_file(tmp_path, alice="secret", bob="other"), story)
+    with_listeners(tmp_path, password_file(tmp_path, alice="secret", bob="other"), scenario)
 
 
 def test_enhanced_authentication_is_refused_in_so_many_words(tmp_path: Path) -> None:
     """R11; MQTT 5.0, 4.12: 0x8C, through a real socket."""
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         asked = {"authentication_method": "SCRAM-SHA-256", "authentication_data": b"n,,"}
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port())
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port())
         writer.write(encode(Connect("c", 5, True, 0, properties=asked), 5))
         (answer,) = Decoder(1 << 20, 5).feed(await asyncio.wait_for(reader.read(), 20))
         assert isinstance(answer, Connack)
         assert answer.reason_code == 0x8C
         writer.close()
 
-    at_the_door(tmp_path, "", story)
+    with_listeners(tmp_path, "", scenario)
 
 
 def test_a_client_that_goes_while_its_password_is_verified_leaves_nothing(tmp_path: Path) -> None:
     """R11, R12: a connection reset in the middle of it."""
 
-    async def story(door: Doorstep) -> None:
+    async def scenario(gateway: ListenerHarness) -> None:
         for _ in range(5):
-            _, writer = await asyncio.open_connection("127.0.0.1", door.port())
+            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port())
             writer.write(encode(Connect("c", 5, True, 0, username="alice", password=b"wrong"), 5))
             await writer.drain()
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
-        await door.until(lambda: door.server.counts["connections_opened"] == 5, "all connections")
-        await door.until(lambda: not door.server.connections, "their end")
-        assert door.world.context.session("c") is None
+        await gateway.until(lambda: gateway.server.counts["connections_opened"] == 5, "all connections")
+        await gateway.until(lambda: not gateway.server.connections, "their end")
+        assert gateway.world.context.session("c") is None
 
-    at_the_door(tmp_path, password_file(tmp_path, alice="secret"), story)
+    with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)

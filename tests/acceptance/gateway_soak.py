@@ -15,17 +15,17 @@ RETAINED_TOPICS = 5
 FRESH = 3
 
 
-class Town:
+class Soak:
     """Senders at QoS 1 and 2; receivers that are always there, slow, restless, or mostly away; somebody who subscribes
     and unsubscribes, one who retains and clears, two who leave wills, one whose session soon expires.
 
-    `up_since` gives when the gateway has last become ready, on the loop's clock. While the town `rests` nobody begins
+    `up_since` gives when the gateway has last become ready, on the loop's clock. While the soak `rests` nobody begins
     anything new.
     """
 
     def __init__(self, port: Callable[[], int], run: str, rng: random.Random, up_since: Callable[[], float]) -> None:
         self._rng, self._up_since = rng, up_since
-        self._root = f"town-{run}"
+        self._root = f"soak-{run}"
 
         def client(name: str, **options: object) -> FaithfulClient:
             return FaithfulClient(port, f"{name}-{run}", **options)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ class Town:
         return not self._busy
 
     async def _turn(self, who: str, low_s: float, high_s: float) -> None:
-        """Waits a while, and until the town does not rest."""
+        """Waits a while, and until the soak does not rest."""
         self._busy.discard(who)
         await asyncio.sleep(self._rng.uniform(low_s, high_s))
         while not self._may.is_set():  # it may be cleared again before whoever waits for it has its turn

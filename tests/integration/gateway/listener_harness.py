@@ -1,4 +1,4 @@
-"""A gateway's listeners on real sockets before a home in memory, and real clients at its door."""
+"""A gateway's listeners on real sockets, with a home in memory, and real clients that connect to them."""
 
 import asyncio
 import ssl
@@ -27,7 +27,7 @@ class Ended(NamedTuple):
     said: str
 
 
-class Doorstep:
+class ListenerHarness:
     """Everything around the listeners. `changes` are TOML keys of `[gateway]`."""
 
     def __init__(self, directory: Path, changes: str) -> None:
@@ -42,7 +42,7 @@ class Doorstep:
         self._listeners: Listeners
         self._clients: list[Paho] = []
 
-    async def open(self) -> "Doorstep":
+    async def open(self) -> "ListenerHarness":
         self.world = await World(self._directory).start()
         world = self.world
         self.access = open_access(self.settings, self.clock, world.context.counts)
@@ -136,7 +136,7 @@ class Paho:
         self._mqtt.on_subscribe = lambda *a: self.subacks.extend(a[3])
         self._mqtt.on_message = lambda *a: self.got.append((a[2].topic, a[2].payload))
 
-    async def connect(self, door: Doorstep, listener: str = "mqtt", *, kept_s: int = 0) -> str:
+    async def connect(self, gateway: ListenerHarness, listener: str = "mqtt", *, kept_s: int = 0) -> str:
         """The CONNACK's reason in words."""
         self.connack, self.is_gone = None, False
         properties: Any = None
@@ -144,16 +144,16 @@ class Paho:
             properties = mqtt.Properties(mqtt.PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = kept_s
         options: dict[str, Any] = {"clean_start": not kept_s, "properties": properties} if kept_s else {}
-        await asyncio.to_thread(self._mqtt.connect, "127.0.0.1", door.port(listener), **options)
+        await asyncio.to_thread(self._mqtt.connect, "127.0.0.1", gateway.port(listener), **options)
         self._mqtt.loop_start()
-        await door.until(lambda: self.connack is not None, "CONNACK")
+        await gateway.until(lambda: self.connack is not None, "CONNACK")
         return str(self.connack)
 
-    async def subscribe(self, door: Doorstep, topic_filter: str) -> str:
+    async def subscribe(self, gateway: ListenerHarness, topic_filter: str) -> str:
         """The SUBACK's reason in words."""
         self.subacks.clear()
         self._mqtt.subscribe(topic_filter, 1)
-        await door.until(lambda: self.subacks, "SUBACK")
+        await gateway.until(lambda: self.subacks, "SUBACK")
         return str(self.subacks[0])
 
     def publish(self, topic: str, payload: str) -> None:
