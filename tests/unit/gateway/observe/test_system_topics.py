@@ -16,7 +16,6 @@ from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscripti
 from tests.unit.gateway.home.home_world import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
-from tests.unit.gateway.observe.observed import HOST, observed, run_real
 
 EXPECTED = {
     *("version", "uptime", "subscriptions/count", "retained messages/count", "store/messages/count"),
@@ -207,33 +206,3 @@ def test_load_is_a_rate_a_minute_that_nears_a_steady_one() -> None:
     averages = load.update({"x": total}, 60)
     assert averages["x", 1] == pytest.approx(300 / 2.718, rel=0.01)
     assert averages["x", 15] > averages["x", 5] > averages["x", 1] > 0
-
-
-def test_mosquitto_sub_shows_them(tmp_path: Path) -> None:
-    """A real client, both protocol versions."""
-
-    async def scenario() -> None:
-        async with observed(tmp_path, sys_interval_s=0.2) as here:
-            for version in ("mqttv311", "mqttv5"):
-                shown = await _mosquitto_sub(here.mqtt_port, version)
-                assert {f"$SYS/broker/{name}" for name in EXPECTED | LOADS} == set(shown)
-                assert shown["$SYS/broker/clients/connected"] == "1"
-
-    run_real(scenario())
-
-
-async def _mosquitto_sub(port: int, version: str) -> dict[str, str]:
-    """What it has printed by topic when each topic has come, and the uptime a second time."""
-    arguments = ("-h", HOST, "-p", str(port), "-V", version, "-t", "$SYS/#", "-v", "-F", "%t\t%p")
-    process = await asyncio.create_subprocess_exec("mosquitto_sub", *arguments, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    shown: dict[str, str] = {}
-    try:
-        async with asyncio.timeout(20):
-            while len(shown) < len(EXPECTED | LOADS) or shown["$SYS/broker/clients/connected"] != "1":
-                topic, _, value = (await process.stdout.readline()).decode().rstrip("\n").partition("\t")
-                shown[topic] = value
-    finally:
-        process.terminate()
-        await process.communicate()
-    return shown
