@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -118,7 +118,7 @@ class Gateway(Program):
 
 
 class Broker:
-    """A Kafka broker on free ports, over `directory`. `properties` are lines of its configuration beside those of the
+    """A Kafka broker on free ports, over `directory`. `properties` gives lines of its configuration beside those of the
     local stack. One that is `short_lived` costs less in all, and a loaded one can do less."""
 
     def __init__(
@@ -127,11 +127,10 @@ class Broker:
         java_home: Path,
         *,
         heap: str = "512m",
-        properties: str = "",
+        properties: Callable[[BrokerSpec], str] = lambda spec: "",
         short_lived: bool = True,
-        ports: Ports | None = None,
     ) -> None:
-        ports = ports or Ports(directory)
+        ports = Ports(directory)
         self.spec = BrokerSpec(
             directory=directory / "broker",
             host=HOST,
@@ -141,9 +140,8 @@ class Broker:
             payload_bytes=1 << 20,
         )
         argv = prepare(self.spec, str(java_home / "bin" / "java"), jars.kafka_classpath())
-        if properties:
-            with self.spec.properties_file.open("a") as file:  # of a key that stands twice the last counts
-                file.write(properties)
+        with self.spec.properties_file.open("a") as file:  # of a key that stands twice the last counts
+            file.write(properties(self.spec))
         if short_lived:
             argv = [argv[0], *SHORT_LIVED, *(word for word in argv[1:] if "UseG1GC" not in word)]
         self._argv = argv
@@ -157,8 +155,8 @@ class Broker:
     def start(self) -> "Broker":
         """Raises NotReadyError if it does not answer."""
         self.process = ManagedProcess(self._argv, os.environ, self._log)
-        wait_until(lambda: self.process.ended() or answers(self.spec), START_S)
-        if self.process.ended() or not answers(self.spec):
+        answering = wait_until(lambda: self.process.ended() or answers(self.spec), START_S)
+        if not answering or self.process.ended():
             self.kill()
             raise NotReadyError(f"the broker does not answer: {self._log.read_text()[-LOG_TAIL:]}")
         return self

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 
 from harness.keys import Authority
 from harness.processes import HOST, Broker
+from jobs.stack.broker import BrokerSpec
 from jobs.stack.ports import Ports
 from jobs.stack.topics import admin_client
 from schemas.topics import Topics
@@ -84,16 +85,17 @@ OPERATIONS = {"Read": "READ", "Write": "WRITE", "Describe": "DESCRIBE", "Describ
 
 @contextmanager
 def secure_broker(directory: Path, java_home: Path) -> Iterator[SecureBroker]:
-    ports = Ports(directory)
-    port, secure, controller = (ports.choose(name, HOST, 0, "") for name in ("broker", "secure", "controller"))
+    secure = Ports(directory).choose("secure", HOST, 0, "")
     authority = Authority(directory)
     signed = authority.sign("broker")
     keystore = directory / "broker.pem"
     keystore.write_bytes(signed.key.read_bytes() + signed.certificate.read_bytes())
     listener = f"SECURE://{HOST}:{secure}"
-    properties = f"""
-listeners=BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller},{listener}
-advertised.listeners=BROKER://{HOST}:{port},{listener}
+
+    def properties(spec: BrokerSpec) -> str:
+        return f"""
+listeners=BROKER://{spec.bootstrap},CONTROLLER://{HOST}:{spec.controller_port},{listener}
+advertised.listeners=BROKER://{spec.bootstrap},{listener}
 listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
 listener.name.secure.sasl.enabled.mechanisms={MECHANISM}
 listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
@@ -103,7 +105,8 @@ authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=false
 super.users=User:ANONYMOUS
 """
-    broker = Broker(directory, java_home, properties=properties, ports=ports).start()
+
+    broker = Broker(directory, java_home, properties=properties).start()
     try:
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         changes = [UserScramCredentialUpsertion(user, credential, PASSWORD.encode()) for user in (GATEWAY, SPARK)]
