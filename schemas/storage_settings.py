@@ -58,7 +58,7 @@ def check_storage(storage: StorageSettings) -> None:
 
 
 def store_environment(storage: StorageSettings, secret: str) -> dict[str, str]:
-    """What deltalake reads of a store from the environment; `secret` is the content of `secret_file`."""
+    """What deltalake and Arrow read of a store from the environment; `secret` is the content of `secret_file`."""
     environment: dict[str, str] = {}
     match storage.kind:
         case "s3":
@@ -73,7 +73,9 @@ def store_environment(storage: StorageSettings, secret: str) -> dict[str, str]:
         case "azure":
             environment = {"AZURE_STORAGE_ACCOUNT_NAME": account(storage), "AZURE_STORAGE_ACCOUNT_KEY": secret}
         case "gcs":
-            environment = {"GOOGLE_SERVICE_ACCOUNT": storage.secret_file}
+            # The first is deltalake's name of it, the second that of Google's own library, which Arrow reads with.
+            names = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS")
+            environment = dict.fromkeys(names, storage.secret_file)
     return {name: value for name, value in environment.items() if value} | storage.deltalake
 
 

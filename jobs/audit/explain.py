@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from jobs.errors import QueryError
+from jobs.query.journeys import no_message
 from jobs.query.ledger_reader import LedgerReader, installed_blocks
 from pipelines.routing.decisions import (
     Instructed,
@@ -61,10 +61,7 @@ def explain(reader: LedgerReader, message_id: str, shards: int, reach: Reach) ->
     sql = installed_blocks("jobs.audit", "decisions.sql")
     copies = _rows(reader, sql["message"], message_id)
     if not copies:
-        raise QueryError(
-            f"the ledger knows no message {message_id}: the id is wrong, or the message is too new (the ledger is some "
-            f"seconds behind)"
-        )
+        raise no_message(message_id)
     # The brokers' clocks may differ: what follows from a message of midnight may have the date before.
     first_day = min(copy["appended"] for copy in copies).date() - timedelta(days=1)
     instructions = _rows(reader, sql["instructions"], message_id, first_day)

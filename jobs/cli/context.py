@@ -1,16 +1,15 @@
-"""What every command shares: the settings, the data directory, the console."""
+"""What every command shares: the settings and the data directory; and the console, which is :mod:`jobs.output`'s."""
 
 import os
-import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import typer
-from rich.console import Console
 
 from jobs.errors import JobError, QueryError
+from jobs.output import output as output
 from jobs.runtime.storage import use_store
 from jobs.stack import jars
 from jobs.stack.java import find_java
@@ -18,7 +17,6 @@ from jobs.stack.missing import has_tables, why_no_tables
 from jobs.stack.state import DATA_VARIABLE
 from schemas.settings import Settings, load_settings, with_secrets
 
-PIPE_WIDTH = 400
 OVERLAYS = ("base.toml", "local.toml")
 
 
@@ -83,17 +81,3 @@ def shared(context: typer.Context) -> Shared:
     found = context.find_object(Shared)
     assert found is not None
     return found
-
-
-def output() -> Console:
-    """The console for results; where it is no terminal, tables are as wide as they need to be."""
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-
-
-def cell(value: Any) -> str:
-    """A value for a table; what a client chose as its name must not speak to the terminal."""
-    if value is None or value is False:
-        return ""
-    text = "yes" if value is True else str(value)
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown.replace("[", r"\[")

@@ -1,22 +1,24 @@
-"""`explain` and `audit`: routing decisions made again from the ledger, and compared with what was instructed."""
+"""`explain` and `audit`: routing decisions repeated from the ledger, and compared with the instructions."""
 
 import json
 import subprocess
 import sys
+from contextlib import closing
 from datetime import date, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from jobs.audit.completeness import reach_of
 from jobs.audit.explain import Explanation
 from jobs.audit.explain import explain as explained
-from jobs.cli.context import cell, output, shared
+from jobs.cli.context import shared
 from jobs.cli.dates import DATE, date_of
-from jobs.cli.ledger import plain
-from jobs.errors import AuditError
+from jobs.errors import AuditError, QueryError
+from jobs.output import cell, json_text, output, plain
+from jobs.query.journeys import newest
 from jobs.query.ledger_reader import LedgerReader
+from jobs.text_tables import Column
 from pipelines.routing.decisions import DIFFERS, LATER, MISSING, NUMBERING, SUPERFLUOUS, UNDECIDED, UNKNOWN, UNTOUCHED
 from schemas.errors import WaystationError
 
@@ -27,8 +29,8 @@ MEANINGS = {
     SUPERFLUOUS: "instructed, but not wanted",
     NUMBERING: "instructed with wrong numbers or a wrong limit",
     UNTOUCHED: "wanted, but reported as wanted by nobody",
-    UNDECIDED: "not instructed, nor reported as wanted by nobody",
-    UNKNOWN: "instructed for another place on ingress, or for a message that the ledger does not have",
+    UNDECIDED: "not instructed, and not reported as wanted by nobody",
+    UNKNOWN: "instructed for another offset on ingress, or for a message that the ledger does not have",
 }
 
 
@@ -39,26 +41,31 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     context: typer.Context,
-    message_id: Annotated[str, typer.Argument(help="As in the column `id` of the table `messages`.")],
+    message_id: Annotated[
+        str | None, typer.Argument(metavar="MESSAGE-ID", help="As in the column `id` of the table `messages`.")
+    ] = None,
+    last: Annotated[bool, typer.Option("--last", help="Instead: the last message of a client.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Why a message went where it went: its routing decision made again, compared with what was instructed.
+    """Why a message went where it went: repeats its routing decision and compares it with the instructions.
 
     The exit status is 1 if they differ.
 
     Examples:
 
-        waystation query 'SELECT id, destination FROM messages LIMIT 5'
+        waystation explain --last
         waystation explain 0198c0de-0000-7000-8000-000000000000
     """
     options = shared(context)
+    if (message_id is None) != last:
+        raise QueryError("name a message: either its id, or --last")
     settings, tables = options.settings(), options.ledger()
     reach = reach_of(tables, settings.audit.patience_s)
-    found = explained(LedgerReader(tables, {}), message_id, settings.kafka.shards, reach)
+    with closing(LedgerReader(tables, {})) as reader:
+        chosen = newest(reader, 1)[0] if message_id is None else message_id
+        found = explained(reader, chosen, settings.kafka.shards, reach)
     if as_json:
-        sys.stdout.write(
-            json.dumps([_as_json(one) for one in found], indent=2, default=plain, ensure_ascii=False) + "\n"
-        )
+        sys.stdout.write(json_text([_as_json(one) for one in found]))
     else:
         for one in found:
             _show(one)
@@ -77,10 +84,10 @@ def audit(
     examples: Annotated[int, typer.Option(min=0, max=10_000, help="How many differing messages to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Make every message's routing decision again, and report what differs from what was instructed.
+    """Repeat the routing decision of every message, and report where it differs from the instructions.
 
-    The exit status is 1 if anything differs, 2 if nothing could be audited. It reads the ledger only, and gives way to
-    a stack that runs beside it.
+    The exit status is 1 if anything differs, 2 if nothing could be audited. It only reads the ledger, at a lower
+    priority than a running stack.
 
     Examples:
 
@@ -106,7 +113,7 @@ def audit(
         raise AuditError(lines[-1] if lines else f"the audit ended with status {ended.returncode} and said nothing")
     report = json.loads(ended.stdout)
     if as_json:
-        sys.stdout.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(report))
     else:
         _show_report(report)
     if report["differs"]:
@@ -124,36 +131,36 @@ def _show(one: Explanation) -> None:
         "route keys": "none: an inbox goes to its client's shard" if one.is_inbox else "  ".join(one.route_keys),
         "wanted by": _shards(one.wanted),
     }
-    table = Table(show_header=False)
-    for name, value in facts.items():
-        table.add_row(name, cell(value))
-    terminal.print(table)
+    terminal.show_facts(facts)
     if one.routes:
-        table = _table("routes in effect", "route key", "shard", "from", "until", "because of (offset on routes)")
+        rows = []
         for route_key, (shard, start, until, by) in one.routes:
             events = [f"{change.op} at offset {change.offset}, appended {_time(change.appended)}" for change in by]
             end = "" if until.year == 9999 else _time(until)
-            table.add_row(cell(route_key), str(shard), _time(start), end, "; ".join(events))
-        terminal.print(table)
+            rows.append((cell(route_key), str(shard), _time(start), end, "; ".join(events)))
+        columns = [*map(Column, ("route key", "shard", "from", "until")), Column("because of", is_prose=True)]
+        terminal.show_table(columns, rows, title="active routes")
     if one.instructions:
         fields = ("scope", "router", "number", "limit", "shard", "appended")
         _print_rows("instructions", fields, one.instructions)
-    terminal.print(f"verdict: {_verdict(one)}")
+    terminal.print(_verdict(one))
     if one.outcomes:
         _print_rows("outcomes", ("at", "outcome", "client", "qos", "shard", "number"), one.outcomes)
     if one.completion:
-        terminal.print(f"complete {_time(one.completion['completed'])}, after {one.completion['touches']} instructions")
+        touches = one.completion["touches"]
+        instructions = f"{touches} instruction{'' if touches == 1 else 's'}"
+        terminal.print(f"Completed at {_time(one.completion['completed'])}, after {instructions}.")
     else:
-        terminal.print("not complete: somebody is away or slow, or the ledger is behind")
+        terminal.print("Not completed: a recipient is offline or slow, or the ledger is behind.")
 
 
 def _verdict(one: Explanation) -> str:
     judgement = one.judgement
     if judgement.verdict == LATER:
-        return "not yet: the ledger does not reach far enough beyond this message; ask again in a few minutes"
+        return "Not judged yet: the ledger does not reach far enough beyond this message; ask again in a few minutes."
     if judgement.verdict != DIFFERS:
-        return "right: the instructions are those that the routes ask for"
-    return "differs: " + "; ".join(
+        return "Routing correct: instructions match the routes."
+    return "Routing differs: " + "; ".join(
         f"{found.kind} (scope {found.scope}), {_shards(found.shards)}: {MEANINGS[found.kind]}"
         for found in judgement.differences
     )
@@ -162,46 +169,38 @@ def _verdict(one: Explanation) -> str:
 def _show_report(report: dict[str, Any]) -> None:
     terminal = output()
     counts = ("messages", "right", "differs", "later")
-    table = Table(show_header=False, title=f"audit of [{report['since']}, {report['until']})".replace("[", r"\["))
-    table.title_justify = "left"
-    for name in counts:
-        table.add_row(name, f"{report[name]:,}")
-    terminal.print(table)
+    facts = {name: f"{report[name]:,}" for name in counts}
+    terminal.show_facts(facts, title=f"audit of messages appended from {report['since']} until {report['until']}")
     if report["everyone"]:
         share = report["everyone"] / max(report["messages"], 1)
         terminal.print(
-            f"sent to everyone by a router that did not know the routes to be complete: {report['everyone']:,} "
-            f"({share:.1%})"
+            f"{report['everyone']:,} messages ({share:.1%}) were sent to all shards: the router did not know whether "
+            f"its routes were complete"
         )
     if report["later"]:
         reaches = ", ".join(f"{name} until {value or 'nowhere'}" for name, value in report["reach"].items())
-        terminal.print(f"left for later, as the ledger reaches only so far: {reaches}")
+        terminal.print(f"some are not judged yet, as the ledger only reaches so far: {reaches}")
     if not report["differs"]:
-        terminal.print("no differences")
+        terminal.print("Routing correct: no differences.")
         return
-    table = _table("differences", "kind", "messages", "meaning")
-    for kind, number in report["kinds"].items():
-        table.add_row(kind, f"{number:,}", MEANINGS[kind])
-    terminal.print(table)
+    kinds = [(kind, f"{number:,}", MEANINGS[kind]) for kind, number in report["kinds"].items()]
+    columns = (Column("kind"), Column("messages", is_number=True), Column("meaning", is_prose=True))
+    terminal.show_table(columns, kinds, title="differences")
     if report["examples"]:
-        table = _table("the first of them", "message", "destination", "appended", "differences")
+        rows = []
         for one in report["examples"]:
             found = [f"{kind['kind']} ({kind['scope']}) {_shards(kind['shards'])}" for kind in one["differences"]]
-            table.add_row(one["message_id"], cell(one["destination"]), one["appended"], "; ".join(found))
-        terminal.print(table)
-        terminal.print("each in full: waystation explain MESSAGE")
+            rows.append((cell(one["message_id"]), cell(one["destination"]), one["appended"], "; ".join(found)))
+        terminal.show_table(("message", "destination", "appended", "differences"), rows, title="the first of them")
+        terminal.print("details of one: waystation explain MESSAGE-ID")
 
 
 def _print_rows(title: str, fields: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> None:
-    table = _table(title, *fields)
-    for row in rows:
-        values = [row[name] for name in fields]
-        table.add_row(*[_time(value) if isinstance(value, datetime) else cell(value) for value in values])
-    output().print(table)
-
-
-def _table(title: str, *headings: str) -> Table:
-    return Table(*headings, title=title, title_justify="left")
+    cells = [
+        [_time(value) if isinstance(value, datetime) else cell(value) for value in (row[name] for name in fields)]
+        for row in rows
+    ]
+    output().show_table(fields, cells, title=title)
 
 
 def _shards(shards: Any) -> str:

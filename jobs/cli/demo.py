@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.context import output, shared
+from jobs.cli.context import shared
 from jobs.cli.dates import DATE, date_of
 from jobs.errors import JobError
+from jobs.output import output
 from jobs.runtime.signals import interrupt_on_signals
 
 DEFAULT_DATE = "2013-12-02"

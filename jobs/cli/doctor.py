@@ -26,7 +26,7 @@ from jobs.stack.jars import cache_directory
 from jobs.stack.memory_limit import available_bytes
 from schemas.errors import WaystationError
 
-LABELS = {"ok": "[green]ok     [/green]", "warning": "[yellow]warning[/yellow]", "problem": "[red]problem[/red]"}
+STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +42,8 @@ def doctor(context: typer.Context) -> None:
     terminal = output()
     findings = examine(shared(context))
     for finding in findings:
-        terminal.print(f"{LABELS[finding.level]}  {finding.subject:<14}", end="")
+        terminal.print(f"{finding.level:<7}", style=STYLES[finding.level], end="")
+        terminal.print(f"  {finding.subject:<14}", end="")
         terminal.print(finding.found, markup=False)
         for hint in filter(None, (finding.remedy, finding.warning)):
             terminal.print(f"         {'':<14}Fix: {hint}", markup=False)

@@ -8,13 +8,14 @@ from pathlib import Path
 import typer
 
 from jobs.errors import JobError
+from jobs.output import BROKEN_PIPE
 
 
 def run_job(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path, error: type[JobError]
 ) -> None:
-    """Run a module. Its exit status: 0 all is well; 1 is the command's too (`typer.Exit`); the one of `error` says that
-    the job could not do its work, for the reason in the last line of its `log`.
+    """Run a module. Its exit status: 0 all is well; 1 is the command's too (`typer.Exit`), and so is `BROKEN_PIPE`; the
+    one of `error` says that the job could not do its work, for the reason in the last line of its `log`.
 
     Raises `error` with that line, or with the status if it is another.
     """
@@ -24,7 +25,7 @@ def run_job(
     lines = log.read_text(errors="replace").strip().splitlines()
     if status == error.exit_status and lines:
         raise error(lines[-1])
-    if status not in (0, 1):
+    if status not in (0, 1, BROKEN_PIPE):
         raise error(f"{module} ended with status {status}: see {log}")
     if status:
         raise typer.Exit(status)

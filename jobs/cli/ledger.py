@@ -1,136 +1,153 @@
 """`query` and `journey`: the ledger, read with SQL."""
 
-import csv
-import json
 import sys
-from datetime import UTC, date, datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from jobs.cli.context import output, shared
+from jobs.cli.arguments import JourneyCommand, SqlCommand
+from jobs.cli.context import shared
+from jobs.cli.results import Format, show, show_table
 from jobs.errors import QueryError
-from jobs.query.ledger_reader import LedgerReader, Rows, described_views
+from jobs.output import output
+from jobs.query.journeys import newest, printed_journey, printed_journeys
+from jobs.query.ledger_reader import LedgerReader, described_views
+from jobs.text_tables import Column, Form
 from schemas.tables import TABLES
 
-JOURNEY = 'SELECT * FROM message_journey WHERE message_id = ? ORDER BY "at"'
+LIMIT = 100
+"""Rows of a table that are shown by default."""
+STDIN = "-"
 
-
-class Format(StrEnum):
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
+AsFormat = Annotated[Format, typer.Option(help="How to print the result.")]
+Vertical = Annotated[
+    bool | None,
+    typer.Option(
+        "--vertical/--no-vertical",
+        help="Print a table with a line for each value. Without either: if it is wider than the terminal.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(query)
-    app.command()(journey)
+    app.command(cls=SqlCommand)(query)
+    app.command(cls=JourneyCommand)(journey)
 
 
 def query(
     context: typer.Context,
-    sql: Annotated[str | None, typer.Argument(metavar="SQL", help="One statement, in DuckDB's SQL.")] = None,
-    format: Annotated[Format, typer.Option(help="How to print the result.")] = Format.TABLE,
+    sql: Annotated[
+        str | None,
+        typer.Argument(metavar="SQL", help="Statements in DuckDB's SQL; `-` reads them from standard input."),
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Read the statements from this file instead.")] = None,
+    format: AsFormat = Format.TABLE,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help=f"Print so many rows; 0 for all. Without it: {LIMIT} of a table, all of CSV and JSON."
+        ),
+    ] = None,
+    vertical: Vertical = None,
     tables: Annotated[bool, typer.Option("--tables", help="List tables, views and their columns instead.")] = False,
 ) -> None:
-    """Ask the ledger: SQL over the Delta tables, also while the stack runs, also after it has stopped.
+    """Query the ledger: SQL over the Delta tables, whether the stack is running or not.
+
+    Several statements print their results one after the other. JSON is an array of rows, or of such arrays where there
+    are several results; NaN and infinity, for which JSON has no number, are null. Of columns with the same name the
+    second is `a_1`. Bytes that are not printable ASCII are `\\xNN` in CSV and JSON, as DuckDB reads them.
 
     Examples:
 
         waystation query --tables
         waystation query 'SELECT count(*) FROM messages'
+        waystation query --vertical 'SELECT * FROM messages ORDER BY accepted DESC' --limit 5
         waystation query --format csv 'SELECT * FROM outcomes' > outcomes.csv
-        waystation query 'SELECT outcome, count(*) FROM outcomes GROUP BY ALL'
+        waystation query --file report.sql
+        echo 'SELECT outcome, count(*) FROM outcomes GROUP BY ALL' | waystation query -
     """
     if tables:
         _show_tables()
         _show_views()
-    elif sql is None:
-        raise QueryError(
-            "no SQL was given: try `waystation query 'SELECT * FROM messages'`, or --tables for the tables"
-        )
-    else:
-        _show(LedgerReader(shared(context).tables()).query(sql), format)
+        return
+    statements = _statements(sql, file)
+    shown = LIMIT if limit is None and format is Format.TABLE else limit or 0
+    # One more than is shown of a table tells whether there are more.
+    most = None if not shown else shown + (format is Format.TABLE)
+    with closing(LedgerReader(shared(context).tables())) as reader:
+        show(reader.results(statements, most=most), format, _form(vertical), shown)
 
 
 def journey(
     context: typer.Context,
-    message_id: Annotated[str, typer.Argument(help="As in the column `id` of the table `messages`.")],
-    format: Annotated[Format, typer.Option(help="How to print the result.")] = Format.TABLE,
+    message_id: Annotated[
+        str | None, typer.Argument(metavar="MESSAGE-ID", help="As in the column `id` of the table `messages`.")
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="[N]", help="Instead: the last N messages of clients; 1 without a number."),
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Instead: the last message on this topic; with --last, N.")] = None,
+    format: AsFormat = Format.TABLE,
+    vertical: Vertical = None,
 ) -> None:
-    """Everything that happened to one message, in order of time.
+    """Everything that happened to a message, in order of time.
 
     Examples:
 
-        waystation query 'SELECT id, destination FROM messages LIMIT 5'
+        waystation journey --last
+        waystation journey --topic greetings/world --last 3
         waystation journey 0198c0de-0000-7000-8000-000000000000
     """
-    steps = LedgerReader(shared(context).ledger()).query(JOURNEY, [message_id])
-    if not steps.rows:
+    if (message_id is None) == (last is None and topic is None):
+        raise QueryError("name a message: either its id, or --last, or --topic TOPIC")
+    with closing(LedgerReader(shared(context).ledger())) as reader:
+        ids = [message_id] if message_id is not None else newest(reader, last or 1, topic)
+        if format is Format.TABLE:
+            for one in ids:
+                steps = printed_journey(reader, one)
+                if message_id is None:
+                    output().print(f"message {one}", style="italic")
+                show_table(steps, _form(vertical))
+        else:
+            show(printed_journeys(reader, ids), format)
+
+
+def _statements(sql: str | None, file: Path | None) -> str:
+    """The SQL that was given. Raises QueryError if none was, or two."""
+    if sql is None and file is None:
         raise QueryError(
-            f"the ledger knows no message {message_id}: the id is wrong, or the message is too new (the ledger is "
-            f"some seconds behind)"
+            "no SQL was given: try `waystation query 'SELECT * FROM messages'`, or --tables for the tables"
         )
-    if format is Format.TABLE:
-        steps = steps.without("message_id")
-    _show(steps, format)
+    if sql is not None and file is not None:
+        raise QueryError("SQL was given twice: give it either as an argument or with --file")
+    try:
+        if sql == STDIN:
+            return sys.stdin.buffer.read().decode()
+        return sql if file is None else file.read_text("utf-8")  # type: ignore[return-value]
+    except UnicodeDecodeError as error:
+        raise QueryError(f"the SQL in {file or 'standard input'} is not UTF-8: {error.reason}") from error
+    except OSError as error:
+        raise QueryError(f"cannot read the file {file}: {error.strerror}") from error
+
+
+def _form(vertical: bool | None) -> Form:
+    return {None: Form.VERTICAL_IF_WIDE, True: Form.VERTICAL, False: Form.TABLE}[vertical]
 
 
 def _show_tables() -> None:
+    headings = [Column("column"), Column("type", is_prose=True), Column("meaning", is_prose=True)]
     terminal = output()
     for table in TABLES.values():
-        shown = Table("column", "type", "meaning", title=f"{table.name}: {table.doc}", title_justify="left")
-        for column in table.columns:
-            shown.add_row(column.name, column.type.replace("[", r"\["), column.doc)
-        terminal.print(shown)
+        # A space, so that a long type can be wrapped.
+        rows = [(column.name, column.type.replace(",", ", "), column.doc) for column in table.columns]
+        terminal.show_table(headings, rows, title=f"{table.name}: {table.doc}")
 
 
 def _show_views() -> None:
     terminal = output()
     for view in described_views():
-        shown = Table("column", "type", title=f"view {view.name}: {view.doc}", title_justify="left")
-        for column in view.columns:
-            shown.add_row(*column)
-        terminal.print(shown)
-
-
-def _show(result: Rows, format: Format) -> None:
-    match format:
-        case Format.JSON:
-            rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
-            sys.stdout.write(json.dumps(rows, indent=2, default=plain, ensure_ascii=False) + "\n")
-        case Format.CSV:
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(result.columns)
-            writer.writerows([["" if value is None else _text(value) for value in row] for row in result.rows])
-        case Format.TABLE:
-            table = Table()
-            for name in result.columns:
-                table.add_column(name, overflow="fold")
-            for row in result.rows:
-                table.add_row(*["" if value is None else _text(value).replace("[", r"\[") for value in row])
-            output().print(table)
-            output().print(f"{len(result.rows)} row{'' if len(result.rows) == 1 else 's'}")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return json.dumps(value, default=plain, ensure_ascii=False)
-    return str(plain(value))
-
-
-def plain(value: Any) -> Any:
-    """A value as text where JSON has no type for it: times as ISO 8601 in UTC, bytes as UTF-8."""
-    if isinstance(value, datetime):
-        return (
-            value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            if value.tzinfo
-            else value.isoformat()
-        )
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return value if isinstance(value, str | int | float | bool) else str(value)
+        terminal.show_table(["column", "type"], view.columns, title=f"view {view.name}: {view.doc}")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from jobs.cli import (
     certs,
@@ -30,6 +29,7 @@ from jobs.cli import (
 )
 from jobs.cli.context import Shared
 from jobs.cli.helptext import let_flow
+from jobs.output import ends_quietly, errors, visible
 from schemas.errors import WaystationError
 
 COMMANDS = (
@@ -103,12 +103,18 @@ let_flow(app)
 
 
 def main() -> None:
-    """Run the command line. A WaystationError is one sentence and its exit status, 1 mostly; never a traceback."""
+    """Run the command line. A WaystationError is one sentence and its exit status, 1 mostly; never a traceback. Nor is
+    there one when the reader of the output goes: then it ends as a program does that SIGPIPE ends."""
+    sys.exit(ends_quietly(_run))
+
+
+def _run() -> int:
     try:
         app()
     except WaystationError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), style="red", markup=False)
-        sys.exit(error.exit_status)
+        errors().print(visible(str(error)), style="red")
+        return error.exit_status
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`report`: a page about a date of the ledger."""
 
-import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,8 +9,8 @@ import typer
 
 from jobs.cli.context import shared
 from jobs.cli.dates import DATE, date_of
-from jobs.cli.ledger import plain
 from jobs.errors import ReportError
+from jobs.output import json_text, output
 from jobs.query.ledger_reader import Memory
 
 DIRECTORY = "reports"
@@ -71,9 +70,9 @@ def report(
         file = _file(out, len(chosen.dates), str(day), options.data())
         _write(file, page(facts))
         messages, copies = facts.totals["messages"], facts.totals["deliveries"]
-        typer.echo(f"{day}{why}: messages {messages}, copies delivered {copies}; page: {file}")
+        output().print(f"{day}{why}: messages {messages}, copies delivered {copies}; page: {file}")
     if as_json is not None:
-        _write(as_json, json.dumps(figures, indent=1, default=plain, ensure_ascii=False) + "\n")
+        _write(as_json, json_text(figures, indent=1))
 
 
 def _file(out: Path | None, dates: int, day: str, data: Path) -> Path:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.context import OVERLAYS, Shared, output, shared
+from jobs.cli.context import OVERLAYS, Shared, shared
 from jobs.errors import StackError
+from jobs.output import output
 from jobs.stack import replacing
 from jobs.stack.replacing import Answer, Request
 from jobs.stack.state import StackState, running_state
@@ -90,7 +91,7 @@ def _follow(data: Path, request_id: str) -> Answer:
             ended = True
         answer = replacing.answer_to(data, request_id)
         for line in answer.lines[shown:] if answer else []:
-            terminal.print(line, markup=False)
+            terminal.print(line)
         shown = len(answer.lines) if answer else shown
         if answer and answer.over:
             return answer

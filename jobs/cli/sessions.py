@@ -1,18 +1,18 @@
 """`sessions`, `session`, `kick`: clients of the gateways, asked for over their admin API."""
 
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
-from jobs.cli.context import Shared, cell, output, shared
+from jobs.cli.context import Shared, shared
 from jobs.cli.gateway_api import GatewayApi, api_of, checked_url, find
 from jobs.errors import GatewayApiError
+from jobs.output import cell, json_text, output, visible
 from jobs.stack.state import running_state
+from jobs.text_tables import Column
 from schemas.settings import load_settings
 
 Gateways = Annotated[
@@ -57,16 +57,18 @@ def sessions(
     if as_json:
         _print_json({"sessions": found, "total": total})
         return
-    fields = ("client", "state", "since", "user", "peer", "protocol", "subscriptions", "queued", "unacknowledged")
-    table = Table(title="sessions", title_justify="left")
-    for heading in fields:
-        table.add_column(heading, justify="right" if heading in fields[6:] else "left")
-    for one in found:
-        row = {**one, "since": _ago(one["since_ms"]), "queued": one["queued_messages"]}
-        table.add_row(*[cell(row[name]) for name in fields])
     terminal = output()
-    terminal.print(table)
+    terminal.show_table(_COLUMNS, [_cells(one) for one in found], title="sessions")
     terminal.print(f"{len(found)} of {total} sessions" + (": more with --limit" if len(found) < total else ""))
+
+
+_FIELDS = ("client", "state", "since", "user", "peer", "protocol", "subscriptions", "queued", "unacknowledged")
+_COLUMNS = [Column(heading, is_number=heading in _FIELDS[6:]) for heading in _FIELDS]
+
+
+def _cells(one: dict[str, Any]) -> list[str]:
+    row = {**one, "since": _ago(one["since_ms"]), "queued": one["queued_messages"]}
+    return [cell(row[name]) for name in _FIELDS]
 
 
 def session(
@@ -164,27 +166,22 @@ def _show(api: GatewayApi, found: dict[str, Any]) -> None:
         "queue": f"{queue['in_memory']} in memory, {queue['in_spool']} in the spool, {queue['bytes']} bytes",
         "to the client": f"{windows['to_client']} of {windows['to_client_maximum']} unacknowledged, "
         f"{windows['to_client_released']} of them released",
-        "from the client": f"{windows['from_client_on_way']} at QoS 2 on their way to Kafka, "
+        "from the client": f"{windows['from_client_on_way']} at QoS 2 on the way to Kafka, "
         f"{windows['from_client_received']} not released",
     }
-    table = Table(show_header=False, title="session", title_justify="left")
-    for name, value in facts.items():
-        table.add_row(name, cell(value))
-    terminal.print(table)
-    table = Table("filter", "qos", "no local", "as published", "handling", "identifier", title="subscriptions")
-    table.title_justify = "left"
-    for one in found["subscription_list"]:
-        options = (one["qos"], one["no_local"], one["retain_as_published"], one["retain_handling"], one["identifier"])
-        table.add_row(cell(one["filter"]), *[cell(value) for value in options])
-    terminal.print(table)
+    terminal.show_facts(facts, title="session")
+    names = ("filter", "qos", "no_local", "retain_as_published", "retain_handling", "identifier")
+    rows = [[cell(one[name]) for name in names] for one in found["subscription_list"]]
+    headings = ("filter", "qos", "no local", "as published", "handling", "identifier")
+    terminal.show_table(headings, rows, title="subscriptions")
 
 
 def _nobody(client_id: str) -> GatewayApiError:
-    return GatewayApiError(f"no gateway has a session of {client_id!r}: see `waystation sessions`")
+    return GatewayApiError(f"no gateway has a session of {visible(client_id)}: see `waystation sessions`")
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(content, indent=2) + "\n")
+    sys.stdout.write(json_text(content))
 
 
 def _ago(at_ms: int | None) -> str:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console as Terminal
-from rich.table import Table
 
-from jobs.cli.context import Shared, output, shared
+from jobs.cli.context import Shared, shared
 from jobs.errors import StackError
+from jobs.output import Terminal, cell, output
 from jobs.runtime.signals import set_on_signals
 from jobs.stack import local
 from jobs.stack.class_archive import make_archive
@@ -104,10 +103,8 @@ def _line(event: Event) -> str:
 
 
 def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> None:
-    table = Table("listener", "address", title="Where everything listens", title_justify="left")
-    for name, address in sorted(state.listeners.items()):
-        table.add_row(name, address)
-    terminal.print(table)
+    addresses = [(cell(name), cell(address)) for name, address in sorted(state.listeners.items())]
+    terminal.show_table(("listener", "address"), addresses, title="listeners")
     host, _, port = state.listeners.get("mqtt", "").rpartition(":")
     where = f" --data {options.data_option}" if options.data_option else ""
     clients = (

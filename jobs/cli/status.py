@@ -1,24 +1,24 @@
 """`status`: every process, gateway, streaming query and topic of a stack, for people or as JSON; without a stack, what
 applications that were submitted say of their queries."""
 
-import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import psutil
 import typer
-from rich.table import Table
 
-from jobs.cli.context import Shared, cell, output, shared
+from jobs.cli.context import Shared, shared
 from jobs.cli.gateway_api import GatewayApi, api_of
 from jobs.cli.watch import watch
 from jobs.errors import GatewayApiError, StackError, TopicsError
 from jobs.observe.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
+from jobs.output import cell, errors, json_text, output
 from jobs.stack.state import ProcessState, StackState, state_if_running, why_no_stack
 from jobs.stack.topics import admin_client, topic_ends
+from jobs.text_tables import Column, Form
 from schemas.readiness import read_json
 from schemas.settings import Settings, load_settings
 
@@ -40,8 +40,8 @@ def status(
     watching: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
 ) -> None:
-    """What runs: processes with their load, whether the gateway can do its work, streaming queries, and topics with who
-    is how far behind their end.
+    """What runs: processes with their load, whether the gateway is ready, streaming queries, and topics, and how far
+    each consumer lags.
 
     Lag is in records: where the topic ends now, less what the consumer has taken. The table shows the biggest of each
     topic, --json all of them. Queries say what they have taken at the end of a batch.
@@ -74,10 +74,9 @@ def _read(options: Shared) -> dict[str, Any]:
         report = of_applications(settings, written)
         broker = settings.kafka.bootstrap
         silent = "" if report["topics"] else ", which does not answer or has no topics"
-        typer.echo(
+        errors().print(
             f"no stack is running over {data}: this is what applications have written there, and lags are by "
-            f"kafka.bootstrap = {broker}{silent}",
-            err=True,
+            f"kafka.bootstrap = {broker}{silent}"
         )
     else:
         raise StackError(why_no_stack(data))
@@ -86,7 +85,7 @@ def _read(options: Shared) -> dict[str, Any]:
 
 def _print(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        sys.stdout.write(json_text(report))
     else:
         _show(report)
 
@@ -216,52 +215,55 @@ def _show(report: dict[str, Any]) -> None:
 
 def _show_stack(report: dict[str, Any]) -> None:
     terminal = output()
-    table = Table(title="processes", title_justify="left")
-    for heading in ("name", "state", "pid", "uptime", "restarts", "memory", "cpu"):
-        table.add_column(heading, justify="left" if heading in ("name", "state") else "right")
-    for one in report["processes"]:
-        uptime, memory, cpu = f"{one['uptime_s']:.0f} s", f"{one['memory_mb']} MB", f"{one['cpu']:.2f}"
-        table.add_row(one["name"], one["state"], str(one["pid"]), uptime, str(one["restarts"]), memory, cpu)
-    terminal.print(table)
+    rows = [
+        (
+            *(one["name"], one["state"], str(one["pid"]), f"{one['uptime_s']:.0f} s", str(one["restarts"])),
+            *(f"{one['memory_mb']} MB", f"{one['cpu']:.2f}"),
+        )
+        for one in report["processes"]
+    ]
+    headings = ("name", "state", "pid", "uptime", "restarts", "memory", "cpu")
+    terminal.show_table(_columns(headings, texts=2), rows, title="processes")
 
-    table = Table("gateway", "ready", "what is not", title="gateways", title_justify="left")
+    gateways = []
     for one in report["gateways"]:
         faults = "; ".join(f"{part}: {fault}" for part, fault in one["faults"].items())
-        table.add_row(one["url"], "yes" if one["ready"] else "no", _cell(faults))
-    terminal.print(table)
+        gateways.append((cell(one["url"]), "yes" if one["ready"] else "no", cell(faults)))
+    columns = (Column("gateway"), Column("ready"), Column("problem", is_prose=True))
+    terminal.show_table(columns, gateways, title="gateways")
 
 
 def _show_queries(report: dict[str, Any]) -> None:
     terminal = output()
-    table = Table(title="streaming queries", title_justify="left")
-    for heading in ("query", "part", *_FIGURES):
-        table.add_column(heading, justify="left" if heading in ("query", "part") else "right")
-    for one in report["queries"]:
-        figures = [show(one.get(name)) for name, show in _FIGURES.values()]
-        table.add_row(one["query"], _cell(one.get("part")), *figures)
-    terminal.print(table)
+    rows = [
+        [cell(one["query"]), _cell(one.get("part")), *(show(one.get(name)) for name, show in _FIGURES.values())]
+        for one in report["queries"]
+    ]
+    columns = _columns(("query", "part", *_FIGURES), texts=2)
+    terminal.show_table(columns, rows, title="streaming queries", form=Form.SPLIT_IF_WIDE)
 
-    table = Table("query", "error", title="queries that have failed", title_justify="left")
-    for one in report["queries"]:
-        if one.get("error"):
-            table.add_row(one["query"], _cell(one["error"]))
-    if table.row_count:
-        terminal.print(table)
+    failed = [(cell(one["query"]), _cell(one["error"])) for one in report["queries"] if one.get("error")]
+    if failed:
+        columns = [Column("query"), Column("error", is_prose=True)]
+        terminal.show_table(columns, failed, title="queries that have failed")
 
-    table = Table(title="topics", title_justify="left")
-    for heading in ("topic", "partitions", "end offset", "biggest lag", "of"):
-        table.add_column(heading, justify="left" if heading in ("topic", "of") else "right")
+    topics = []
     for one in report["topics"]:
         slowest = next(iter(one["lags"]), "") if one["lag"] else ""
-        table.add_row(one["name"], str(one["partitions"]), str(one["end_offset"]), _cell(one["lag"]), slowest)
-    terminal.print(table)
+        figures = (str(one["partitions"]), str(one["end_offset"]), _cell(one["lag"]))
+        topics.append((cell(one["name"]), *figures, cell(slowest)))
+    columns = [*_columns(("topic", "partitions", "end offset", "biggest lag")), Column("consumer")]
+    terminal.show_table(columns, topics, title="topics", form=Form.SPLIT_IF_WIDE)
 
     if report["ready"] is None:
         return
-    table = Table("listener", "address", title="listeners", title_justify="left")
-    for name, address in sorted(report["listeners"].items()):
-        table.add_row(name, address)
-    terminal.print(table)
+    addresses = [(cell(name), cell(address)) for name, address in sorted(report["listeners"].items())]
+    terminal.show_table(("listener", "address"), addresses, title="listeners")
+
+
+def _columns(headings: Sequence[str], texts: int = 1) -> list[Column]:
+    """The first ones are texts, the others numbers."""
+    return [Column(heading, is_number=n >= texts) for n, heading in enumerate(headings)]
 
 
 def _cell(value: Any) -> str:
@@ -293,6 +295,6 @@ _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "fresh": ("freshness_s", _seconds),
     "state": ("state", _state),
     "failed": ("failures", _cell),
-    "said": ("age_s", _seconds),
+    "updated": ("age_s", _seconds),
 }
 """Of a streaming query: heading, name in its status file, and how it is shown."""

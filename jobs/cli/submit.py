@@ -9,7 +9,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from jobs.cli.context import OVERLAYS, shared
 from jobs.cluster import drivers
@@ -17,6 +16,7 @@ from jobs.cluster.applications import NAMES, ROLES, applications
 from jobs.cluster.bundle import make_bundle
 from jobs.cluster.submission import Tools, submission
 from jobs.errors import SubmissionError
+from jobs.output import errors, output
 from jobs.runtime.signals import set_on_signals
 from jobs.stack.jars import cache_directory, pyspark_jars, resolve_for, say, spark_jars, store_jars
 from jobs.stack.java import find_java
@@ -85,9 +85,8 @@ def submit(
     submissions = [submission(each, settings, bundle, tools, environ) for each in chosen]
     if dry_run:
         for number, each in enumerate(submissions):
-            typer.echo(("\n" if number else "") + "\n".join(each.shown()))
+            output().print(("\n" if number else "") + "\n".join(each.shown()))
         return
     stopped = Event()
     set_on_signals(stopped, signal.SIGTERM, signal.SIGINT)
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    drivers.run(submissions, stopped, settings.stack.stop_timeout_s, lambda line: errors.print(line, markup=False))
+    drivers.run(submissions, stopped, settings.stack.stop_timeout_s, errors().print)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from jobs.cli.context import OVERLAYS, shared
+from jobs.output import output
 from jobs.stack.topics import (
     AS_THE_BROKER_SAYS,
     admin_client,
@@ -56,11 +57,12 @@ def create(
     missing = missing_topics(admin, declared)
     others = other_settings(admin, (topic for topic in declared if topic not in missing))
     created = [] if dry_run else create_topics(admin, missing, replicas or AS_THE_BROKER_SAYS)
+    terminal = output()
     for topic in declared:
         if topic in missing:
-            typer.echo(f"{'created' if topic.name in created else 'missing'}: {_described(topic, replicas)}")
+            terminal.print(f"{'created' if topic.name in created else 'missing'}: {_described(topic, replicas)}")
         else:
-            typer.echo(_as_it_is(topic, others[topic.name]))
+            terminal.print(_as_it_is(topic, others[topic.name]))
 
 
 def _as_it_is(topic: Topic, others: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from jobs.audit.completeness import reach_of
 from jobs.errors import QueryError
+from jobs.query.journeys import journey as message_journey
 from jobs.query.ledger_reader import LedgerReader, Rows
 
 COUNTS = """
@@ -18,7 +19,6 @@ FROM mine
 """
 """Of what clients have published: the platform's own messages tell who comes and goes."""
 FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
-JOURNEY = 'SELECT "at", step, who, detail FROM message_journey WHERE message_id = ? ORDER BY "at"'
 LATE_TABLES = ("routes_history", "presence_history", "presence")
 """Every client's subscriptions and comings leave rows there, too many to count with the clients."""
 
@@ -73,6 +73,6 @@ def journey(tables: Path, destination: str, body_id: str) -> tuple[str, Rows] | 
     reader = LedgerReader(str(tables))
     try:
         found = reader.query(FIND, [destination, f'%"id": "{body_id}"%']).rows
-        return (found[0][0], reader.query(JOURNEY, [found[0][0]])) if found else None
+        return (found[0][0], message_journey(reader, found[0][0])) if found else None
     except QueryError:
         return None

@@ -1,6 +1,5 @@
 """What people see of the demo: its progress while it runs, and the result; the same figures as JSON."""
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -8,14 +7,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from jobs.demo.expectations import Account
 from jobs.demo.fleet import Fleet
 from jobs.demo.flights import HOME_ZONE
+from jobs.output import Terminal, cell, json_text
 from jobs.query.ledger_reader import Rows
+from jobs.text_tables import Column
 
 MUST_BE_ZERO = {
     "lost": "lost",
@@ -37,7 +37,7 @@ LINE_EVERY_S = 10.0
 class Progress:
     """Shows how far the replay is: a table that changes on a terminal, else a line now and then."""
 
-    def __init__(self, console: Console, account: Account, fleet: Fleet, clock: Callable[[], float]) -> None:
+    def __init__(self, console: Terminal, account: Account, fleet: Fleet, clock: Callable[[], float]) -> None:
         self._account = account
         self._fleet = fleet
         self._clock = clock
@@ -84,11 +84,9 @@ class Progress:
         }
 
 
-def show_result(console: Console, figures: Mapping[str, Any]) -> None:
+def show_result(console: Terminal, figures: Mapping[str, Any]) -> None:
     """The table at the end."""
-    table = Table("figure", "", title=f"The flights of {figures['date']}", title_justify="left")
-    table.columns[1].justify = "right"
-    for label, value in (
+    rows: list[tuple[str, Any]] = [
         ("flights", figures["flights"]),
         ("clients", f"{figures['clients']} ({figures['aircraft']} aircraft)"),
         ("connections", f"{figures['connected']} ({figures['resumed']} resumed a session)"),
@@ -97,27 +95,23 @@ def show_result(console: Console, figures: Mapping[str, Any]) -> None:
         ("  of it after an absence", figures["delivered_after_absence"]),
         ("latency p50", f"{_number(figures['p50_ms'])} ms"),
         ("latency p99", f"{_number(figures['p99_ms'])} ms"),
-    ):
-        table.add_row(label, str(value))
-    table.add_section()
-    for name, label in MUST_BE_ZERO.items():
-        table.add_row(label, str(figures[name]), style="red" if figures[name] else "green")
-    table.add_section()
-    for name, count in figures["ledger_rows"].items():
-        table.add_row(f"ledger: {name}", f"{count} rows")
-    table.add_section()
-    table.add_row("seconds: up, muster, replay, settle", _phases(figures))
-    console.print(table)
+        *((label, figures[name]) for name, label in MUST_BE_ZERO.items()),
+        *((f"ledger: {name}", f"{count} rows") for name, count in figures["ledger_rows"].items()),
+        ("seconds: up, muster, replay, settle", _phases(figures)),
+    ]
+    cells = [(label, cell(str(value))) for label, value in rows]
+    console.show_table((Column("figure"), Column("", is_number=True)), cells, title=f"The flights of {figures['date']}")
+    wrong = [f"{label}: {figures[name]}" for name, label in MUST_BE_ZERO.items() if figures[name]]
+    if wrong:
+        console.print(f"must be 0, and are not: {', '.join(wrong)}", style="red")
 
 
-def show_journey(console: Console, message_id: str, steps: Rows) -> None:
-    table = Table(*steps.columns, title=f"The journey of message {message_id}", title_justify="left")
-    for row in steps.rows:
-        table.add_row(*[_cell(value) for value in row])
-    console.print(table)
+def show_journey(console: Terminal, message_id: str, steps: Rows) -> None:
+    cells = [[_cell(value) for value in row] for row in steps.rows]
+    console.show_table(steps.columns, cells, title=f"The journey of message {message_id}")
 
 
-def show_commands(console: Console, data: Path, message_id: str | None, kept: bool) -> None:
+def show_commands(console: Terminal, data: Path, message_id: str | None, kept: bool) -> None:
     """How to look further."""
     waystation = f"{_program()} --data {_short(data)}"
     commands = [
@@ -129,7 +123,7 @@ def show_commands(console: Console, data: Path, message_id: str | None, kept: bo
     live = [f"{waystation} status", f"{waystation} subscribe '#'", f"{waystation} down"]
     console.print("Look further (the ledger stays until the next demo):")
     for command in commands + (live if kept else []):
-        console.print(f"  {command}", markup=False)
+        console.print(f"  {command}")
     if kept:
         console.print("The stack runs on: the last command stops it.")
     else:
@@ -149,7 +143,7 @@ def _short(path: Path) -> str:
 
 def write_json(path: Path, figures: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(figures, indent=2) + "\n")
+    path.write_text(json_text(figures), encoding="utf-8")
 
 
 def _by_qos(figures: Mapping[str, Any]) -> str:
@@ -167,4 +161,4 @@ def _number(value: float | None) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%H:%M:%S.%f}"
-    return ("" if value is None else str(value)).replace("[", r"\[")
+    return cell(value)

@@ -8,8 +8,6 @@ from datetime import time as clock_time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-
 from jobs.demo import ledger, replay, report
 from jobs.demo.errors import DemoError
 from jobs.demo.expectations import Account
@@ -18,6 +16,7 @@ from jobs.demo.flights import HOME_ZONE, Day, load_day
 from jobs.demo.ledger import Standing
 from jobs.demo.plan import Disconnect, Plan, plan_day
 from jobs.demo.stack import allow_open_files, make_room, running
+from jobs.output import Terminal
 
 DELIVERED_TIMEOUT_S = 60.0
 LEDGER_TIMEOUT_S = 150.0
@@ -50,7 +49,7 @@ class Result(NamedTuple):
     good: bool
 
 
-def run(request: Request, console: Console) -> Result:
+def run(request: Request, console: Terminal) -> Result:
     """Run the demo and show it on `console`. Raises DemoError, StackError and whatever else keeps it from running.
 
     The stack is stopped in the end, in every case but one: `request.keep`, and the replay has come to its end.
@@ -72,7 +71,7 @@ def run(request: Request, console: Console) -> Result:
         request.environ,
         request.stop_timeout_s,
         lambda: request.keep and finished,
-        lambda line: console.print(line, markup=False),
+        console.print,
     ) as state:
         up_s = time.monotonic() - began
         host, _, port = state.listeners["mqtt"].rpartition(":")
@@ -108,7 +107,7 @@ def select(day: Day, until: clock_time | None) -> Day:
     return day._replace(flights=flights, airports={code: day.airports[code] for code in sorted(served)})
 
 
-def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: Console) -> dict[str, float]:
+def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: Terminal) -> dict[str, float]:
     """The replay; how long each act took, and when settling began."""
     clock = time.monotonic
     began = clock()
@@ -125,7 +124,7 @@ def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: 
     return {"muster_s": mustered - began, "replay_s": played - mustered, "_settling_since": played}
 
 
-def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console: Console, clock: Clock) -> Standing:
+def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console: Terminal, clock: Clock) -> Standing:
     """The ledger once every message is in it and complete, or as it is when that takes too long.
 
     The clients stay connected meanwhile: a late copy would be counted.
@@ -178,7 +177,7 @@ def _figures(
     }
 
 
-def _show_result(console: Console, figures: Mapping[str, Any], account: Account, request: Request) -> str | None:
+def _show_result(console: Terminal, figures: Mapping[str, Any], account: Account, request: Request) -> str | None:
     """Shows table and journey; the ledger's id of the message whose journey it is."""
     report.show_result(console, figures)
     waited = [account.message(i) for i in account.waited]
@@ -190,15 +189,13 @@ def _show_result(console: Console, figures: Mapping[str, Any], account: Account,
     return found[0]
 
 
-def _show_verdict(console: Console, figures: Mapping[str, Any], account: Account, good: bool) -> None:
+def _show_verdict(console: Terminal, figures: Mapping[str, Any], account: Account, good: bool) -> None:
     if good:
         console.print(
-            f"[green]Nothing lost, nothing twice, everything complete[/green], in {figures['seconds']:.0f} s."
+            f"Nothing lost, nothing twice, everything complete, in {figures['seconds']:.0f} s.", style="green"
         )
         return
-    console.print(
-        "[red]Something was lost, doubled, out of order or left incomplete[/red]: the figures in red say what."
-    )
+    console.print("Something was lost, doubled, out of order or left incomplete.", style="red")
     for message_id, client, qos in account.still_due()[:10]:
         topic = account.message(message_id).topic
-        console.print(f"  not delivered: {message_id} on {topic} to {client} at QoS {qos}", markup=False)
+        console.print(f"  not delivered: {message_id} on {topic} to {client} at QoS {qos}")

@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -17,6 +17,7 @@ from pyspark import SparkConf, SparkContext
 from jobs.errors import JobError, MaintainError
 from jobs.maintain import report
 from jobs.maintain.run import FAILED, Request, Result, maintain
+from jobs.output import ends_quietly, visible
 from jobs.runtime.application import hold_checkpoints, run_application
 from jobs.runtime.spark_session import build_session
 from jobs.runtime.submitted import is_submitted
@@ -38,8 +39,14 @@ def run(settings: Settings, request: Request, stopped: Event) -> list[Result]:
 
 
 def _say(result: Result) -> None:
-    sys.stdout.write(report.line(result) + "\n")
-    sys.stdout.flush()
+    _print(report.line(result))
+
+
+def _print(line: str) -> None:
+    """The work goes on if nobody reads any more."""
+    with suppress(BrokenPipeError):
+        sys.stdout.write(visible(line) + "\n")
+        sys.stdout.flush()
 
 
 def _satisfy_yarn() -> None:
@@ -63,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def application(settings: Settings, _part: str, stopped: Event) -> None:
         os.nice(settings.stack.ledger_niceness)
         results.extend(run(settings, request, stopped))
-        sys.stdout.write(report.summary(results, request.dry_run) + "\n")
+        _print(report.summary(results, request.dry_run))
         if given.json:
             given.json.write_text(report.as_json(results, request.dry_run) + "\n")
 
@@ -74,4 +81,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ends_quietly(main))

@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Event
 
 import structlog
-from rich.console import Console
 
 from jobs.errors import QualityError
 from jobs.observe.progress import first_line
+from jobs.output import ends_quietly, output
 from jobs.quality import report
 from jobs.quality.dates import Asked
 from jobs.quality.pages import INDEX
@@ -30,7 +30,6 @@ from schemas.settings import Settings
 
 PART = "quality"
 THREADS = 2
-PIPE_WIDTH = 400
 
 log = structlog.get_logger(__name__)
 
@@ -80,13 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status:
         return QualityError.exit_status
     if given.json:
-        sys.stdout.write(report.as_json(reports[0]) + "\n")
+        sys.stdout.write(report.as_json(reports[0]))
     else:
-        report.show(
-            reports[0], Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-        )
+        report.show(reports[0], output())
     return 0 if reports[0].holds else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ends_quietly(main))

@@ -1,37 +1,32 @@
 """What a run found, for people and as JSON."""
 
-import json
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from jobs.output import Terminal, cell, json_text
 from jobs.quality.results import Result
 from jobs.quality.run import Report
+from jobs.text_tables import Column
 
 SHOWN = 10
 
 
-def show(report: Report, terminal: Console) -> None:
+def show(report: Report, terminal: Terminal) -> None:
     """A line, and a table of what fails: which expectation, how many rows, by what ids they are found."""
     if not report.results:
         terminal.print("nothing to judge: no date has settled rows that no run has judged")
         _show_left(report, terminal)
         return
     if report.failures:
-        table = Table("date", "what fails", "unexpected", "of", "examples")
-        for one in report.failures:
-            table.add_row(*_cells(one))
-        terminal.print(table)
+        columns = (Column("date"), Column("what fails", is_prose=True), *map(Column, ("unexpected", "of", "examples")))
+        terminal.show_table(columns, [_cells(one) for one in report.failures])
     days, failures = report.dates, len(report.failures)
     judged = str(days[0]) if len(days) == 1 else f"{len(days)} dates, {days[0]} to {days[-1]}"
     verdict = f"{failures} of {len(report.results)} expectations fail" if failures else "every expectation holds"
-    terminal.print(f"{judged}: {verdict}; pages: {report.first_page}", markup=False)
+    terminal.print(f"{judged}: {verdict}; pages: {report.first_page}")
     _show_left(report, terminal)
 
 
-def _show_left(report: Report, terminal: Console) -> None:
+def _show_left(report: Report, terminal: Terminal) -> None:
     if report.left:
         failed = f"{', '.join(map(str, report.left[:SHOWN]))}{', …' if len(report.left) > SHOWN else ''}"
         terminal.print(f"failed when last judged, and not judged again now: {len(report.left)} dates: {failed}")
@@ -40,7 +35,7 @@ def _show_left(report: Report, terminal: Console) -> None:
 def as_json(report: Report) -> str:
     """One object: the run, its dates, whether all holds, which dates failed before and are `left`, and every result as
     in `quality_results`."""
-    return json.dumps(
+    return json_text(
         {
             "run_id": report.run.id,
             "run_at": f"{report.run.at.isoformat()}Z",
@@ -50,9 +45,7 @@ def as_json(report: Report) -> str:
             "left": [str(day) for day in report.left],
             "pages": str(report.first_page),
             "results": [_plain(one.row()) for one in report.results],
-        },
-        indent=2,
-        ensure_ascii=False,
+        }
     )
 
 
@@ -61,8 +54,8 @@ def _cells(result: Result) -> tuple[str, ...]:
     observed = str(one.unexpected)
     if one.observed != one.unexpected:
         observed = f"{one.observed:g} ms, allowed {one.allowed:g}; {one.unexpected} rows"
-    cells = (str(result.day), one.expectation.sentence, observed, str(one.judged), "\n".join(one.examples))
-    return tuple(escape(cell) for cell in cells)
+    cells = (str(result.day), one.expectation.sentence, observed, str(one.judged), ", ".join(one.examples))
+    return tuple(map(cell, cells))
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ a view over such a table is not there either.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from importlib import resources
 from itertools import takewhile
@@ -16,11 +17,16 @@ from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 
 from jobs.errors import QueryError
+from jobs.query.datasets import dataset
+from jobs.query.values import NUMBERS, Value, expression, reader
 from jobs.stack.missing import why_no_tables
 from schemas.arrow import arrow_schema
 from schemas.sql import named_blocks
 from schemas.tables import ROUTES, TABLES, Table
 
+BATCH = 1_000
+"""Rows that are read at once for printing."""
+QUOTED = re.compile(r"""'[^']*'|"[^"]*"|--[^\n]*""")
 MICROS_OF = re.compile(r"\bmicros\(([^()]+)\)")
 MICROS = {
     "duckdb": r"epoch_us(\1)",
@@ -29,6 +35,10 @@ MICROS = {
     "datafusion": r"CAST(\1 AS BIGINT)",
 }
 """A time as microseconds since the epoch, in the SQL of each engine: all times of the ledger have microseconds."""
+
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""What stands for each `?` of a statement, or for each `$name`."""
 
 
 class Rows(NamedTuple):
@@ -41,6 +51,15 @@ class Rows(NamedTuple):
         """The same rows but for one column."""
         kept = [n for n, name in enumerate(self.columns) if name != column]
         return Rows([self.columns[n] for n in kept], [tuple(row[n] for n in kept) for row in self.rows])
+
+
+class Result(NamedTuple):
+    """The result of a statement, to be printed: names of columns, of which some may be equal, whether each holds
+    numbers, and rows as :mod:`jobs.query.values` has them, which are read while they are asked for."""
+
+    columns: list[str]
+    numeric: list[bool]
+    rows: Iterator[tuple[Value, ...]]
 
 
 class View(NamedTuple):
@@ -82,6 +101,7 @@ class LedgerReader:
         self._place = tables
         self._database = duckdb.connect()
         self._database.execute("SET TimeZone = 'UTC'")
+        self._database.execute("SET python_enable_replacements = false")  # a table is never a variable of this program
         if memory is not None:
             self._database.execute(f"SET memory_limit = '{memory.megabytes}MB'")
             self._database.execute("SET temp_directory = ?", [memory.spill])
@@ -105,22 +125,43 @@ class LedgerReader:
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """The result of one statement; `?` stand for `parameters`. Raises QueryError, naming the tables there are."""
-        try:
+        with _as_query_errors(sql, self._there_are):
             relation: duckdb.DuckDBPyRelation | None = self._database.sql(sql, params=list(parameters))
-        except duckdb.CatalogException as error:
-            if not self.tables:
-                raise QueryError(why_no_tables(self._place)) from error
-            names = ", ".join([*self.tables, *self.views])
-            raise QueryError(f"{_first_line(error)}; there are: {names}") from error
-        except duckdb.Error as error:
-            raise QueryError(_with_hint(error)) from error
-        if relation is None:
-            return Rows([], [])
-        try:
+            if relation is None:
+                return Rows([], [])
             result = relation.to_arrow_table()
-        except duckdb.Error as error:
-            raise QueryError(_first_line(error)) from error
         return Rows(result.column_names, list(zip(*[column.to_pylist() for column in result.columns], strict=True)))
+
+    def results(self, sql: str, parameters: Parameters = (), most: int | None = None) -> Iterator[Result]:
+        """The results of statements, one after the other; of each at most so many rows. A statement is executed when
+        its result is asked for; one that has no result, such as SET, has none here.
+
+        Raises QueryError, also while rows are read.
+        """
+        with _as_query_errors(sql, self._there_are):
+            statements = self._database.extract_statements(sql)
+        if not statements:
+            raise QueryError("there is no SQL statement in what was given: only comments, or nothing")
+        for statement in statements:
+            with _as_query_errors(sql, self._there_are):
+                relation = self._database.sql(_bare(statement.query), params=parameters or None)
+                if relation is None or not _has_result(relation):
+                    continue
+                texts = ", ".join(f"{expression(kind, f'#{n}')} AS c{n}" for n, kind in enumerate(relation.types, 1))
+                shown = relation.project(texts)
+                shown = shown if most is None else shown.limit(most)
+                columns, kinds = list(relation.columns), list(relation.types)
+            yield Result(columns, [kind.id in NUMBERS for kind in kinds], self._read(sql, shown, kinds))
+
+    def _read(self, sql: str, relation: duckdb.DuckDBPyRelation, kinds: Sequence[Any]) -> Iterator[tuple[Value, ...]]:
+        readers = [reader(kind) for kind in kinds]
+        with _as_query_errors(sql, self._there_are):
+            for batch in relation.to_arrow_reader(BATCH):
+                columns = [
+                    [read(value) for value in column.to_pylist()]
+                    for read, column in zip(readers, batch.columns, strict=True)
+                ]
+                yield from zip(*columns, strict=True)
 
     def _create_view(self, name: str, sql: str) -> bool:
         """Whether the view could be made: not if a table or a column it reads is missing."""
@@ -133,12 +174,56 @@ class LedgerReader:
             return False
         return True
 
+    def _there_are(self) -> str:
+        return f"there are: {', '.join([*self.tables, *self.views])}" if self.tables else why_no_tables(self._place)
+
+
+def _bare(statement: str) -> str:
+    """A statement without the semicolon and the comments behind it: it can stand within another then."""
+    text = statement.encode()
+    for at, kind in reversed(duckdb.tokenize(statement)):
+        if kind != duckdb.token_type.comment and text[at : at + 1] != b";":
+            break
+        text = text[:at]
+    return text.decode().rstrip()
+
+
+def _has_result(relation: duckdb.DuckDBPyRelation) -> bool:
+    """Not if it is of a statement such as SET, which has only this to say."""
+    return bool(relation.columns) and list(relation.columns) != ["Success"]
+
+
+@contextmanager
+def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
+    """Errors of DuckDB as QueryError: one sentence, and what may have been meant."""
+    try:
+        yield
+    except duckdb.CatalogException as error:
+        raise QueryError(f"{_first_line(error)}; {there_are()}") from error
+    except duckdb.ParserException as error:
+        raise QueryError("; ".join([_first_line(error), *_quote_hint(sql)])) from error
+    except duckdb.Error as error:
+        raise QueryError(_with_hint(error)) from error
+
+
+def _quote_hint(sql: str) -> list[str]:
+    """A hint if the SQL seems to use columns by names that are words of SQL, without quotes: before a number `limit` is
+    no column."""
+    columns = {column.name for table in TABLES.values() for column in table.columns}
+    asked = duckdb.connect().execute(
+        "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
+    )
+    words = sorted(columns & {name for (name,) in asked.fetchall()})
+    plain = QUOTED.sub("", sql)
+    used = [f'"{word}"' for word in words if re.search(rf"\b{word}\b(?!\s*\d)", plain, re.IGNORECASE)]
+    return [f"columns whose names are words of SQL need double quotes: {', '.join(used)}"] if used else []
+
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
     if dates is None or "date" not in table.partition_by:
-        return DeltaTable(uri).to_pyarrow_dataset()
+        return dataset(uri)
     wanted = [("date", ">=", str(dates.first)), *([("date", "<=", str(dates.last))] if dates.last else [])]
-    return DeltaTable(uri).to_pyarrow_dataset(file_pruning_predicate=wanted)
+    return dataset(uri, file_pruning_predicate=wanted)
 
 
 def installed_views(engine: str = "duckdb") -> dict[str, str]:

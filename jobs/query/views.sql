@@ -4,10 +4,11 @@
 -- each (jobs/query/ledger_reader.py).
 
 -- name: message_journey
--- Everything that happened to a message, a row a step. Accepting and delivering happen by a gateway's clock, the rest by
--- the broker's: steps a few milliseconds apart may change places.
+-- Everything that happened to a message, a row a step; ORDER BY `at`, step_order. Accepting and delivering have the time of
+-- a gateway's clock, the rest of the broker's: steps a few milliseconds apart may change places.
 SELECT id AS message_id,
        accepted AS `at`,
+       1 AS step_order,
        'accepted' AS step,
        source AS who,
        'to ' || destination || ', QoS ' || CAST(qos AS STRING) || ', ' || CAST(payload_bytes AS STRING) || ' bytes' AS detail
@@ -15,6 +16,7 @@ FROM messages
 UNION ALL
 SELECT id,
        appended,
+       2,
        'appended',
        'broker',
        'acknowledged: ingress partition ' || CAST(`partition` AS STRING) || ', offset ' || CAST(`offset` AS STRING)
@@ -22,28 +24,32 @@ FROM messages
 UNION ALL
 SELECT message_id,
        appended,
+       3,
        'routed',
        'router ' || router,
        'to shard ' || CAST(shard AS STRING) || ', instruction ' || CAST(`number` AS STRING)
-       || CASE WHEN scope = 'everyone' THEN ', to everyone: routes not known to be complete' ELSE '' END
+       || CASE WHEN scope = 'everyone' THEN ', to all shards: routes not known to be complete' ELSE '' END
        || coalesce(', the last of ' || CAST(`limit` AS STRING), '')
 FROM instructions
 UNION ALL
 SELECT message_id,
        `at`,
+       CASE WHEN shard IS NULL THEN 4 ELSE 5 END,
        outcome,
        coalesce(client, 'shard ' || CAST(shard AS STRING), 'router'),
        coalesce('QoS ' || CAST(qos AS STRING) || ', ', '')
-       || CASE WHEN shard IS NULL THEN 'no instruction: nobody wants it'
-               ELSE coalesce('instruction ' || CAST(`number` AS STRING), 'own copy, ahead of its route or retained,')
-                    || ' of shard ' || CAST(shard AS STRING) END
+       || CASE WHEN shard IS NULL THEN 'no instruction: no route was active for it'
+               WHEN `number` IS NULL THEN 'direct delivery by shard ' || CAST(shard AS STRING)
+                    || ': retained, or its route was not active yet'
+               ELSE 'instruction ' || CAST(`number` AS STRING) || ' of shard ' || CAST(shard AS STRING) END
 FROM outcomes
 UNION ALL
 SELECT message_id,
        completed,
+       6,
        'completed',
        'completion',
-       CAST(touches AS STRING) || ' instructions relinquished'
+       CAST(touches AS STRING) || CASE WHEN touches = 1 THEN ' instruction' ELSE ' instructions' END || ' finished'
 FROM completions
 
 -- name: delivery_latency

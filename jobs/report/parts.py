@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from jobs.output import visible
+
 Row = dict[str, Any]
 """A row of a result, by the names of its columns."""
 
@@ -78,11 +80,6 @@ def name(text: str | None) -> Cell:
         return Cell(shown, "name")
     whole = shown if len(shown) <= TITLE_LENGTH else shown[:TITLE_LENGTH] + CUT
     return Cell(shown[:NAME_LENGTH] + CUT, "name", whole)
-
-
-def visible(text: str) -> str:
-    """With what cannot be seen written as escapes, such as `\\u202e`."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def moment(at: datetime | None) -> Cell:

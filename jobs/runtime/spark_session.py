@@ -5,6 +5,7 @@ The routers have their own settings on top (`extra`); what must hold for both st
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 
 from pyspark import SparkConf, SparkContext
@@ -64,6 +65,8 @@ def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = 
     (`local[N]`) says; `spark.driver.memory` in `extra` counts if it has no JVM yet. Raises JarsError if it needs the
     jars and they are not resolved.
     """
+    # It looks at pandas now and then, which is not used with it here; the warning would be in every output.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     settings = SESSION | STREAMS | dict(extra or {})
     builder = SparkSession.builder
     if is_submitted(os.environ):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.cli.results import csv_lines
 from jobs.query.ledger_reader import LedgerReader
 from tests.integration.conftest import WrittenLedger
 
@@ -16,11 +17,15 @@ def examples(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 
 
-def test_examples_in_sql(written_ledger: WrittenLedger) -> None:
+def test_examples_in_sql(written_ledger: WrittenLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     reader = LedgerReader(written_ledger.tables)
+    (messages,) = reader.results("SELECT * FROM messages")
+    (tmp_path / "messages.csv").write_text("".join(csv_lines(messages)), encoding="utf-8")
     assert len(examples("sql")) > 8
     for example in examples("sql"):
-        assert reader.query(example).columns, example
+        results = [(result.columns, list(result.rows)) for result in reader.results(example)]
+        assert results, example
 
 
 @pytest.mark.parametrize("example", examples("python"), ids=lambda example: example.split("\n", 1)[0])

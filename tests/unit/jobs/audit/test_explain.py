@@ -86,8 +86,9 @@ def test_why_it_went_there_and_what_became_of_it(run, capfd, tables):
     shown = capfd.readouterr().out
     for words in (
         "alice → a/b/c, QoS 1", "ingress partition 0, offset 0", "a/b  a  #", "shards 1, 3",
-        "add at offset 3, appended 2026-01-02T11:55:00.000000Z", "add at offset 5", "verdict: right", "[bob]",
-        "complete 2026-01-02T12:00:02.000000Z, after 2 instructions",
+        "add at offset 3, appended 2026-01-02T11:55:00.000000Z", "add at offset 5",
+        "Routing correct: instructions match the routes.", "[bob]",
+        "Completed at 2026-01-02T12:00:02.000000Z, after 2 instructions.",
     ):  # fmt: skip
         assert words in shown, words
     assert "offset 4" not in shown, "a route that was not in effect"
@@ -111,9 +112,9 @@ def test_as_json(run, capfd, tables):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (INBOX, ("an inbox goes to its client's shard", "shard 0", "verdict: right", "not complete")),
-        (NOBODYS, ("no shard", "untouched", "verdict: right")),
-        (LATEST, ("shards 1, 3", "not yet: the ledger does not reach far enough")),
+        (INBOX, ("an inbox goes to its client's shard", "shard 0", "Routing correct", "Not completed")),
+        (NOBODYS, ("no shard", "untouched", "Routing correct")),
+        (LATEST, ("shards 1, 3", "Not judged yet: the ledger does not reach far enough")),
     ],
 )
 def test_other_messages(run, capfd, tables, name, words):
@@ -139,14 +140,14 @@ def test_what_another_broker_dated_the_day_before_is_found(run, capfd, tables):
     early = instruction(20, name, 0, 0, 1, midnight) | {"appended": midnight - timedelta(milliseconds=20)}
     append(tables, "instructions", [early])
     assert run("explain", name) == 0
-    assert "verdict: right" in capfd.readouterr().out
+    assert "Routing correct" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
         (instruction(0, MESSAGE, 2, 2, 3, AT), "superfluous (scope routed), shard 2: instructed, but not wanted"),
-        (instruction(7, MESSAGE, 2, 0, 1, AT), "unknown (scope routed), shard 2: instructed for another place"),
+        (instruction(7, MESSAGE, 2, 0, 1, AT), "unknown (scope routed), shard 2: instructed for another offset"),
         (instruction(0, MESSAGE, 1, 1, 2, AT), "numbering (scope routed), shards 1, 3"),
         ({**instruction(0, MESSAGE, 1, 1, 2, AT), "scope": "everyone"}, "missing (scope everyone), shards 0, 2, 3"),
     ],
@@ -159,7 +160,7 @@ def test_what_differs(run, capfd, tables, extra, sentence):
 
 def test_an_unknown_message(run, capfd, tables):
     assert run("explain", "none") == 1
-    assert "the ledger knows no message none" in capfd.readouterr().err
+    assert "the ledger has no message none" in capfd.readouterr().err
 
 
 def test_how_far_the_ledger_is(tables):

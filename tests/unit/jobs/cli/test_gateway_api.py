@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jobs.cli.context import cell
 from jobs.cli.gateway_api import GatewayApi, api_of, checked_url, find
 from jobs.cli.sessions import _ago
 from jobs.errors import GatewayApiError
+from jobs.output import cell
 
 CLIENTS = [f"c{number:04}" for number in range(2_500)]
 
@@ -140,7 +140,7 @@ def test_an_address_on_the_command_line() -> None:
 
 
 def test_what_a_client_calls_itself_does_not_speak_to_the_terminal() -> None:
-    assert cell("a\x1b]0;title\x07\n[red]b") == r"a\x1b]0;title\x07\n\[red]b"
+    assert cell("a\x1b]0;title\x07\n[red]b") == r"a\x1b]0;title\x07\n[red]b"
     assert [cell(value) for value in (None, True, False, 3)] == ["", "yes", "", "3"]
 
 

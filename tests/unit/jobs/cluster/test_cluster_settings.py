@@ -140,7 +140,7 @@ GOOGLE = 'tables = "gs://bucket/path"\nsecret_file = "/key.json"'
         ),
         (
             GOOGLE,
-            {"GOOGLE_SERVICE_ACCOUNT": "/key.json"},
+            {"GOOGLE_SERVICE_ACCOUNT": "/key.json", "GOOGLE_APPLICATION_CREDENTIALS": "/key.json"},
             {
                 "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
                 "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",

@@ -1,0 +1,63 @@
+"""The journeys of messages: everything that happened to each, in order of time; at equal times in order of steps."""
+
+from collections.abc import Iterator, Sequence
+
+from jobs.errors import QueryError
+from jobs.query.ledger_reader import LedgerReader, Result, Rows
+
+COLUMNS = '"at", step, who, detail'
+ORDER = '"at", step_order, who, detail'
+JOURNEY = f"SELECT {COLUMNS} FROM message_journey WHERE message_id = ? ORDER BY {ORDER}"
+JOURNEYS = f"""
+SELECT message_id, {COLUMNS} FROM message_journey
+WHERE message_id IN (SELECT unnest($ids)) ORDER BY list_position($ids, message_id), {ORDER}
+"""
+NEWEST = "SELECT id FROM messages WHERE {condition} GROUP BY id ORDER BY max(accepted) DESC, id DESC LIMIT ?"
+OF_CLIENTS = "destination NOT LIKE '$%'"
+"""Not the platform's own messages."""
+
+
+def journey(reader: LedgerReader, message_id: str) -> Rows:
+    """The steps of a message, as values; none if the ledger does not have it. Raises QueryError."""
+    return reader.query(JOURNEY, [message_id])
+
+
+def printed_journey(reader: LedgerReader, message_id: str) -> Result:
+    """The same, to be printed. Raises QueryError if the ledger does not have the message."""
+    _refuse_unknown(reader, message_id)
+    return next(reader.results(JOURNEY, [message_id]))
+
+
+def printed_journeys(reader: LedgerReader, ids: Sequence[str]) -> Iterator[Result]:
+    """The journeys of several messages as one result, which has the column `message_id` too."""
+    for message_id in ids:
+        _refuse_unknown(reader, message_id)
+    return reader.results(JOURNEYS, {"ids": list(ids)})
+
+
+def newest(reader: LedgerReader, most: int, topic: str | None = None) -> list[str]:
+    """The ids of the messages accepted last, of one topic or of all that clients have published, oldest first.
+
+    Raises QueryError if there are none.
+    """
+    condition, parameters = (OF_CLIENTS, []) if topic is None else ("destination = ?", [topic])
+    found = reader.query(NEWEST.format(condition=condition), [*parameters, most]).rows
+    if not found:
+        where = "from a client" if topic is None else f"on the topic {topic}"
+        raise QueryError(
+            f"the ledger has no message {where}: wait if it was published just now (the ledger is some seconds "
+            f"behind); a topic is given whole, without wildcards"
+        )
+    return [message_id for (message_id,) in reversed(found)]
+
+
+def no_message(message_id: str) -> QueryError:
+    return QueryError(
+        f"the ledger has no message {message_id}: the id is wrong, or the message is too new (the ledger is some "
+        f"seconds behind)"
+    )
+
+
+def _refuse_unknown(reader: LedgerReader, message_id: str) -> None:
+    if not journey(reader, message_id).rows:
+        raise no_message(message_id)
