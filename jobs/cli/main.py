@@ -16,8 +16,8 @@ from jobs.cli import (
     jars,
     ledger,
     maintain,
-    messages,
     passwd,
+    publish,
     quality,
     report,
     router,
@@ -25,6 +25,7 @@ from jobs.cli import (
     stack,
     status,
     submit,
+    subscribe,
     topics,
 )
 from jobs.cli.context import Shared
@@ -38,7 +39,8 @@ COMMANDS = (
     router,
     status,
     doctor,
-    messages,
+    publish,
+    subscribe,
     sessions,
     ledger,
     decisions,

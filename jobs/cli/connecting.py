@@ -1,0 +1,130 @@
+"""How `publish` and `subscribe` reach a gateway: its address, TLS, user and password, as options."""
+
+import os
+import secrets
+import ssl
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from edge.errors import MqttClientError, Unreachable
+from edge.link import Address
+from jobs.cli.context import Shared
+from jobs.errors import JobError
+from jobs.stack.state import running_state
+from mqtt.client_limits import ClientLimits
+from mqtt.packets import Connect, Properties
+
+TIMEOUT_S = 10.0
+KEEP_ALIVE_S = 60
+PASSWORD_VARIABLE = "WAYSTATION_PASSWORD"
+LIMITS = ClientLimits(connect_timeout_s=TIMEOUT_S)
+
+_TLS = "TLS"
+Qos = Annotated[int, typer.Option(min=0, max=2, help="0 at most once, 1 at least once, 2 exactly once.")]
+Gateway = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Default: the gateway of the running stack.")
+]
+User = Annotated[
+    str | None,
+    typer.Option(help=f"User name. The password comes from --password-file, {PASSWORD_VARIABLE} or a prompt."),
+]
+PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password.")]
+Tls = Annotated[bool, typer.Option("--tls", help="Use TLS with the system's authorities.", rich_help_panel=_TLS)]
+CaFile = Annotated[
+    Path | None,
+    typer.Option("--cafile", help="Use TLS; trust the authorities in this PEM file only.", rich_help_panel=_TLS),
+]
+CertFile = Annotated[
+    Path | None, typer.Option("--cert", help="Use TLS with this client certificate (PEM).", rich_help_panel=_TLS)
+]
+KeyFile = Annotated[Path | None, typer.Option("--key", help="The certificate's private key.", rich_help_panel=_TLS)]
+ServerName = Annotated[
+    str | None,
+    typer.Option(help="The name in the gateway's certificate, if it is not the host.", rich_help_panel=_TLS),
+]
+
+
+class Access(NamedTuple):
+    """What a command was told about reaching the gateway. `address` None: that of the running stack."""
+
+    address: str | None
+    user: str | None = None
+    password_file: Path | None = None
+    tls: bool = False
+    cafile: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+
+    def where(self, options: Shared) -> Address:
+        """The gateway's address. Raises StackError (no address and no stack), JobError (unusable options)."""
+        wants_tls = self.tls or any((self.cafile, self.cert, self.key, self.server_name))
+        text = self.address
+        if text is None:
+            listeners = running_state(options.data()).listeners
+            wants_tls = wants_tls or "mqtt" not in listeners
+            text = listeners.get("mqtts" if wants_tls else "mqtt")
+            if text is None:
+                raise JobError(
+                    f"the running gateway has no MQTT listener {'with' if wants_tls else 'without'} TLS, or is still "
+                    "starting: see `waystation status`, or name one with --address"
+                )
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise JobError(f"{text!r} is not an address: write host:port, for example 127.0.0.1:1883")
+        return Address(host.strip("[]"), int(port), self._tls_context() if wants_tls else None, self.server_name)
+
+    def connect_packet(self, client_id: str | None, properties: Properties, *, clean_start: bool) -> Connect:
+        """CONNECT as `client_id`, or under a new name. Asks for the password if only the user is known."""
+        return Connect(
+            client_id or f"waystation-{secrets.token_hex(4)}",
+            clean_start=clean_start,
+            keep_alive=KEEP_ALIVE_S,
+            username=self.user,
+            password=self._password(),
+            properties=properties,
+        )
+
+    def _password(self) -> bytes | None:
+        if self.password_file is not None:
+            if self.user is None:
+                raise JobError("--password-file is given without --user: name the user, too")
+            try:
+                return self.password_file.read_bytes().splitlines()[0]
+            except OSError as error:
+                raise JobError(f"cannot read the password file {self.password_file}: {error.strerror}") from error
+            except IndexError:
+                raise JobError(f"the password file {self.password_file} is empty: write the password in it") from None
+        if self.user is None:
+            return None
+        known = os.environ.get(PASSWORD_VARIABLE)
+        return (known or typer.prompt("Password", hide_input=True, err=True)).encode()
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self.key is not None and self.cert is None:
+            raise JobError("--key is given without --cert: name the certificate, too")
+        try:
+            context = ssl.create_default_context(cafile=self.cafile)
+        except (OSError, ssl.SSLError) as error:
+            raise JobError(f"cannot read authorities from {self.cafile}: {_cause(error)}") from error
+        if self.cert is not None:
+            try:
+                context.load_cert_chain(self.cert, self.key)
+            except (OSError, ssl.SSLError) as error:
+                raise JobError(
+                    f"cannot use the client certificate {self.cert} with the key {self.key or self.cert}: "
+                    f"{_cause(error)}"
+                ) from error
+        return context
+
+
+def _cause(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def explained(error: MqttClientError) -> JobError:
+    """The error as a sentence for whoever typed the command."""
+    hint = "; see `waystation status`" if isinstance(error, Unreachable) else ""
+    return JobError(f"{error}{hint}")

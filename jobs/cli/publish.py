@@ -1,0 +1,157 @@
+"""`publish`: sends messages to the gateway and reports what the gateway answered."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edge.errors import MqttClientError
+from edge.link import Address
+from edge.mqtt_client import MqttClient
+from jobs.cli.connecting import (
+    LIMITS,
+    TIMEOUT_S,
+    Access,
+    CaFile,
+    CertFile,
+    Gateway,
+    KeyFile,
+    PasswordFile,
+    Qos,
+    ServerName,
+    Tls,
+    User,
+    explained,
+)
+from jobs.cli.context import shared
+from jobs.errors import JobError
+from mqtt.codes import ReasonCode
+from mqtt.errors import ProtocolError
+from mqtt.packets import Connect
+
+IN_FLIGHT_MAX = 1_000
+"""Messages sent and not answered yet: more would only fill memory."""
+STDIN = "-"
+
+Answers = deque[asyncio.Future[ReasonCode]]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(publish)
+
+
+def publish(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="A topic `a/b/c`, or `@client-id` for one client's inbox.")],
+    payload: Annotated[str | None, typer.Argument(help="The text to send.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Send the bytes of this file as one message; `-` is standard input.")
+    ] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Send each line of --file, or of standard input, as a message.")
+    ] = False,
+    qos: Qos = 1,
+    retain: Annotated[bool, typer.Option("--retain", help="Keep the last message for later subscribers.")] = False,
+    client_id: Annotated[str | None, typer.Option(help="Send under this client id instead of a new one.")] = None,
+    address: Gateway = None,
+    user: User = None,
+    password_file: PasswordFile = None,
+    tls: Tls = False,
+    cafile: CaFile = None,
+    cert: CertFile = None,
+    key: KeyFile = None,
+    server_name: ServerName = None,
+) -> None:
+    """Publish a message, or many. At QoS 1 and 2 the exit status is 0 only if the gateway acknowledged all of them.
+
+    Examples:
+
+        waystation publish flights/JFK/N14228/departed '{"delay": 2}'
+        waystation publish @alice 'a direct message'
+        waystation publish --retain weather/JFK 'fog'
+        waystation publish camera/7 --file picture.jpg
+        tail -f log | waystation publish logs/web --lines
+    """
+    messages = _messages(payload, file, lines)
+    access = Access(address, user, password_file, tls, cafile, cert, key, server_name)
+    where = access.where(shared(context))
+    connect = access.connect_packet(client_id, {}, clean_start=True)
+    asyncio.run(_Publishing(topic, qos, retain).run(where, connect, messages))
+
+
+def _messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes]:
+    """The payloads to send. Raises JobError unless there is exactly one source of them."""
+    if payload is not None and (file is not None or lines):
+        raise JobError("the payload is given twice: give either a text or --file or --lines")
+    if payload is not None:
+        return iter([payload.encode(errors="surrogateescape")])  # bytes of the command line as they are
+    if file is None and not lines:
+        raise JobError("there is nothing to send: give a payload, --file FILE or --lines")
+    return _read(file, lines)
+
+
+def _read(file: Path | None, lines: bool) -> Iterator[bytes]:
+    is_stdin = file is None or str(file) == STDIN
+    try:
+        with sys.stdin.buffer if is_stdin else open(str(file), "rb") as stream:
+            if lines:
+                yield from (line.rstrip(b"\r\n") for line in stream)
+            else:
+                yield stream.read()
+    except OSError as error:
+        raise JobError(f"cannot read {file or 'standard input'}: {error.strerror}") from error
+
+
+class _Publishing:
+    """Sends messages to one topic over one connection, many at a time, and counts the answers."""
+
+    def __init__(self, topic: str, qos: int, retain: bool) -> None:
+        self._topic, self._qos, self._retain = topic, qos, retain
+        self._acknowledged = 0
+
+    async def run(self, where: Address, connect: Connect, messages: Iterable[bytes]) -> None:
+        """Raises JobError: which message was not published, and why."""
+        client = MqttClient(where, connect, limits=LIMITS)
+        try:
+            await client.connect()
+            await self._send(client, iter(messages))
+            await client.disconnect()
+        except (MqttClientError, ProtocolError) as error:
+            raise self._explained(error) from error
+        finally:
+            client.abort()
+
+    async def _send(self, client: MqttClient, messages: Iterator[bytes]) -> None:
+        answers: Answers = deque()
+        while (payload := await asyncio.to_thread(next, messages, None)) is not None:
+            answers.append(client.publish(self._topic, payload, self._qos, self._retain))
+            await client.drain()
+            while answers and (answers[0].done() or len(answers) > IN_FLIGHT_MAX or not client.has_capacity):
+                await self._take(answers)
+        while answers:
+            await self._take(answers)
+        if not self._qos:
+            # Nothing answers a message of QoS 0. An answer to a later packet shows that the gateway has read it, and
+            # did not end the connection because of it.
+            await asyncio.wait_for(client.unsubscribe(self._topic), TIMEOUT_S)
+
+    async def _take(self, answers: Answers) -> None:
+        try:
+            await asyncio.wait_for(answers.popleft(), TIMEOUT_S)
+        except TimeoutError:
+            raise JobError(
+                f"the gateway did not acknowledge message {self._acknowledged + 1} within {TIMEOUT_S:g} s: "
+                "see `waystation status`"
+            ) from None
+        self._acknowledged += 1
+
+    def _explained(self, error: MqttClientError | ProtocolError) -> JobError:
+        sentence = str(explained(error) if isinstance(error, MqttClientError) else error)
+        if not self._acknowledged:
+            return JobError(sentence)
+        verb = "acknowledged" if self._qos else "sent"
+        return JobError(f"{sentence} ({self._acknowledged} messages before it were {verb})")

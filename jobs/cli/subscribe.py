@@ -1,0 +1,210 @@
+"""`subscribe`: prints messages, and acknowledges each only after it has been printed.
+
+Guarantee: a message of QoS 1 or 2 that was not written to standard output is not acknowledged, so a session that is
+kept (`--client-id`) gets it again. It is printed twice only if the program dies between printing and acknowledging.
+Order: as the gateway sends. After a lost connection the client connects again; after a lost session it subscribes again
+and says so on standard error. It ends with an error when connecting again cannot help.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from edge.errors import ConnectionLost, ConnectRefused, MqttClientError
+from edge.link import Address
+from edge.mqtt_client import Hooks, MqttClient
+from edge.reconnect import FullJitter, StayConnected, is_final
+from jobs.cli.connecting import (
+    LIMITS,
+    Access,
+    CaFile,
+    CertFile,
+    Gateway,
+    KeyFile,
+    PasswordFile,
+    Qos,
+    ServerName,
+    Tls,
+    User,
+    explained,
+)
+from jobs.cli.context import shared
+from jobs.cli.message_format import FORMATS, Format
+from jobs.errors import JobError
+from jobs.output import errors
+from mqtt.client_events import Closed, EndedBy, SessionLost
+from mqtt.codes import ReasonCode
+from mqtt.errors import ProtocolError
+from mqtt.packets import Connect, Properties, Publish
+
+KEPT_S = 86_400
+RECEIVE_MAXIMUM = 1_000
+RETRY_MOST_S = 10.0
+
+# A DISCONNECT of the gateway after which a new connection is of use. After any other one (kicked, taken over, not
+# authorised any more, a fault of ours) it would only undo what somebody wanted, or fail again.
+_PASSING = frozenset(
+    {
+        ReasonCode.UNSPECIFIED_ERROR,
+        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+        ReasonCode.SERVER_UNAVAILABLE,
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.KEEP_ALIVE_TIMEOUT,
+        ReasonCode.QUOTA_EXCEEDED,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+        ReasonCode.CONNECTION_RATE_EXCEEDED,
+        ReasonCode.MAXIMUM_CONNECT_TIME,
+    }
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(subscribe)
+
+
+def subscribe(
+    context: typer.Context,
+    filters: Annotated[
+        list[str], typer.Argument(metavar="FILTER...", help="Topic filters; `+` one level, `#` the rest.")
+    ],
+    qos: Qos = 1,
+    count: Annotated[int | None, typer.Option(min=1, help="End after this many messages.")] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(help="Keep the session under this client id for a day: messages wait while it is away."),
+    ] = None,
+    format: Annotated[
+        Format,
+        typer.Option(help="text: `topic payload` on one line; json: one object a line; raw: the payload's bytes."),
+    ] = Format.TEXT,
+    address: Gateway = None,
+    user: User = None,
+    password_file: PasswordFile = None,
+    tls: Tls = False,
+    cafile: CaFile = None,
+    cert: CertFile = None,
+    key: KeyFile = None,
+    server_name: ServerName = None,
+) -> None:
+    """Subscribe and print every message until Ctrl-C. A message is acknowledged once it is printed.
+
+    Examples:
+
+        waystation subscribe 'flights/JFK/#' 'weather/+'
+        waystation subscribe --client-id alice 'news/#'    and messages to @alice
+        waystation subscribe --client-id jobs --count 1 'jobs/#'
+        waystation subscribe --format json '#' | head -3
+    """
+    access = Access(address, user, password_file, tls, cafile, cert, key, server_name)
+    where = access.where(shared(context))
+    properties: Properties = {"receive_maximum": min(count or RECEIVE_MAXIMUM, RECEIVE_MAXIMUM)}
+    if client_id:
+        properties["session_expiry_interval"] = KEPT_S
+    connect = access.connect_packet(client_id, properties, clean_start=not client_id)
+    printer = _Printer(FORMATS[format])
+    with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
+        asyncio.run(_Subscribing(where, connect, printer).run(filters, qos, count))
+
+
+class _Printer:
+    """Writes messages to standard output without holding up the event loop while the reader is slow."""
+
+    def __init__(self, line: Callable[[Publish], bytes]) -> None:
+        self._line, self._fd = line, sys.stdout.fileno()
+        mode = os.fstat(self._fd).st_mode
+        self._is_pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLOUT)
+
+    async def write(self, message: Publish) -> None:
+        """Returns once the message is written. Raises BrokenPipeError."""
+        line = self._line(message)
+        if len(line) <= select.PIPE_BUF and self._poll.poll(0):
+            self._write_all(line)
+        else:
+            await asyncio.to_thread(self._write_all, line)
+
+    def _write_all(self, line: bytes) -> None:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    async def reader_gone(self) -> None:
+        """Raises BrokenPipeError once nobody reads the output any more, also while nothing is written."""
+        loop, gone = asyncio.get_running_loop(), asyncio.Event()
+        if not self._is_pipe:
+            await gone.wait()
+        loop.add_reader(self._fd, gone.set)  # of an end to write to, the loop reports only the other end's closing
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(self._fd)
+        raise BrokenPipeError
+
+
+class _Subscribing:
+    """One client that prints what it gets, over any number of connections."""
+
+    def __init__(self, where: Address, connect: Connect, printer: _Printer) -> None:
+        self._printer = printer
+        self._client = MqttClient(
+            where,
+            connect,
+            limits=LIMITS,
+            manual=True,
+            hooks=Hooks(on_session_lost=self._session_lost, on_closed=self._closed),
+        )
+
+    async def run(self, filters: list[str], qos: int, count: int | None) -> None:
+        """Returns after `count` messages. Raises JobError, BrokenPipeError."""
+        client, backoff = self._client, FullJitter(most_s=RETRY_MOST_S)
+        try:
+            async with StayConnected(client, backoff, self._gives_up), asyncio.TaskGroup() as tasks:
+                gone = tasks.create_task(self._printer.reader_gone())
+                try:
+                    await client.wait_connected()
+                    await client.subscribe(*filters, qos=qos)
+                    await self._print(count)
+                finally:
+                    gone.cancel()
+                    await client.disconnect()
+        except* BrokenPipeError:
+            raise BrokenPipeError from None
+        except* (MqttClientError, ProtocolError) as group:
+            raise _sentence(group.exceptions[0]) from group.exceptions[0]
+
+    async def _print(self, count: int | None) -> None:
+        printed = 0
+        async for message in self._client.messages():
+            await self._printer.write(message)
+            self._client.acknowledge(message)
+            printed += 1
+            if printed == count:
+                return
+
+    def _gives_up(self, error: Exception) -> bool:
+        if self._client.connack is None:
+            return True  # it was never connected: the command says why instead of waiting for somebody to notice
+        if isinstance(error, ConnectionLost) and error.closed.by is EndedBy.SERVER:
+            return error.reason not in _PASSING
+        return is_final(error) or (isinstance(error, ConnectRefused) and error.reason not in _PASSING)
+
+    def _closed(self, closed: Closed) -> None:
+        if closed.by is not EndedBy.CLIENT and not self._gives_up(ConnectionLost(closed)):
+            errors().print(f"the connection is lost ({closed.detail}); connecting again", style="yellow")
+
+    def _session_lost(self, lost: SessionLost) -> None:
+        errors().print("the session is lost: subscribed again; messages in between may be missing", style="yellow")
+
+
+def _sentence(error: Exception) -> JobError:
+    return explained(error) if isinstance(error, MqttClientError) else JobError(str(error))
