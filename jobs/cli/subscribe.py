@@ -8,6 +8,7 @@ and says so on standard error. It ends with an error when connecting again canno
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import stat
@@ -148,7 +149,7 @@ class _Printer:
             await gone.wait()
         finally:
             loop.remove_reader(self._fd)
-        raise BrokenPipeError
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
 
 
 class _Subscribing:
@@ -177,10 +178,8 @@ class _Subscribing:
                 finally:
                     gone.cancel()
                     await client.disconnect()
-        except* BrokenPipeError:
-            raise BrokenPipeError from None
-        except* (MqttClientError, ProtocolError) as group:
-            raise _sentence(group.exceptions[0]) from group.exceptions[0]
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
 
     async def _print(self, count: int | None) -> None:
         printed = 0
@@ -206,5 +205,14 @@ class _Subscribing:
         errors().print("the session is lost: subscribed again; messages in between may be missing", style="yellow")
 
 
-def _sentence(error: Exception) -> JobError:
-    return explained(error) if isinstance(error, MqttClientError) else JobError(str(error))
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What to end with: BrokenPipeError before anything else, what happened to the client as a sentence."""
+    broken, _ = group.split(BrokenPipeError)
+    if broken is not None:
+        return BrokenPipeError(errno.EPIPE, "nobody reads the output")
+    error = group.exceptions[0]
+    if isinstance(error, BaseExceptionGroup):
+        return _first(error)
+    if isinstance(error, MqttClientError):
+        return explained(error)
+    return JobError(str(error)) if isinstance(error, ProtocolError) else error
