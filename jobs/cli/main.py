@@ -1,67 +1,48 @@
-"""The entry point of `waystation`: global options, and one place where errors become one sentence."""
+"""The entry point of `waystation`: global options, and one place where errors become one sentence.
+
+A module of commands is imported only when one of its commands is asked for: DuckDB, pandas and Kafka's client take
+seconds to import, which `publish` or `--version` must not wait for.
+"""
 
 import os
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from jobs.cli import (
-    certs,
-    decisions,
-    demo,
-    doctor,
-    jars,
-    ledger,
-    maintain,
-    passwd,
-    publish,
-    quality,
-    report,
-    router,
-    sessions,
-    stack,
-    status,
-    submit,
-    subscribe,
-    topics,
-)
 from jobs.cli.context import Shared
 from jobs.cli.helptext import let_flow
 from jobs.output import ends_quietly, errors, visible
 from schemas.errors import WaystationError
 
-COMMANDS = (
-    demo,
-    stack,
-    router,
-    status,
-    doctor,
-    publish,
-    subscribe,
-    sessions,
-    ledger,
-    decisions,
-    quality,
-    report,
-    maintain,
-    passwd,
-    certs,
-    topics,
-    jars,
-    submit,
-)
-"""Modules with commands, in the order in which `--help` lists them."""
+COMMANDS = {
+    "demo": ("demo",),
+    "stack": ("up", "down"),
+    "router": ("router",),
+    "status": ("status",),
+    "doctor": ("doctor",),
+    "publish": ("publish",),
+    "subscribe": ("subscribe",),
+    "sessions": ("sessions", "session", "kick"),
+    "ledger": ("query", "journey"),
+    "decisions": ("explain", "audit"),
+    "quality": ("quality",),
+    "report": ("report",),
+    "maintain": ("maintain",),
+    "passwd": ("passwd",),
+    "certs": ("certs",),
+    "topics": ("topics",),
+    "jars": ("jars",),
+    "submit": ("submit",),
+}
+"""Modules of this package and the commands of each, in the order in which `--help` lists them."""
 
-app = typer.Typer(
-    name="waystation",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+VERSION = "--version"
 
 
 def show_version(wanted: bool) -> None:
@@ -70,7 +51,6 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     context: typer.Context,
     conf: Annotated[
@@ -81,7 +61,7 @@ def options(
         Path | None, typer.Option(help="Directory of everything this stack keeps. Without it: the key `data`.")
     ] = None,
     _: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option(VERSION, callback=show_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
     """A messaging platform: MQTT in and out, Kafka and Spark between, a Delta ledger of it all. `up` runs it on your
@@ -99,9 +79,21 @@ def options(
     context.obj = Shared(conf or [], data, os.environ)
 
 
-for module in COMMANDS:
-    module.register(app)
-let_flow(app)
+def application(words: Sequence[str] = ()) -> typer.Typer:
+    """The command line with those modules whose commands are among `words`; with all of them if none is."""
+    app = typer.Typer(
+        name="waystation",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    asked = [name for name, commands in COMMANDS.items() if not set(commands).isdisjoint(words)]
+    for name in [] if VERSION in words else asked or COMMANDS:
+        import_module(f"jobs.cli.{name}").register(app)
+    let_flow(app)
+    return app
 
 
 def main() -> None:
@@ -112,7 +104,7 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        app()
+        application(sys.argv[1:])()
     except WaystationError as error:
         errors().print(visible(str(error)), style="red")
         return error.exit_status

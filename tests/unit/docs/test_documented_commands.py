@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
-from jobs.cli.main import app
+from jobs.cli.main import application
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -18,7 +18,7 @@ COMMAND = re.compile(r"^(?:[A-Z_]+=\S*\s+)*(?:\S*/)?waystation\s+(.*)$")
 ENDS = {"|", ">", "<", "&&", "||", ";", "&", "2>", ">>"}
 NOT_OURS = {("version", "…")}
 """What `$SYS/broker/version` says."""
-ROOT_COMMAND: Any = typer.main.get_command(app)
+ROOT_COMMAND: Any = typer.main.get_command(application())
 
 
 class Shown(NamedTuple):

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from jobs.cli.helptext import flowing
-from jobs.cli.main import app
+from jobs.cli.main import COMMANDS, application
 
 
 def commands(command, path=()):
@@ -17,7 +17,7 @@ def commands(command, path=()):
         yield from commands(inner, (*path, name))
 
 
-ALL = dict(commands(typer.main.get_command(app)))
+ALL = dict(commands(typer.main.get_command(application())))
 
 
 def words(text):
@@ -49,3 +49,11 @@ def test_paragraphs_flow_and_indented_lines_stay():
     written = "First line\nof a [table].\n\nExamples:\n\n    waystation a\n    waystation b  [c]"
     lines = Text.from_markup(flowing(written)).plain.splitlines()
     assert lines == ["First line of a [table].", "", "Examples:", "", "    waystation a", "    waystation b  [c]"]
+
+
+def test_each_module_has_the_commands_by_which_it_is_found() -> None:
+    """A command that is missing there could only be reached together with all others."""
+    everything = typer.main.get_command(application())
+    assert list(everything.commands) == [name for names in COMMANDS.values() for name in names]
+    for names in COMMANDS.values():
+        assert list(typer.main.get_command(application(names)).commands) == list(names)
