@@ -157,7 +157,7 @@ class _Run:
         core = self.core
         partial = core._decoder._partial
         assert partial is None or len(partial) <= PACKET_BYTES, "more is kept than a packet may have"
-        assert len(core._aliases or ()) <= self.limits.topic_alias_maximum, "more aliases than announced"
+        assert len(core._aliases._topics or ()) <= self.limits.topic_alias_maximum, "more aliases than announced"
         assert core.state is State.CONNECTING or not core._held, "packets are held back for nobody"
         if core.closed is None:
             assert sum(map(_size, core._held)) <= HELD_BYTES, "more is held back than the limit"
