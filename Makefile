@@ -8,8 +8,13 @@ SHELL := bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+# Stamps: what has been installed, each with all before it.
+DEMO := $(VENV)/.demo
+ALL := $(VENV)/.all
+DEV := $(VENV)/.dev
 JARS := $(VENV)/.jars
+ARCHIVE := $(VENV)/.class-archive
+PINS := pyproject.toml constraints.txt tools/install.py
 ARGS ?=
 
 # The first of these that is Python 3.11 or newer makes the environment; `make env PYTHON=…` names another.
@@ -18,9 +23,9 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-env: $(INSTALLED) $(JARS)  ## make the pinned environment and resolve the JVM libraries; costs nothing when done
+env: $(ALL) $(JARS)  ## install all that commands need, pinned, and the JVM libraries; costs nothing when done
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(BIN)/python:
 	@python=""; \
 	for name in $(PYTHON); do \
 	  if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python="$$name"; break; fi; \
@@ -31,17 +36,31 @@ $(INSTALLED): pyproject.toml constraints.txt
 	if ! "$$python" -c 'import venv, ensurepip' 2>/dev/null; then \
 	  echo "$$python has no module venv. Install it (Debian: apt-get install python3-venv) and run make again" >&2; exit 1; \
 	fi; \
-	echo "making $(VENV) with $$("$$python" --version); the installation takes a few minutes the first time"; \
-	"$$python" -m venv $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,demo]'; \
-	touch $@
+	echo "making $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv $(VENV)
 
-$(JARS): $(INSTALLED) conf/ivy.xml
+$(DEMO): $(PINS) | $(BIN)/python
+	@$(BIN)/python tools/install.py --jars demo
+	@touch $@
+
+$(ALL): $(PINS) | $(BIN)/python
+	@$(BIN)/python tools/install.py --jars all
+	@touch $(DEMO) $@
+
+# Without the JVM libraries: checks need no Java.
+$(DEV): $(PINS) | $(BIN)/python
+	@$(BIN)/python tools/install.py dev
+	@touch $(DEMO) $(ALL) $@
+
+$(JARS): conf/ivy.xml | $(DEMO)
 	@$(BIN)/waystation jars
+	@touch $@
+
+$(ARCHIVE): $(PINS) $(JARS)
 	@$(BIN)/python -m jobs.stack.class_archive
 	@touch $@
 
-lint: $(INSTALLED)
+lint: $(DEV)
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "run: $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
@@ -51,9 +70,9 @@ check: lint  ## format, lint, types, layers and unit tests: seconds
 	@$(BIN)/pytest -q --numprocesses 2 tests/unit
 
 # All that comes before the tests; two things at a time, either of which takes a minute of one processor.
-ready: $(INSTALLED)
+ready: $(DEV)
 	@$(MAKE) --no-print-directory lint & checks=$$!; \
-	$(MAKE) --no-print-directory $(JARS) || { wait $$checks; exit 1; }; \
+	$(MAKE) --no-print-directory $(ARCHIVE) || { wait $$checks; exit 1; }; \
 	wait $$checks
 
 test: ready  ## everything check does, and all tests against the real parts
@@ -62,13 +81,13 @@ test: ready  ## everything check does, and all tests against the real parts
 soak: ready  ## all cases of what make test draws some of; hours
 	@SOAK=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder --timeout 3600 tests/integration tests/unit tests/acceptance
 
-demo: env  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
+demo: $(DEMO) $(JARS)  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
 	@$(BIN)/waystation demo $(ARGS)
 
-bench: env  ## measure speed; writes build/bench.json and a plot
+bench: $(DEV) $(ARCHIVE)  ## measure speed; writes build/bench.json and a plot
 	@$(BIN)/python -m bench $(ARGS)
 
-fuzz: $(INSTALLED)  ## fuzz what the gateway reads; options in ARGS, e.g. ARGS="--executions 1_000_000"
+fuzz: $(DEV)  ## fuzz what the gateway reads; options in ARGS, e.g. ARGS="--executions 1_000_000"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean:  ## remove what building and testing left; keeps .venv and the data directory

@@ -13,6 +13,7 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from bench.broker import running_broker
+from bench.demo import DemoBench
 from bench.failover import TWO_PROCESSES, FailoverBench
 from bench.figures import JSON, PER_CPU, PLOT, TIMES, Figures
 from bench.gateway import GatewayBench
@@ -122,6 +123,11 @@ def measure_path(figures: Figures, scale: float) -> None:
         stack.path("tls", 1, seconds=60 * scale, warm_s=35, with_tls=True)
 
 
+def measure_demo(figures: Figures, scale: float) -> None:
+    say("make demo, as on a machine that has nothing of it yet")
+    DemoBench(figures).run()
+
+
 @contextmanager
 def stack_bench(figures: Figures, overrides: Mapping[str, str] | None = None) -> Iterator[StackBench]:
     """A stack that is up, gone afterwards."""
@@ -148,6 +154,9 @@ class Measurement(NamedTuple):
 
 
 MEASUREMENTS: dict[str, Measurement] = {
+    "demo": Measurement(
+        measure_demo, ("demo_install_s", "demo_total_s", "demo_settle_s", "demo_p50_ms", "demo_p99_ms")
+    ),
     "path": Measurement(
         measure_path, ("up_to_first_message_s", "idle_cores", "idle_rss_mb", "path_cold_p99_ms", "path_qos1_p99_ms")
     ),

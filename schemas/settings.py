@@ -183,6 +183,7 @@ class StackSettings(Section, frozen=True, kw_only=True):
     broker_heap: Memory
     router_heap: Memory
     ledger_heap: Memory
+    broker_java_options: str
     router_java_options: str
     ledger_java_options: str
     ledger_niceness: Annotated[int, Meta(ge=0, le=19)]

@@ -74,7 +74,8 @@ def class_archive_of(environ: Mapping[str, str]) -> Finding:
         archive = class_archive(find_java(environ).home, environ)
     except WaystationError:
         return Finding("class archive", "needs Java")
-    return Finding("class archive", str(archive) if archive.is_file() else "not made yet; Spark starts sooner with it")
+    later = "not made yet; a stack that runs for five minutes makes it, and Spark then starts sooner"
+    return Finding("class archive", str(archive) if archive.is_file() else later)
 
 
 def memory(available_gb: float) -> Finding:

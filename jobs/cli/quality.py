@@ -9,6 +9,7 @@ import typer
 from jobs.cli.context import shared
 from jobs.cli.dates import DATE, date_of
 from jobs.cli.job import run_job
+from jobs.cli.optional import require
 from jobs.errors import QualityError
 from jobs.quality.contents import read_contents
 from schemas.errors import WaystationError
@@ -53,6 +54,7 @@ def quality(
         waystation quality --date yesterday --json
         waystation query 'SELECT * FROM quality_results WHERE NOT success'
     """
+    require("great_expectations", "quality", QualityError)
     options = shared(context)
     arguments = [f"--date={one}" for one in dates or []]
     arguments += [f"--since={since}"] if since else []

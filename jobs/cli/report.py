@@ -9,6 +9,7 @@ import typer
 
 from jobs.cli.context import shared
 from jobs.cli.dates import DATE, date_of
+from jobs.cli.optional import require
 from jobs.errors import ReportError
 from jobs.output import json_text, output
 from jobs.query.ledger_reader import Memory
@@ -50,6 +51,7 @@ def report(
         waystation report
         waystation report --date 2026-11-21 --out report.html --json report.json
     """
+    require("matplotlib", "report", ReportError)
     # matplotlib takes a second to come: only who asks for a page waits for it.
     from jobs.quality.contents import existing_contents
     from jobs.report.dates import activity, choose

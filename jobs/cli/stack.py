@@ -17,7 +17,7 @@ from jobs.errors import StackError
 from jobs.output import Terminal, cell, output
 from jobs.runtime.signals import set_on_signals
 from jobs.stack import local
-from jobs.stack.class_archive import make_archive
+from jobs.stack.class_archive import KILL_TIMEOUT_S, make_archive_later
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
 from jobs.stack.state import StackState, read_state, why_no_stack
@@ -59,10 +59,15 @@ def up(
     plan = Plan(options.settings(), options.configuration, options.data(), free_ports)
     terminal.print(f"starting the local stack over {plan.data}", markup=False)
     console, me = _console(terminal, options), Identity.of(os.getpid())
-    make_archive(options.environ, console.say, stopping.is_set)
     stop_timeout_s = plan.settings.stack.stop_timeout_s
     make_supervisor = partial(local.local_supervisor, plan, options.environ, console, me)
-    local.run(plan.data, stop_timeout_s, make_supervisor, stopping, console)
+    archiving = threading.Thread(target=make_archive_later, args=(options.environ, stopping), daemon=True)
+    archiving.start()
+    try:
+        local.run(plan.data, stop_timeout_s, make_supervisor, stopping, console)
+    finally:
+        stopping.set()
+        archiving.join(KILL_TIMEOUT_S)
     terminal.print("stopped")
 
 

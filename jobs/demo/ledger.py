@@ -49,9 +49,28 @@ class Standing(NamedTuple):
         """Messages that are not in the ledger or not complete."""
         return max(0, published - self.messages) + self.incomplete
 
+    def left(self, published: int, delivered: int) -> int:
+        """How much the ledger has still to take, all together; 0 once it has everything."""
+        return self.missing(published) + self.unrecorded(delivered) + len(self.behind)
+
     def unrecorded(self, delivered: int) -> int:
         """Deliveries that clients have counted and the ledger has not. It may have more: what was sent at QoS 0."""
         return max(0, delivered - self.deliveries)
+
+
+class Patience:
+    """How long to wait for the ledger: as long as it advances, and `patience_s` longer."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._least: int | None = None
+        self._advanced_at = 0.0
+
+    def is_over(self, left: int, now: float) -> bool:
+        """Whether `left` (:meth:`Standing.left`) has not become less for `patience_s` before `now`."""
+        if self._least is None or left < self._least:
+            self._least, self._advanced_at = left, now
+        return now - self._advanced_at > self._patience_s
 
 
 def standing(tables: Path) -> Standing:

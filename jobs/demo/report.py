@@ -30,6 +30,9 @@ MUST_BE_ZERO = {
 }
 """Figures that decide about the exit status, with their labels."""
 
+BEHIND = ("incomplete", "unrecorded")
+"""Those of them that say how far the ledger is behind the clients."""
+
 REFRESH_S = 0.5
 LINE_EVERY_S = 10.0
 

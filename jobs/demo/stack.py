@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 
 from jobs.demo.errors import DemoError
@@ -22,6 +23,11 @@ OPEN_FILES = 8_192
 """A thousand clients are more sockets than many systems allow by default, in this process and in the gateway."""
 
 ABANDON_S = 5.0
+
+
+def demo_overlay() -> Path:
+    """The configuration of a stack that lives for two minutes, which those of the user go over."""
+    return Path(str(resources.files("conf").joinpath("demo.toml")))
 
 
 def make_room(data: Path, stop_timeout_s: float) -> None:
@@ -87,7 +93,7 @@ class _Starting:
 
     def __init__(self, data: Path, overlays: Sequence[Path], environ: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
-        for overlay in overlays:
+        for overlay in (demo_overlay(), *overlays):
             command += ["--conf", str(overlay.absolute())]
         self._child = subprocess.Popen(
             [*command, "up", "--detach", "--free-ports"],

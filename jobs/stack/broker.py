@@ -5,6 +5,7 @@ over the same directory, also after `kill -9`, it serves the same records. One r
 """
 
 import base64
+import shlex
 import subprocess
 import uuid
 from pathlib import Path
@@ -40,7 +41,8 @@ logger.clients.level = error
 
 
 class BrokerSpec(NamedTuple):
-    """`directory` is the broker's alone; `heap` as Java spells it (`512m`); `payload_bytes` the largest payload."""
+    """`directory` is the broker's alone; `heap` as Java spells it (`512m`); `payload_bytes` the largest payload;
+    `java_options` further ones of its JVM."""
 
     directory: Path
     host: str
@@ -48,6 +50,7 @@ class BrokerSpec(NamedTuple):
     controller_port: int
     heap: str
     payload_bytes: int
+    java_options: str = ""
 
     @property
     def bootstrap(self) -> str:
@@ -107,6 +110,7 @@ def prepare(spec: BrokerSpec, java: str, classpath: str) -> list[str]:
     if not (spec.storage / "meta.properties").exists():
         _format_storage(spec, base)
     heap = [f"-Xmx{spec.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExitOnOutOfMemoryError"]
+    heap += shlex.split(spec.java_options)
     return [base[0], *heap, *base[1:], "kafka.Kafka", str(spec.properties_file)]
 
 

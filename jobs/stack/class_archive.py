@@ -12,19 +12,26 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Event
 
 from jobs.stack.jars import Progress, cache_directory, jars_directory, locked, pyspark_jars, resolve, say
 from jobs.stack.java import find_java
-from jobs.stack.process import ManagedProcess, wait_until
+from jobs.stack.process import IDLE, ManagedProcess, wait_until
 from schemas.errors import WaystationError
 
 KEPT = 4
 """Archives, those used last: other checkouts, JDKs and versions have their own. One takes 200 MB."""
 TRAINING = "jobs.stack.class_training"
 TIMEOUT_S = 600
+IDLE_TIMEOUT_S = 6 * 3600
+"""The same of one that gets a processor only while nobody else wants it."""
+AFTER_S = 300.0
+"""How long after its start a stack makes the archive: by then the other JVMs have compiled what they need, and a demo
+is over."""
 KILL_TIMEOUT_S = 10
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """That an archive does not fit, or which classes cannot be in it, is nothing that a log should tell."""
@@ -55,12 +62,26 @@ def archive_options(environ: Mapping[str, str] = os.environ) -> str:
     return f'-XX:SharedArchiveFile="{archive}" {QUIET}'
 
 
+def make_archive_later(environ: Mapping[str, str], stopping: Event) -> None:
+    """Make the archive if it is missing, `AFTER_S` from now, with the processor time that nothing else wants.
+
+    If it cannot be made, its log in the cache says why. Ends soon after `stopping` is set."""
+    if not stopping.wait(AFTER_S):
+        with suppress(WaystationError, OSError):
+            make_archive(environ, lambda _: None, stopping.is_set, niceness=IDLE)
+
+
 def make_archive(
-    environ: Mapping[str, str], progress: Progress, stopping: Callable[[], bool] = lambda: False, again: bool = False
+    environ: Mapping[str, str],
+    progress: Progress,
+    stopping: Callable[[], bool] = lambda: False,
+    again: bool = False,
+    niceness: int = 0,
 ) -> bool:
     """Make the archive if it is missing, one process at a time; whether it is there. Resolves the jars first.
 
     If it cannot be made, that is told, and tried another time only if `again`: Spark starts without it, just later.
+    `niceness` as :meth:`jobs.stack.process.ManagedProcess.give_way` has it.
     Raises JavaError if there is no JDK, JarsError.
     """
     java = find_java(environ)
@@ -73,7 +94,8 @@ def make_archive(
     with locked(archive.parent / "lock", progress, "makes the archive of classes"):
         if not archive.is_file():
             progress("making an archive of classes, by which Spark starts sooner, once; about a minute")
-            if not _train(archive, failed, {**environ, "JAVA_HOME": str(java.home)}, stopping) and not stopping():
+            environ = {**environ, "JAVA_HOME": str(java.home)}
+            if not _train(archive, failed, environ, stopping, niceness) and not stopping():
                 progress(f"it could not be made: Spark starts without it, only later. See {failed}")
         archives = sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime)
         for old in archives[:-KEPT]:
@@ -81,15 +103,19 @@ def make_archive(
     return archive.is_file()
 
 
-def _train(archive: Path, failed: Path, environ: Mapping[str, str], stopping: Callable[[], bool]) -> bool:
+def _train(
+    archive: Path, failed: Path, environ: Mapping[str, str], stopping: Callable[[], bool], niceness: int
+) -> bool:
     """Whether the archive was made. If it could not be, `failed` is what the attempt said."""
     for left_by_a_killed_one in archive.parent.glob(".new-*/"):
         shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
     directory = Path(mkdtemp(dir=archive.parent, prefix=".new-"))
     made, said = directory / archive.name, directory / failed.name
     process = ManagedProcess([sys.executable, "-m", TRAINING, str(made)], environ, said)
+    timeout_s = IDLE_TIMEOUT_S if niceness == IDLE else TIMEOUT_S
     try:
-        wait_until(lambda: process.ended() or stopping(), TIMEOUT_S)
+        process.give_way(niceness)
+        wait_until(lambda: process.ended() or stopping(), timeout_s)
         if process.exit_code == 0 and made.is_file():
             with made.open("rb") as file:  # half of it, after a power failure, would crash each JVM that maps it
                 os.fsync(file.fileno())
@@ -97,7 +123,7 @@ def _train(archive: Path, failed: Path, environ: Mapping[str, str], stopping: Ca
             failed.unlink(missing_ok=True)
             return True
         if not stopping():
-            why = f"it took more than {TIMEOUT_S} s" if process.exit_code is None else f"status {process.exit_code}"
+            why = f"it took more than {timeout_s} s" if process.exit_code is None else f"status {process.exit_code}"
             with said.open("a") as record:
                 record.write(f"no archive: {why}\n")
             said.rename(failed)

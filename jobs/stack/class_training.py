@@ -12,14 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
-from jobs.stack.class_archive import QUIET
+from jobs.stack.class_archive import IDLE_TIMEOUT_S, QUIET
+from jobs.stack.jars import SHORT_LIVED
 
-EXIT_TIMEOUT_S = 120
+EXIT_TIMEOUT_S = IDLE_TIMEOUT_S
+"""Writing the archive takes as long as it takes: who has started this ends it."""
 
 
 def train(archive: Path) -> None:
     """Start a JVM, have it work, and end it, whereupon it writes `archive`."""
-    options = f'-XX:ArchiveClassesAtExit="{archive}" {QUIET}'
+    options = f'-XX:ArchiveClassesAtExit="{archive}" {QUIET} {" ".join(SHORT_LIVED)}'
     settings = {JAVA_OPTIONS: options, "spark.driver.memory": "512m"}
     spark = build_session("class-training", "local[2]", settings)
     jvm: Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]

@@ -40,6 +40,9 @@ STORES = {"s3": JarSet("ivy-s3.xml", ("s3",), "Hadoop's S3A and what it needs of
 """By kind of store. What other kinds need, their vendors ship as one jar: it is named in `cluster.spark`."""
 
 TIMEOUT_S = 900
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a JVM that is done before its second compiler has paid."""
+
 REMEDY = "run `waystation jars`"
 
 BELONGS_TO_SPARK = re.compile(r"^(jackson-.*|scala-.*|shims|javax\.annotation-api)$")
@@ -154,7 +157,7 @@ def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarS
     """Lines of Ivy's output become numbers: its own lines name repositories and are for the log."""
     ivy = next(pyspark_jars().glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
-    command = [java, "-jar", str(ivy), "-ivy", str(ivy_file(jar_set)), "-retrieve", pattern]
+    command = [java, *SHORT_LIVED, "-jar", str(ivy), "-ivy", str(ivy_file(jar_set)), "-retrieve", pattern]
     command += ["-confs", *jar_set.confs]
     found = downloaded = 0
     progress(f"resolving the JVM libraries ({jar_set.what}), once; about half a minute")

@@ -93,6 +93,7 @@ def broker_spec(settings: Settings, data: Path, addresses: Addresses) -> BrokerS
         controller_port=addresses.controller,
         heap=settings.stack.broker_heap,
         payload_bytes=settings.gateway.limits.packet_bytes,
+        java_options=settings.stack.broker_java_options,
     )
 
 
@@ -143,7 +144,7 @@ def local_parts(
         *router_parts,
         ledger._replace(
             niceness=settings.stack.ledger_niceness,
-            may_give_way=lambda: has_settled(data, ledger.name) and folds_in_time(data, settings.router.route_lead_s),
+            may_give_way=lambda: ledger_may_give_way(data, ledger.name, settings.router.route_lead_s),
         ),
         platform_part(data, interpreter, env, "gateway", "gateway"),
     ]
@@ -205,9 +206,16 @@ def starts_beside(data: Path, part: str, others: Iterable[str]) -> bool:
     return announced(data, part) is None and any(announced(data, other) is not None for other in others)
 
 
+def ledger_may_give_way(
+    data: Path, part: str, lead_s: float, can_take_back: Callable[[], bool] = can_take_priority_back
+) -> bool:
+    """Whether the ledger may run at a lower priority now: while it folds routes in time, and where its priority cannot
+    be raised again only once its start is over, which would take minutes otherwise."""
+    return (can_take_back() or has_settled(data, part)) and folds_in_time(data, lead_s)
+
+
 def has_settled(data: Path, part: str) -> bool:
-    """Whether the part has announced that its start is over: giving way before, it would take minutes on a machine that
-    has enough to do, in which routes are not folded in time and everything is sent to everyone."""
+    """Whether the part has announced that its start is over."""
     return bool((read_ready(data, part) or {}).get("settled"))
 
 

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-_ELSEWHERE = {"stack.router_java_options", "stack.ledger_java_options", "gateway.authentication.jwt.algorithms"}
+_ELSEWHERE = {
+    "stack.broker_java_options",
+    "stack.router_java_options",
+    "stack.ledger_java_options",
+    "gateway.authentication.jwt.algorithms",
+}
 """Lists too long for a table."""
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from threading import Event
 
 import psutil
 import pytest
@@ -75,6 +76,17 @@ def test_stopped_on_the_way_nothing_is_left_and_nothing_has_failed(tmp_path, env
     assert {file.name for file in archive_of(environ).parent.iterdir()} == {"lock"}
     assert len(said) == 1
     wait_for(lambda: not psutil.pid_exists(int(started.read_text())), "what was started has ended")
+
+
+def test_a_stack_makes_it_later_unless_it_has_stopped_before(tmp_path, environ, monkeypatch):
+    training(monkeypatch, tmp_path, MAKES)
+    stopping = Event()
+    stopping.set()
+    archives.make_archive_later(environ, stopping)
+    assert not archive_of(environ).exists()
+    monkeypatch.setattr(archives, "AFTER_S", 0)
+    archives.make_archive_later(environ, Event())
+    assert archive_of(environ).is_file()
 
 
 def test_it_belongs_to_a_jdk_and_to_jars(tmp_path, environ, monkeypatch):

@@ -1,0 +1,103 @@
+"""How packages are installed: where uv is told to look, and that pip takes over where uv fails."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tools import install
+
+LISTING = """\
+:env:.index-url='https://mirror.example/simple'
+global.cert='/etc/ssl/ours.pem'
+global.index-url='https://elsewhere.example/simple'
+install.extra-index-url='https://one.example/simple https://two.example/simple'
+search.index='https://not-for-installing.example'
+global.timeout=not a literal
+"""
+
+
+def test_settings_of_the_environment_go_over_those_of_files() -> None:
+    assert install.pip_settings(LISTING) == {
+        "index-url": "https://mirror.example/simple",
+        "cert": "/etc/ssl/ours.pem",
+        "extra-index-url": "https://one.example/simple https://two.example/simple",
+    }
+
+
+def test_uv_installs_from_where_pip_does(tmp_path: Path) -> None:
+    pip = {
+        "index-url": "https://mirror.example/simple",
+        "extra-index-url": "https://one.example/simple",
+        "find-links": f"{tmp_path} {tmp_path}/gone https://wheels.example/",
+        "no-index": "true",
+        "cert": "/etc/ssl/ours.pem",
+        "default-timeout": "180",
+    }
+    assert install.uv_environment({"HOME": "/home/me"}, pip, is_configured=False) == {
+        "HOME": "/home/me",
+        "UV_SYSTEM_CERTS": "1",
+        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
+        "UV_INDEX": "https://one.example/simple",
+        "UV_FIND_LINKS": f"{tmp_path},https://wheels.example/",
+        "UV_NO_INDEX": "1",
+        "SSL_CERT_FILE": "/etc/ssl/ours.pem",
+        "UV_HTTP_TIMEOUT": "180",
+    }
+
+
+def test_what_uv_is_told_itself_counts() -> None:
+    pip = {"index-url": "https://mirror.example/simple", "cert": "/etc/ssl/ours.pem"}
+    own = {"UV_DEFAULT_INDEX": "https://own.example/simple", "SSL_CERT_FILE": "/own.pem", "UV_SYSTEM_CERTS": "0"}
+    assert install.uv_environment(own, pip, is_configured=False) == own
+    assert "UV_DEFAULT_INDEX" not in install.uv_environment({}, pip, is_configured=True)
+
+
+@pytest.mark.parametrize("extras", install.EXTRAS.values())
+def test_every_extra_is_declared(extras: Sequence[str]) -> None:
+    import tomllib
+
+    project = tomllib.loads((install.ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras) <= set(project["optional-dependencies"])
+
+
+class Commands:
+    """Notes commands instead of running them; those that contain one of `failing` fail."""
+
+    def __init__(self, *failing: str) -> None:
+        self.failing = failing
+        self.lines: list[str] = []
+
+    def __call__(self, command: Sequence[str], environ: Mapping[str, str]) -> int:
+        line = " ".join(command).replace(str(Path(sys.executable).parent) + "/", "")
+        self.lines.append(line)
+        return int(any(part in line for part in self.failing))
+
+    def installers(self) -> Iterator[str]:
+        for line in self.lines:
+            if "ensurepip" in line:  # where an environment has no pip
+                continue
+            yield "uv" if line.startswith("uv ") else "pip"
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "installers"),
+    [
+        ((), 0, ["pip", "uv", "uv"]),  # pip installs uv
+        (("uv==",), 0, ["pip", "pip", "pip"]),
+        (("uv pip",), 0, ["pip", "uv", "pip", "pip"]),
+        (("-e .",), 1, ["pip", "uv", "uv", "pip", "pip"]),
+    ],
+)
+def test_pip_takes_over_where_uv_fails(failing: Sequence[str], status: int, installers: list[str]) -> None:
+    commands, said = Commands(*failing), list[str]()
+    assert install.install(("demo",), False, os.environ, commands, said.append) == status
+    assert list(commands.installers()) == installers
+    assert any("pip, which takes" in line for line in said) == (installers[1:] != ["uv", "uv"])
+
+
+def test_a_package_that_is_not_pinned_is_an_error() -> None:
+    with pytest.raises(LookupError, match="not pinned"):
+        install.pinned("no-such-package")
