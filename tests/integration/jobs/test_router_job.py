@@ -131,14 +131,12 @@ def test_realigning_and_stopping_log_no_errors(
     log = tmp_path / "router.log"
     try:
         produce(broker.bootstrap, topics, MESSAGES)
-        wait_for(lambda: "realigning" in log.read_text() or router.poll() is not None, "the backup is realigned", 120)
+        wait_for(lambda: "realigning" in log.read_text() or router.ended(), "the backup is realigned", 120)
         after = log.read_text().index("realigning")
         wait_for(lambda: "query started" in log.read_text()[after:], "it goes on")
-        router.terminate()
-        assert router.wait(60) == 0
+        assert router.stop(60) == 0
     finally:
         router.kill()
-        router.wait()
     said = log.read_text()
     assert "realigning" in said
     assert "ERROR" not in said
