@@ -67,25 +67,20 @@ class PairMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.pair.flush()
 
-    @precondition(lambda self: self.pair.to_server)
-    @rule(n_bytes=st.one_of(st.integers(1, 12), st.integers(12, 200)))
-    def carry_to_server(self, n_bytes: int) -> None:
-        self.pair.carry_to_server(n_bytes)
+    @precondition(lambda self: self.pair.is_open and (self.pair.to_server or self.pair.to_client))
+    @rule(to_server=st.booleans(), n_bytes=st.one_of(st.integers(1, 12), st.integers(12, 200)))
+    def carry(self, to_server: bool, n_bytes: int) -> None:
+        if to_server:
+            self.pair.carry_to_server(n_bytes)
+        else:
+            self.pair.carry_to_client(n_bytes)
 
-    @precondition(lambda self: self.pair.to_client and self.pair.is_open)
-    @rule(n_bytes=st.one_of(st.integers(1, 12), st.integers(12, 200)))
-    def carry_to_client(self, n_bytes: int) -> None:
-        self.pair.carry_to_client(n_bytes)
-
-    @precondition(lambda self: self.pair.is_open)
-    @rule()
-    def lose(self) -> None:
-        self.pair.lose()
-
-    @rule()
-    def kill(self) -> None:
-        self.pair.kill_client()
-        self.pair.to_client = b""
+    @rule(is_killed=st.booleans())
+    def end(self, is_killed: bool) -> None:
+        if is_killed:
+            self.pair.kill_client()
+        else:
+            self.pair.lose()
 
     @precondition(lambda self: not self.pair.is_open)
     @rule(is_whole=st.booleans())
@@ -160,5 +155,5 @@ def _check_accepted(accepted: list[tuple[bytes, int]], sent: list[tuple[bytes, i
 
 TestPair = PairMachine.TestCase
 TestPair.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
