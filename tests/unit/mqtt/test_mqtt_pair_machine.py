@@ -31,7 +31,7 @@ class PairMachine(RuleBasedStateMachine):
     )
     def begin(self, version: int, server_window: int, client_window: int, aliases: int) -> None:
         limits = ConnectionLimits(receive_maximum=server_window, topic_alias_maximum=2)
-        client_limits = ClientLimits(topic_aliases_max=aliases, in_flight_max=3 if version == 4 else 1_000)
+        client_limits = ClientLimits(topic_aliases_max=aliases, in_flight_max=3 if version == 4 else None)
         asked = {"receive_maximum": client_window, "topic_alias_maximum": 2}
         self.pair = ConnectionPair(version, limits=limits, client_limits=client_limits, properties=asked)
         self.sent_by_server: list[tuple[bytes, int]] = []
