@@ -15,7 +15,9 @@ from mqtt.client_state import State
 from mqtt.limits import ConnectionLimits
 from tests.unit.mqtt.connection_pair import ConnectionPair
 
-qos_1_and_2 = st.sampled_from([1, 2])
+several = st.lists(st.sampled_from([1, 2]), min_size=1, max_size=3)
+mostly = st.sampled_from([True, True, True, False])
+chunk = st.sampled_from([1, 3, 5, 30, 1_000, 1_000])
 
 
 class PairMachine(RuleBasedStateMachine):
@@ -42,14 +44,20 @@ class PairMachine(RuleBasedStateMachine):
         self.count += 1
         return b"%d" % self.count
 
+    def _send(self, is_sent: bool) -> None:
+        """The application writes down its state and sends, or does not get so far yet."""
+        if is_sent and self.pair.is_open:
+            self.pair.flush()
+
     # -- what happens --------------------------------------------------------------------------------------------------
 
-    @rule(several=st.lists(qos_1_and_2, min_size=1, max_size=3), topic=st.sampled_from(["a", "b/c", "d"]))
-    def publish(self, several: list[int], topic: str) -> None:
+    @rule(several=several, topic=st.sampled_from(["a", "b/c", "d"]), is_sent=mostly)
+    def publish(self, several: list[int], topic: str, is_sent: bool) -> None:
         for qos in several:
             self.pair.publish(self._payload(), qos, topic)
+        self._send(is_sent)
 
-    @rule(several=st.lists(qos_1_and_2, min_size=1, max_size=3))
+    @rule(several=several)
     def deliver(self, several: list[int]) -> None:
         for qos in several:
             payload = self._payload()
@@ -58,22 +66,21 @@ class PairMachine(RuleBasedStateMachine):
         self.pair.pull()
 
     @precondition(lambda self: self.pair.given)
-    @rule(data=st.data())
-    def accept(self, data: Any) -> None:
+    @rule(data=st.data(), is_sent=mostly)
+    def accept(self, data: Any, is_sent: bool) -> None:
         self.pair.accept(data.draw(st.integers(0, len(self.pair.given) - 1)))
+        self._send(is_sent)
 
-    @precondition(lambda self: self.pair.is_open)
-    @rule()
-    def flush(self) -> None:
-        self.pair.flush()
+    @precondition(lambda self: self.pair.is_open and self.pair.to_server)
+    @rule(n_bytes=chunk)
+    def carry_to_server(self, n_bytes: int) -> None:
+        self.pair.carry_to_server(n_bytes)
 
-    @precondition(lambda self: self.pair.is_open and (self.pair.to_server or self.pair.to_client))
-    @rule(to_server=st.booleans(), n_bytes=st.one_of(st.integers(1, 12), st.integers(12, 200)))
-    def carry(self, to_server: bool, n_bytes: int) -> None:
-        if to_server:
-            self.pair.carry_to_server(n_bytes)
-        else:
-            self.pair.carry_to_client(n_bytes)
+    @precondition(lambda self: self.pair.is_open and self.pair.to_client)
+    @rule(n_bytes=chunk, is_sent=mostly)
+    def carry_to_client(self, n_bytes: int, is_sent: bool) -> None:
+        self.pair.carry_to_client(n_bytes)
+        self._send(is_sent)
 
     @rule(is_killed=st.booleans())
     def end(self, is_killed: bool) -> None:
