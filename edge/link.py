@@ -6,7 +6,7 @@ A link calls its :class:`Receiver` on the event loop: bytes as they come, and on
 import asyncio
 import ssl
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from edge.errors import MqttClientError, Unreachable
 
@@ -84,8 +84,7 @@ class Link(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
 
     def data_received(self, data: bytes) -> None:
         self._receiver.data_received(data)

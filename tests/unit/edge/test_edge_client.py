@@ -1,9 +1,11 @@
 """The asyncio client against our gateway: what callers see of messages, refusals, losses and endings."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from edge.errors import ConnectionLost, PublishRefused, SubscribeRefused
 from edge.link import Address
@@ -29,9 +31,11 @@ def client(
     )
 
 
-def test_over_websocket(gateway: SocketGateway) -> None:
+@pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("path", [None, "/mqtt"])
+def test_over_each_link_and_loop(gateway: SocketGateway, path: str | None, loop: Callable[..., None]) -> None:
     async def run() -> None:
-        web = client(gateway, "web", path="/mqtt")
+        web = client(gateway, "web", path=path)
         await web.connect()
         await web.subscribe("web/#", qos=2)
         payloads = [b"%d" % number for number in range(50)] + [b"x" * 100_000]
@@ -45,7 +49,7 @@ def test_over_websocket(gateway: SocketGateway) -> None:
         assert set(await asyncio.gather(*answers)) == {ReasonCode.SUCCESS}
         await web.disconnect()
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    loop(asyncio.wait_for(run(), 20))
 
 
 def test_a_handler_that_fails_is_given_the_message_again(gateway: SocketGateway) -> None:
