@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.host.socket_gateway import SocketGateway
+from tests.unit.gateway.host.socket_gateway import SocketGateway
 
 
 @pytest.fixture(scope="module")

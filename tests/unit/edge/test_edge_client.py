@@ -16,7 +16,7 @@ from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from mqtt.packets import Connect, Packet, Publish, Will
 from tests.faithful_client import FaithfulClient, eventually
-from tests.unit.host.socket_gateway import HOST, SocketGateway
+from tests.unit.gateway.host.socket_gateway import HOST, SocketGateway
 
 QUICKLY = FullJitter(0.02, 0.05)
 

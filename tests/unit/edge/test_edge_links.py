@@ -14,11 +14,11 @@ from edge.errors import ConnectionLost, ConnectRefused, MqttClientError, Unreach
 from edge.link import Address
 from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected, is_final
+from harness.keys import Authority
 from mqtt.client_events import Closed, EndedBy
 from mqtt.client_limits import ClientLimits
 from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.packets import Connect
-from tests.unit.access.keys import Authority
 
 HOST = "127.0.0.1"
 SOON = ClientLimits(connect_timeout_s=0.3)

@@ -11,7 +11,7 @@ from jobs.demo.errors import DemoError
 from jobs.demo.expectations import Account
 from jobs.demo.fleet import Fleet
 from jobs.demo.plan import Connect, Disconnect, Member, Publish, Subscription
-from tests.unit.host.socket_gateway import HOST, SocketGateway
+from tests.unit.gateway.host.socket_gateway import HOST, SocketGateway
 
 PATIENCE_S = 30.0
 MEMBERS = [
