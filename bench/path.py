@@ -87,11 +87,11 @@ class StackBench:
         port = self.port()
         subscriber = await LoadClient.connect(port, "bench-first-sub")
         publisher = await LoadClient.connect(port, "bench-first-pub")
-        publisher.publish(b"@bench-first-sub", 1)
+        publisher.publish("@bench-first-sub", 1)
         while not subscriber.latencies_ms:
             await asyncio.sleep(0.01)
-        subscriber.close()
-        publisher.close()
+        await subscriber.mqtt.disconnect()
+        await publisher.mqtt.disconnect()
 
     def port(self, listener: str = "mqtt") -> int:
         return int(running_state(self.data).listeners[listener].rpartition(":")[2])

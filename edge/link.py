@@ -6,7 +6,7 @@ A link calls its :class:`Receiver` on the event loop: bytes as they come, and on
 import asyncio
 import ssl
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from edge.errors import MqttClientError, Unreachable
 
@@ -43,7 +43,7 @@ class Receiver(Protocol):
 class Link(asyncio.Protocol):
     """A byte stream over TCP or TLS."""
 
-    _transport: asyncio.Transport
+    _transport: asyncio.Transport | None = None  # before it is connected, or where TLS fails
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -55,7 +55,8 @@ class Link(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Sends bytes, now or as soon as the network takes them."""
-        self._transport.write(data)
+        if self._transport is not None:
+            self._transport.write(data)
 
     def close(self) -> None:
         """Ends the link once what was written is sent; a peer that does not take it is waited for 5 s."""
@@ -65,22 +66,25 @@ class Link(asyncio.Protocol):
 
     def abort(self) -> None:
         """Breaks the link at once."""
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def pause_reading(self) -> None:
-        self._transport.pause_reading()
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._transport.resume_reading()
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def _close(self) -> None:
-        self._transport.close()
+        if self._transport is not None:
+            self._transport.close()
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
 
     def data_received(self, data: bytes) -> None:
         self._receiver.data_received(data)

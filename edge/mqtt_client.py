@@ -78,7 +78,7 @@ class MqttClient:
         hooks: Hooks | None = None,
     ) -> None:
         self.session = session or ClientSession()
-        self.connections = 0  # that were begun
+        self.connections = 0  # network connections so far
         self.connack: Connack | None = None  # of the last connection that was accepted
         self.closed: Closed | None = _NO_CONNECTION  # how the last connection ended; None while there is one
         self.subscriptions = Subscriptions()
@@ -102,12 +102,12 @@ class MqttClient:
     async def connect(self) -> Connack:
         """Connects; what the session holds is sent (again). Raises Unreachable, ConnectRefused, ConnectionLost, and
         LocalProtocolError (there is a connection already, a CONNECT that MQTT does not allow)."""
-        self.connections += 1
-        packet = self._connect if isinstance(self._connect, Connect) else self._connect(self.connections)
         address = self._address if isinstance(self._address, Address) else self._address()
         driver = Driver(self._handle)
         link = await open_link(address, driver, self._limits.connect_timeout_s)
+        self.connections += 1
         try:
+            packet = self._connect if isinstance(self._connect, Connect) else self._connect(self.connections)
             connection = ClientConnection(self.session, packet, self._limits, driver.now, self._hooks.observe)
             self._driver, self.closed, self._failure = driver, None, None
             driver.begin(link, connection)
@@ -271,6 +271,7 @@ class MqttClient:
             else:
                 _HANDLERS[kind](self, event)
         if failure is not None:
+            self._driver.flush()  # what was acknowledged before
             self.abort()
             raise failure
 

@@ -85,6 +85,6 @@ class WebSocketLink(Link):
     def _send(self) -> None:
         for data in self._protocol.data_to_send():
             if data:
-                self._transport.write(data)
+                super().write(data)
             else:  # the end of what we send
-                self._transport.close()
+                super()._close()

@@ -22,7 +22,7 @@ from mqtt import codes
 from mqtt.aliases import InboundAliases
 from mqtt.client_events import Closed, EndedBy, Event, Published
 from mqtt.client_keep_alive import Due, KeepAlive
-from mqtt.client_limits import NO_LIMITS, ClientLimits, ServerLimits, check_filters
+from mqtt.client_limits import NO_LIMITS, ClientLimits, ServerLimits, check_filters, in_flight_max
 from mqtt.client_publish import PublishEncoder, check_publish, check_reason
 from mqtt.client_session import ClientSession
 from mqtt.client_state import State, Step, next_state
@@ -279,7 +279,7 @@ class ClientConnection:
         events += session.outbound.without_refused(
             lambda waiting: self.server.check_publish(waiting, self._encoder.size(waiting))
         )
-        quota = min(self.server.receive_maximum, limits.in_flight_max)
+        quota = in_flight_max(limits, self.server, self.connect.version)
         self._out += map(encode_pubrel, session.outbound.begin(quota))
         self._pump()
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mqtt import codes
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError, ServerLimitError
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
@@ -11,6 +12,7 @@ from mqtt.packets import Connack, Publish, Subscription
 from mqtt.topics import SHARED_PREFIX, may_subscribe
 
 PACKET_SIZE_UNLIMITED: Final = 1 << 32
+_IN_FLIGHT_3_1_1: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class ClientLimits:
 
     connect_timeout_s: float = 10.0  # from CONNECT to a whole CONNACK
     ping_timeout_s: float = 20.0  # from PINGREQ to PINGRESP, in which nothing else comes either
-    in_flight_max: int = 1_000  # messages sent and not acknowledged; the server's receive maximum may be lower
+    in_flight_max: int | None = None  # messages sent and not acknowledged; None: see :func:`in_flight_max`
     topic_aliases_max: int = 0  # used for what we send; the server's topic alias maximum may be lower
     max_packet_size: int = 268_435_460  # bytes of an inbound packet, where CONNECT does not say
 
@@ -73,6 +75,15 @@ class ServerLimits:
 
 
 NO_LIMITS: Final = ServerLimits()
+
+
+def in_flight_max(limits: ClientLimits, server: ServerLimits, version: int) -> int:
+    """How many messages may be sent and not acknowledged (4.9). A server of 5.0 says what it takes. On 3.1.1 it cannot:
+    mosquitto by default takes 20, drops what exceeds it, and still answers PUBACK."""
+    most = limits.in_flight_max
+    if most is None:
+        most = RECEIVE_MAXIMUM_DEFAULT if version == codes.VERSION_5 else _IN_FLIGHT_3_1_1
+    return min(most, server.receive_maximum)
 
 
 def check_filters(filters: Sequence[str], is_v5: bool) -> None:

@@ -23,7 +23,7 @@ QUEUE_BYTES_MAX: Final = 64 << 20
 
 
 class SessionState(msgspec.Struct, array_like=True):
-    """A session as values; `msgspec.msgpack` or `msgspec.json` turn it into bytes and back.
+    """A session as values; `msgspec.msgpack` turns it into bytes and back (JSON would lose which properties are bytes).
 
     `messages` in their original order, `dup` set on those that may have been sent; `released` (packet id, reason code
     of PUBREC) in the order of PUBREC; `accepted`: packet ids of QoS 2 messages that wait for PUBREL.

@@ -1,34 +1,29 @@
-"""An MQTT 5 client that keeps to the protocol over any number of lost connections, and holds the server to it (G8).
+"""The MQTT client of `edge`, held to its word over any number of lost connections, and holding the server to it (G8).
 
-It keeps its own half of every QoS 1 and 2 exchange, as the specification asks (MQTT 5.0, 4.1), and notes what a server
-may not do in `faults`. Everything runs on one event loop.
+The client core keeps the protocol, and closes what breaks it; here stands what else a server may not do, in `faults`,
+and what the application was given and promised. Everything runs on one event loop.
 """
 
 import asyncio
-import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
+from edge.link import Address
+from edge.mqtt_client import Hooks, MqttClient
+from edge.reconnect import FullJitter, StayConnected
+from mqtt.client_events import Closed, EndedBy
 from mqtt.codes import ReasonCode
-from mqtt.decode import Decoder
-from mqtt.encode import encode
 from mqtt.packets import (
     Connack,
     Connect,
-    Disconnect,
     Packet,
     Puback,
     Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
-    Suback,
-    Subscribe,
     Subscription,
-    Unsuback,
-    Unsubscribe,
     Will,
 )
 
@@ -63,18 +58,20 @@ class FaithfulClient:
         will: Callable[[int], Will] | None = None,
         slow_s: float = 0.0,
     ) -> None:
-        self._port, self.name = port, name
-        self._properties = {"session_expiry_interval": expiry_s, "receive_maximum": receive_maximum}
-        self._will, self._slow_s = will, slow_s
-        self._writer: asyncio.StreamWriter | None = None
-        self._staying: asyncio.Task[None] | None = None
-        self._online = asyncio.Event()
-        self._outgoing: dict[int, Publish] = {}
-        self._released: set[int] = set()
+        self.name = name
+        properties = {"session_expiry_interval": expiry_s, "receive_maximum": receive_maximum}
+        self._client = MqttClient(
+            lambda: Address("127.0.0.1", port()),
+            lambda n: Connect(name, 5, False, 30, will=will(n) if will is not None else None, properties=properties),
+            on_message=self._give,
+            manual=True,
+            resubscribe=False,
+            hooks=Hooks(self._observe, on_closed=self._closed),
+        )
+        self._staying: StayConnected | None = None
+        self._slow_s = slow_s
+        self._unaccepted: deque[Publish] = deque()
         self._incoming: dict[int, bytes] = {}
-        self._answers: dict[int, asyncio.Future[Packet]] = {}
-        self._last_packet_id = 0
-        self.connection = 0
         self.accepted: list[int] = []
         self.may_be_absent = True
         self.present = False
@@ -85,125 +82,95 @@ class FaithfulClient:
         self.faults: list[str] = []
 
     @property
+    def connection(self) -> int:
+        return self._client.connections
+
+    @property
     def payloads(self) -> list[bytes]:
         return [got.payload for got in self.got]
 
     @property
     def unacknowledged(self) -> int:
-        return len(self._outgoing)
+        return len(self._client.session.unacknowledged)
 
     # -- what its application asks for ---------------------------------------------------------------------------------
 
     async def come(self) -> "FaithfulClient":
         """Connects, and again whenever the connection is lost; returns once connected."""
         if self._staying is None:
-            self._staying = asyncio.create_task(self._stay())
-        await asyncio.wait_for(self._online.wait(), PATIENCE_S)
+            self._staying = StayConnected(self._client, FullJitter(AGAIN_S, AGAIN_S, lambda: 1.0), lambda error: False)
+            self._staying.start()
+        await asyncio.wait_for(self._client.wait_connected(), PATIENCE_S)
         return self
 
     async def leave(self, *, goodbye: bool = False) -> None:
         """Ends the connection, with DISCONNECT or without."""
-        if goodbye and self._writer is not None:
-            self._send(Disconnect())
-            with contextlib.suppress(ConnectionError):
-                await self._writer.drain()
         staying, self._staying = self._staying, None
+        if goodbye:
+            await self._client.disconnect()
         if staying is not None:
-            staying.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await staying
+            await staying.stop()
 
     def drop(self) -> None:
         """Breaks the connection; the client comes back by itself."""
-        if self._writer is not None:
-            self._writer.transport.abort()
+        self._client.abort()
 
     def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool = False) -> None:
-        packet_id = self._free_packet_id()
-        packet = self._outgoing[packet_id] = Publish(topic, payload, qos, retain, False, packet_id)
-        if self._online.is_set():
-            self._send(packet)
+        self._client.publish(topic, payload, qos, retain)
 
     async def published(self) -> None:
         """Returns once everything is acknowledged."""
-        await eventually(lambda: not self._outgoing, f"all of {self.name} is acknowledged")
+        await eventually(lambda: not self.unacknowledged, f"all of {self.name} is acknowledged")
 
     async def subscribe(self, topic_filter: str, qos: int, retain_handling: int = 0) -> None:
         wanted = Subscription(topic_filter, qos, retain_handling=retain_handling)
-        answer = await self._ask(lambda packet_id: Subscribe(packet_id, [wanted]))
-        assert isinstance(answer, Suback)
-        assert answer.reason_codes == [ReasonCode(qos)], answer
+        assert await asyncio.wait_for(self._client.subscribe(wanted), PATIENCE_S) == [ReasonCode(qos)]
 
     async def unsubscribe(self, topic_filter: str) -> None:
-        assert isinstance(await self._ask(lambda packet_id: Unsubscribe(packet_id, [topic_filter])), Unsuback)
+        await asyncio.wait_for(self._client.unsubscribe(topic_filter), PATIENCE_S)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, packet: Callable[[int], Subscribe | Unsubscribe]) -> Packet:
-        """Asks again on the next connection if there is no answer on this one."""
-        while True:
-            await asyncio.wait_for(self._online.wait(), PATIENCE_S)
-            packet_id = self._free_packet_id()
-            answer = self._answers[packet_id] = asyncio.get_running_loop().create_future()
-            self._send(packet(packet_id))
-            with contextlib.suppress(ConnectionError):
-                return await asyncio.wait_for(answer, PATIENCE_S)
+    def _give(self, message: Publish) -> None:
+        self.got.append(Got(message.payload, message.qos, message.dup, self.connection))
+        if not self._slow_s:
+            self._client.acknowledge(message)
+            return
+        self._unaccepted.append(message)
+        if len(self._unaccepted) == 1:
+            asyncio.get_running_loop().call_later(self._slow_s, self._accept)
 
-    async def _stay(self) -> None:
-        while True:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                await self._one_connection()
-            await asyncio.sleep(AGAIN_S)
+    def _accept(self) -> None:
+        self._client.acknowledge(self._unaccepted.popleft())
+        if self._unaccepted:
+            asyncio.get_running_loop().call_later(self._slow_s, self._accept)
 
-    async def _one_connection(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port())
-        self.connection += 1
-        decoder = Decoder(1 << 24, 5)
-        self._writer = writer
-        try:
-            will = self._will(self.connection) if self._will is not None else None
-            self._send(Connect(self.name, 5, False, 30, will=will, properties=self._properties))
-            while data := await reader.read(1 << 16):
-                for packet in decoder.feed(data):
-                    if self._slow_s:
-                        await asyncio.sleep(self._slow_s)
-                    self._take(packet)
-                await writer.drain()
-        finally:
-            self._online.clear()
-            self._writer = None
-            writer.transport.abort()
-            answers, self._answers = self._answers, {}
-            for answer in answers.values():
-                if not answer.done():
-                    answer.set_exception(ConnectionResetError())
+    def _closed(self, closed: Closed) -> None:
+        if closed.by is EndedBy.FAULT:
+            self.faults.append(closed.detail)
 
-    def _send(self, packet: Packet) -> None:
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(encode(packet, 5))
-
-    def _take(self, packet: Packet) -> None:
+    def _observe(self, packet: Packet) -> None:
+        """Each packet of the server, before the client acts on it."""
+        outbound = self._client.session.outbound
         match packet:
             case Connack():
                 self._connected(packet)
-            case Publish():
-                self._receive(packet)
+            case Publish() if packet.qos == 2:
+                before = self._incoming.setdefault(packet.packet_id, packet.payload)
+                if before != packet.payload or (before is not packet.payload and not packet.dup):
+                    self.faults.append(f"packet id {packet.packet_id} used again: {before!r}, {packet.payload!r}")
             case Pubrel():
                 self._incoming.pop(packet.packet_id, None)
-                self._send(Pubcomp(packet.packet_id))
             case Puback() | Pubrec():
-                self._acknowledged(packet)
-            case Pubcomp():
-                if packet.packet_id not in self._released:
-                    self.faults.append(f"PUBCOMP for {packet.packet_id}, which waits for none")
-                self._outgoing.pop(packet.packet_id, None)
-                self._released.discard(packet.packet_id)
-            case Suback() | Unsuback():
-                answer = self._answers.pop(packet.packet_id, None)
-                if answer is not None:
-                    answer.set_result(packet)
-                else:
+                publish = outbound.messages.get(packet.packet_id)
+                if publish is None or publish.qos != (1 if isinstance(packet, Puback) else 2):
                     self.faults.append(f"{type(packet).__name__} for {packet.packet_id}, which waits for none")
+                    return
+                if packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR:
+                    self.faults.append(f"{publish.payload!r} was refused: {packet.reason_code.name}")
+                self.acknowledged.add(publish.payload)
+            case Pubcomp() if packet.packet_id not in outbound.released:
+                self.faults.append(f"PUBCOMP for {packet.packet_id}, which waits for none")
 
     def _connected(self, packet: Connack) -> None:
         if packet.reason_code is not ReasonCode.SUCCESS:
@@ -213,51 +180,11 @@ class FaithfulClient:
             if self.accepted and not self.may_be_absent:
                 self.lost_sessions.append(self.connection)
             self._incoming.clear()
-            self._released.clear()
         self.accepted.append(self.connection)
         self.may_be_absent = False
-        for packet_id, publish in list(self._outgoing.items()):
-            if packet_id in self._released:
-                self._send(Pubrel(packet_id))
-            else:
-                self.repeated.add(publish.payload)
-                self._send(msgspec.structs.replace(publish, dup=True))
-        self._online.set()
-
-    def _receive(self, packet: Publish) -> None:
-        got = Got(packet.payload, packet.qos, packet.dup, self.connection)
-        if packet.qos < 2:
-            self.got.append(got)
-            if packet.qos:
-                self._send(Puback(packet.packet_id))
-            return
-        before = self._incoming.get(packet.packet_id)
-        if before is None:
-            self._incoming[packet.packet_id] = packet.payload
-            self.got.append(got)
-        elif before != packet.payload or not packet.dup:
-            self.faults.append(f"packet id {packet.packet_id} used again: {before!r}, {packet.payload!r}")
-        self._send(Pubrec(packet.packet_id))
-
-    def _acknowledged(self, packet: Puback | Pubrec) -> None:
-        publish = self._outgoing.get(packet.packet_id)
-        if publish is None or publish.qos != (1 if isinstance(packet, Puback) else 2):
-            self.faults.append(f"{type(packet).__name__} for {packet.packet_id}, which waits for none")
-            return
-        if packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-            self.faults.append(f"{publish.payload!r} was refused: {packet.reason_code.name}")
-        self.acknowledged.add(publish.payload)
-        if isinstance(packet, Puback):
-            del self._outgoing[packet.packet_id]
-        else:
-            self._released.add(packet.packet_id)
-            self._send(Pubrel(packet.packet_id))
-
-    def _free_packet_id(self) -> int:
-        while True:
-            self._last_packet_id = self._last_packet_id % 65_535 + 1
-            if self._last_packet_id not in self._outgoing and self._last_packet_id not in self._answers:
-                return self._last_packet_id
+        session = self._client.session
+        sent = (message for message in session.unacknowledged if message.packet_id not in session.outbound.released)
+        self.repeated.update(message.payload for message in sent if message.dup)
 
 
 async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:

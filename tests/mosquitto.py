@@ -1,5 +1,6 @@
 """A mosquitto broker of a test's own, on free ports, stopped and started again as a test likes."""
 
+import getpass
 import shutil
 import socket
 import subprocess
@@ -20,16 +21,22 @@ def free_port() -> int:
 
 
 class Mosquitto:
-    """`with Mosquitto(tmp_path) as broker:`; `lines` go into its configuration. Sessions survive a stop, as they are
-    written to disk."""
+    """`with Mosquitto(tmp_path) as broker:`; `lines` go into its configuration, to say who may connect. Sessions
+    survive a stop, as they are written to disk."""
 
     def __init__(self, directory: Path, *lines: str) -> None:
+        lines = lines or ("allow_anonymous true",)
         self.port = free_port()
         self.websocket_port = free_port()
         self._log = directory / "mosquitto.log"
         self._configuration = directory / "mosquitto.conf"
         listeners = (f"listener {self.port} {HOST}", f"listener {self.websocket_port} {HOST}", "protocol websockets")
-        store = ("persistence true", f"persistence_location {directory}/", "allow_anonymous true", *lines)
+        store = (
+            "persistence true",
+            f"persistence_location {directory}/",
+            f"user {getpass.getuser()}",
+            *lines,
+        )
         self._configuration.write_text("\n".join((*store, *listeners)) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -47,11 +54,8 @@ class Mosquitto:
             argv = [PROGRAM, "-v", "-c", str(self._configuration)]
             self._process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + START_S
-        while True:
-            try:
-                socket.create_connection((HOST, self.port), 1).close()
-                return
-            except ConnectionRefusedError:
+        for port in (self.port, self.websocket_port):
+            while not _listens(port):
                 assert self._process.poll() is None, self._log.read_text()
                 assert time.monotonic() < deadline, "mosquitto does not start"
                 time.sleep(0.02)
@@ -62,3 +66,11 @@ class Mosquitto:
         if process is not None:
             process.terminate()
             process.wait(START_S)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), 1).close()
+    except ConnectionRefusedError:
+        return False
+    return True

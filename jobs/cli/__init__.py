@@ -2,5 +2,5 @@
 
 Does: read arguments and the environment, show things to people, turn errors into one sentence.
 Does not: know how parts are started (:mod:`jobs.stack`) or tables are read (:mod:`jobs.query.ledger_reader`).
-May import: :mod:`jobs`, :mod:`schemas`, typer, rich, paho-mqtt.
+May import: :mod:`jobs`, :mod:`edge`, :mod:`mqtt`, :mod:`schemas`, typer, rich.
 """

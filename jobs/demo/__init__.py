@@ -3,5 +3,6 @@
 Does: read the flights of a day, make a plan of clients and what each does when, play it in scaled time, compare what
 every client got with what its subscriptions say it should have got, report.
 Does not: look into the gateway; the ledger is asked only after the fact.
-May import: paho-mqtt, rich, :mod:`jobs.stack`, :mod:`jobs.query.ledger_reader`, :mod:`schemas`.
+May import: :mod:`edge`, :mod:`mqtt`, :mod:`jobs.stack`, :mod:`jobs.query.ledger_reader`, :mod:`schemas`, rich,
+the matcher of paho-mqtt.
 """

@@ -1,81 +1,59 @@
-"""One MQTT client: a paho-mqtt client that does one thing after the other and never blocks.
+"""One MQTT client of the demo: it does one thing after the other."""
 
-Callbacks of paho only note what happened and ask the loop for :meth:`Device.advance`: paho's locks forbid more in them.
-"""
-
+import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
-from typing import Any, Protocol
 
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
-from paho.mqtt.subscribeoptions import SubscribeOptions
-
+from edge.errors import ConnectRefused, MqttClientError
+from edge.link import Address
+from edge.mqtt_client import Hooks, MqttClient
+from edge.reconnect import FullJitter, StayConnected
 from jobs.demo.errors import DemoError
 from jobs.demo.expectations import Account
 from jobs.demo.plan import Action, Connect, Disconnect, Member, Publish, Subscribe
+from mqtt import codes, packets
+from mqtt.client_events import Closed, EndedBy
 
 KEEP_ALIVE_S = 120
 SESSION_EXPIRY_S = 86_400
-
-
-class Loop(Protocol):
-    """What a device asks of the loop that drives it."""
-
-    def opened(self, device: "Device", sock: Any) -> None: ...
-
-    def closed(self, device: "Device", sock: Any) -> None: ...
-
-    def has_output(self, device: "Device") -> None:
-        """Call :meth:`Device.write` soon."""
-
-    def output_done(self, device: "Device", sock: Any) -> None: ...
-
-    def ready(self, device: "Device") -> None:
-        """Call :meth:`Device.advance` soon."""
-
-    def retry(self, device: "Device") -> None:
-        """Call :meth:`Device.advance` after a pause."""
-
-
-class Phase(Enum):
-    """OFFLINE → CONNECTING → ONLINE → CLOSING → OFFLINE; a lost connection goes from any to OFFLINE."""
-
-    OFFLINE = "offline"
-    CONNECTING = "connecting"
-    ONLINE = "online"
-    CLOSING = "closing"
+RETRY_S = 0.5
 
 
 class Device:
-    """The client of a member. `counts` is shared by all: `connected`, `resumed`, `connections_lost`."""
+    """The client of a member. `counts` is shared by all: `connected`, `resumed`, `connections_lost`. `failed` is called
+    with a DemoError when the gateway refuses something."""
 
     def __init__(
         self,
         member: Member,
-        address: tuple[str, int],
+        address: Address,
         account: Account,
         clock: Callable[[], float],
-        loop: Loop,
+        failed: Callable[[DemoError], None],
         counts: dict[str, int],
     ) -> None:
         self.member = member
-        self.phase = Phase.OFFLINE
-        self._address = address
         self._account = account
         self._clock = clock
-        self._loop = loop
+        self._failed = failed
         self._counts = counts
         self._actions: deque[Action] = deque()
-        self._unacknowledged: dict[int, str] = {}
-        self._connects = 0
-        self._subscribing = False
-        self._client = self._make_client()
+        self._acting: asyncio.Task[None] | None = None
+        self._unacknowledged: set[asyncio.Future[codes.ReasonCode]] = set()
+        self._staying: StayConnected | None = None
+        properties = {"session_expiry_interval": SESSION_EXPIRY_S} if member.mqtt5 else None
+        version = codes.VERSION_5 if member.mqtt5 else codes.VERSION_3_1_1
+        self._client = MqttClient(
+            address,
+            packets.Connect(member.client, version, False, KEEP_ALIVE_S, properties=properties),
+            on_message=self._received,
+            hooks=Hooks(on_connected=self._connected, on_closed=self._closed),
+        )
+
+    @property
+    def is_online(self) -> bool:
+        return self._client.is_connected
 
     @property
     def is_idle(self) -> bool:
@@ -83,147 +61,82 @@ class Device:
         return not self._actions and not self._unacknowledged
 
     def do(self, action: Action) -> None:
-        """Do this once all before it is done. Publishing while offline waits for the next Connect."""
+        """Do this once all before it is done, connected again if the connection was lost."""
         self._actions.append(action)
-        self._loop.ready(self)
-
-    def advance(self) -> None:
-        """Do what can be done now."""
-        while self._actions and self._perform(self._actions[0]):
-            self._actions.popleft()
-
-    @property
-    def socket(self) -> Any:
-        """None while there is no connection."""
-        return self._client.socket()
-
-    def read(self) -> None:
-        self._client.loop_read()
-
-    def write(self) -> bool:
-        """Whether something is left that the socket would not take."""
-        self._client.loop_write()
-        return bool(self._client.want_write())
-
-    def keep_alive(self) -> None:
-        self._client.loop_misc()
+        if self._acting is None:
+            self._acting = asyncio.get_running_loop().create_task(self._act())
 
     def close(self) -> None:
         """Drop the connection, if there is one, and do nothing any more."""
-        client = self._client
-        client.on_socket_close = client.on_socket_unregister_write = client.on_disconnect = None
-        if (sock := client.socket()) is not None:
-            sock.close()
+        self._client.keeps_waiting = False
+        self._client.abort()
+        if self._acting is not None:
+            self._acting.cancel()
 
-    def _perform(self, action: Action) -> bool:
-        """Whether the action is done."""
-        online = self.phase is Phase.ONLINE
+    async def _act(self) -> None:
+        try:
+            while self._actions:
+                await self._perform(self._actions[0])
+                self._actions.popleft()
+        except MqttClientError as error:
+            self._fail(error)
+        finally:
+            self._acting = None
+
+    async def _perform(self, action: Action) -> None:
+        client = self._client
         match action:
             case Connect():
-                if self.phase is Phase.OFFLINE:
-                    self._connect()
-                return online
+                if self._staying is None:
+                    backoff = FullJitter(RETRY_S, RETRY_S, lambda: 1.0)
+                    self._staying = StayConnected(client, backoff, lambda error: isinstance(error, ConnectRefused))
+                    self._staying.start()
+                await client.wait_connected()
             case Subscribe():
-                if online and not self._subscribing:
-                    self._subscribe()
-                return online and not self._subscribing
+                if self.member.subscriptions:
+                    wanted = [packets.Subscription(name, qos) for name, qos in self.member.subscriptions]
+                    await client.subscribe(*wanted)
             case Publish():
-                if online:
-                    self._publish(action)
-                return online
+                await client.wait_connected()
+                self._publish(action)
             case Disconnect():
-                if not online or self._unacknowledged:
-                    return False
-                self._account.offline(self.member.client)
-                self.phase = Phase.CLOSING
-                self._client.disconnect()
-                return True
-
-    def _connect(self) -> None:
-        try:
-            if self._connects:
-                self._client.reconnect()
-            elif self.member.mqtt5:
-                properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-                properties.SessionExpiryInterval = SESSION_EXPIRY_S
-                self._client.connect(*self._address, KEEP_ALIVE_S, clean_start=False, properties=properties)
-            else:
-                self._client.connect(*self._address, KEEP_ALIVE_S)
-        except OSError:
-            self._loop.retry(self)
-            return
-        self.phase = Phase.CONNECTING
-
-    def _subscribe(self) -> None:
-        wanted = self.member.subscriptions
-        self._subscribing = bool(wanted)
-        if not wanted:
-            return
-        if self.member.mqtt5:
-            self._client.subscribe([(name, SubscribeOptions(qos=qos)) for name, qos in wanted])
-        else:
-            self._client.subscribe([(name, qos) for name, qos in wanted])
+                while self._unacknowledged:
+                    await asyncio.wait(self._unacknowledged)
+                staying, self._staying = self._staying, None
+                await client.disconnect()
+                if staying is not None:
+                    await staying.stop()
 
     def _publish(self, message: Publish) -> None:
         self._account.published(message, self._clock())
         payload = json.dumps(message.body, ensure_ascii=False).encode()
-        self._unacknowledged[self._client.publish(message.topic, payload, message.qos).mid] = message.id
+        future = self._client.publish(message.topic, payload, message.qos)
+        self._unacknowledged.add(future)
 
-    def _make_client(self) -> Client:
-        member = self.member
-        if member.mqtt5:
-            client = Client(CallbackAPIVersion.VERSION2, member.client, protocol=MQTTProtocolVersion.MQTTv5)
-        else:
-            client = Client(CallbackAPIVersion.VERSION2, member.client, clean_session=False)
-        client.on_connect = self._on_connect
-        client.on_disconnect = self._on_disconnect
-        client.on_subscribe = self._on_subscribe
-        client.on_publish = self._on_publish
-        client.on_message = self._on_message
-        client.on_socket_open = lambda _client, _data, sock: self._loop.opened(self, sock)
-        client.on_socket_close = lambda _client, _data, sock: self._loop.closed(self, sock)
-        client.on_socket_register_write = lambda _client, _data, _sock: self._loop.has_output(self)
-        client.on_socket_unregister_write = lambda _client, _data, sock: self._loop.output_done(self, sock)
-        return client
+        def acknowledged(answered: "asyncio.Future[codes.ReasonCode]") -> None:
+            self._unacknowledged.discard(answered)
+            if answered.cancelled():
+                return
+            error = answered.exception()
+            if error is None:
+                self._account.acknowledged(message.id)
+            elif isinstance(error, MqttClientError):
+                self._fail(error)
 
-    def _on_connect(self, _client: Client, _data: Any, flags: ConnectFlags, code: ReasonCode, _properties: Any) -> None:
-        if code.is_failure:
-            raise DemoError(f"the gateway refuses the connection of {self.member.client}: {code}")
-        self.phase = Phase.ONLINE
-        self._connects += 1
+        future.add_done_callback(acknowledged)
+
+    def _connected(self, connack: packets.Connack) -> None:
         self._counts["connected"] += 1
-        self._counts["resumed"] += bool(flags.session_present)
+        self._counts["resumed"] += connack.session_present
         self._account.online(self.member.client, self._clock())
-        self._loop.ready(self)
 
-    def _on_disconnect(
-        self, _client: Client, _data: Any, _flags: DisconnectFlags, _code: ReasonCode, _properties: Any
-    ) -> None:
-        wanted = self.phase is Phase.CLOSING
-        self.phase = Phase.OFFLINE
-        if wanted:
-            self._loop.ready(self)
-            return
-        self._subscribing = False
-        self._counts["connections_lost"] += 1
+    def _closed(self, closed: Closed) -> None:
         self._account.offline(self.member.client)
-        self._actions.appendleft(Connect())
-        self._loop.retry(self)
+        if closed.by is not EndedBy.CLIENT:
+            self._counts["connections_lost"] += 1
 
-    def _on_subscribe(self, _client: Client, _data: Any, _mid: int, codes: list[ReasonCode], _properties: Any) -> None:
-        refused = [code for code in codes if code.is_failure]
-        if refused:
-            raise DemoError(f"the gateway refuses a subscription of {self.member.client}: {refused[0]}")
-        self._actions.popleft()
-        self._subscribing = False
-        self._loop.ready(self)
-
-    def _on_publish(self, _client: Client, _data: Any, mid: int, code: ReasonCode, _properties: Any) -> None:
-        message_id = self._unacknowledged.pop(mid)
-        if code.is_failure:
-            raise DemoError(f"the gateway refuses a message of {self.member.client}: {code}")
-        self._account.acknowledged(message_id)
-        self._loop.ready(self)
-
-    def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+    def _received(self, message: packets.Publish) -> None:
         self._account.received(self.member.client, json.loads(message.payload)["id"], self._clock())
+
+    def _fail(self, error: MqttClientError) -> None:
+        self._failed(DemoError(f"{self.member.client}: {error}"))

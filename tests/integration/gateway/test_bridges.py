@@ -1,7 +1,5 @@
 """A mosquitto broker that bridges to the gateway, at its defaults: it comes, stays, and takes messages both ways."""
 
-import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from mqtt.packets import Publish
+from tests.mosquitto import PROGRAM, free_port
 from tests.unit.gateway.host.raw_client import RawClient, subscribe
 from tests.unit.gateway.host.socket_gateway import HOST, SocketGateway
 from tests.waiting import wait_for
 
-MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="the broker mosquitto is not installed")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="the broker mosquitto is not installed")
 
 CONF = """
 listener {port} {host}
@@ -29,12 +27,6 @@ topic in/# in 1
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def bridge(directory: Path, gateway: SocketGateway, *options: str) -> Iterator[int]:
     """The broker with a bridge; yields the port of its own clients."""
@@ -43,7 +35,7 @@ def bridge(directory: Path, gateway: SocketGateway, *options: str) -> Iterator[i
     lines = CONF.format(port=port, host=HOST, gateway=gateway.mqtt_port) + "\n".join(options) + "\n"
     conf.write_text(lines)
     with log.open("w") as output:
-        broker = subprocess.Popen([str(MOSQUITTO), "-v", "-c", str(conf)], stdout=output, stderr=output)
+        broker = subprocess.Popen([str(PROGRAM), "-v", "-c", str(conf)], stdout=output, stderr=output)
         try:
             yield port
         finally:

@@ -1,0 +1,165 @@
+"""How a client reaches its server, or says why it does not: TLS, WebSocket, servers that speak something else."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.errors import ConnectionLost, ConnectRefused, MqttClientError, Unreachable
+from edge.link import Address
+from edge.mqtt_client import MqttClient
+from edge.reconnect import FullJitter, StayConnected, is_final
+from harness.keys import Authority
+from mqtt.client_events import Closed, EndedBy
+from mqtt.client_limits import ClientLimits
+from mqtt.codes import ConnectReturnCode, ReasonCode
+from mqtt.packets import Connect
+
+HOST = "127.0.0.1"
+SOON = ClientLimits(connect_timeout_s=0.3)
+
+
+@asynccontextmanager
+async def server(answer: bytes | None, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Says `answer` to whatever comes first; None: nothing, for ever; b"": closes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        if answer is not None:
+            writer.write(answer)
+            if not answer:
+                writer.close()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, HOST, 0, ssl=tls) as listening:
+        yield listening.sockets[0].getsockname()[1]
+
+
+def fails(answer: bytes | None, path: str | None = None, version: int = 5) -> MqttClientError:
+    """How connecting to such a server fails."""
+
+    async def run() -> MqttClientError:
+        async with server(answer) as port:
+            client = MqttClient(Address(HOST, port, websocket_path=path), Connect("c", version), limits=SOON)
+            with pytest.raises(MqttClientError) as raised:
+                await client.connect()
+            assert not client.is_connected
+            return raised.value
+
+    return asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_a_server_that_does_not_answer() -> None:
+    error = fails(None)
+    assert isinstance(error, ConnectionLost)
+    assert error.closed.by is EndedBy.TIMEOUT
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x20\x03\x00\x00", b"220 mail ESMTP\r\n"])
+def test_a_server_that_speaks_something_else(answer: bytes) -> None:
+    error = fails(answer)
+    assert isinstance(error, ConnectionLost)
+    assert error.closed.by in (EndedBy.FAULT, EndedBy.TIMEOUT)
+
+
+def test_a_server_that_closes() -> None:
+    error = fails(b"")
+    assert isinstance(error, ConnectionLost)
+    assert error.closed.by is EndedBy.TRANSPORT
+
+
+def test_a_server_of_3_1_1_only() -> None:
+    error = fails(b"\x20\x02\x00\x01")
+    assert isinstance(error, ConnectRefused)
+    assert error.reason is ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b"\x20\x02\x00\x00\r\n\r\n", b"", None]
+)
+def test_a_server_without_websocket(answer: bytes | None) -> None:
+    error = fails(answer, "/mqtt")
+    assert isinstance(error, Unreachable)
+    assert answer is None or "WebSocket" in str(error)
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_tls_and_whom_it_trusts(tmp_path: Path, trusted: bool) -> None:
+    """With the right authority MQTT is spoken; with another one nothing is said."""
+    authority = Authority(tmp_path, "right")
+    signed = authority.sign("server")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(signed.certificate, signed.key)
+    trusts = authority if trusted else Authority(tmp_path, "wrong")
+    ours = ssl.create_default_context(cafile=str(trusts.file))
+
+    async def run() -> None:
+        async with server(b"\x20\x02\x00\x00", theirs) as port:
+            client = MqttClient(Address(HOST, port, ours), Connect("c", 4))
+            if trusted:
+                await client.connect()
+                await client.disconnect()
+            else:
+                with pytest.raises(Unreachable, match="certificate"):
+                    await client.connect()
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_backoff_is_full_jitter() -> None:
+    draws = iter([0.0, 0.5, 1.0, 1.0, 1.0])
+    backoff = FullJitter(1.0, 8.0, lambda: next(draws))
+    assert [backoff.delay_s(attempt) for attempt in (0, 1, 2, 3, 400)] == [0.0, 1.0, 4.0, 8.0, 8.0]
+
+
+@given(st.integers(0, 10_000))
+def test_backoff_is_bounded(attempt: int) -> None:
+    assert 0 <= FullJitter(0.5, 60.0).delay_s(attempt) <= 60
+
+
+@pytest.mark.parametrize(
+    ("reason", "by", "final"),
+    [
+        (ReasonCode.NOT_AUTHORIZED, EndedBy.REFUSED, True),
+        (ReasonCode.SERVER_BUSY, EndedBy.REFUSED, False),
+        (ConnectReturnCode.IDENTIFIER_REJECTED, EndedBy.REFUSED, True),
+        (ConnectReturnCode.SERVER_UNAVAILABLE, EndedBy.REFUSED, False),
+        (ReasonCode.SESSION_TAKEN_OVER, EndedBy.SERVER, True),
+        (ReasonCode.ADMINISTRATIVE_ACTION, EndedBy.SERVER, False),
+    ],
+)
+def test_when_to_give_up(reason: ReasonCode, by: EndedBy, final: bool) -> None:
+    kind: Callable[[Closed], Exception] = ConnectRefused if by is EndedBy.REFUSED else ConnectionLost
+    assert is_final(kind(Closed(reason, "", by))) is final
+
+
+def test_it_connects_once_the_server_is_there() -> None:
+    """Refused connections, then a server: whoever waits does not notice."""
+
+    async def run() -> None:
+        async with server(b"\x20\x03\x00\x00\x00") as port:
+            pass
+        client = MqttClient(Address(HOST, port), Connect("c"))
+        async with StayConnected(client, FullJitter(0.01, 0.02)):
+            waiting = asyncio.create_task(client.wait_connected())
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await reader.read(1)
+                writer.write(b"\x20\x03\x00\x00\x00")
+                await reader.read()
+                writer.close()
+
+            async with await asyncio.start_server(serve, HOST, port):
+                await waiting
+                assert client.is_connected
+                await client.disconnect()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
