@@ -19,6 +19,7 @@ from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
+from schemas.origin import WILL_FLAG
 from schemas.session_log import WillRecord
 
 _LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
@@ -47,7 +48,7 @@ class _Pending(msgspec.Struct, eq=False):
 class Publisher:
     """One connection's publishes, answered in their order [MQTT-4.6.0-2, 4.6.0-3], whatever becomes of each.
 
-    A will has neither session nor link.
+    A will has neither session nor link. `flags` are in the envelope of all messages published here.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class Publisher:
         session: Session | None,
         link: Link | None,
         rules: ClientRules = EVERYTHING,
+        flags: str = "",
     ) -> None:
+        self._flags = flags
         self._context = context
         self._client = client
         self._session = session
@@ -74,7 +77,7 @@ class Publisher:
     def publish(self, packet: Publish, message_id: str = "") -> None:
         """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
         already at QoS 2 is not sent again."""
-        qos, flags = packet.qos, ""
+        qos, flags = packet.qos, self._flags
         if qos == 2 and self._session is not None:
             if packet.packet_id in self._session.received:
                 self._answer_in_turn(_Pending(packet.packet_id, 2, 0))
@@ -86,7 +89,8 @@ class Publisher:
             self._refuse(packet, ReasonCode.TOPIC_NAME_INVALID, "refused_system_topic")
             return
         if self._judge is not None:
-            reason, flags = self._judge(packet)
+            reason, found = self._judge(packet)
+            flags += found
             if reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
@@ -119,7 +123,8 @@ class Publisher:
         now = self._context.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
-        meta = Meta(will.qos, will.flags + (RETAIN_FLAG if retained else ""), expires, int(now * 1e6), None)
+        flags = WILL_FLAG + will.flags + (RETAIN_FLAG if retained else "")
+        meta = Meta(will.qos, flags, expires, int(now * 1e6), None)
         headers = ingress_headers(will_id(self._client, will), self._client, meta, will.properties)
         pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
         self._send(pending, will.topic, will.payload, headers)

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 
@@ -136,9 +137,15 @@ class LedgerReader:
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
     if dates is None or "date" not in table.partition_by:
-        return DeltaTable(uri).to_pyarrow_dataset()
+        return _with_all_columns(DeltaTable(uri).to_pyarrow_dataset(), table)
     wanted = [("date", ">=", str(dates.first)), *([("date", "<=", str(dates.last))] if dates.last else [])]
-    return DeltaTable(uri).to_pyarrow_dataset(file_pruning_predicate=wanted)
+    return _with_all_columns(DeltaTable(uri).to_pyarrow_dataset(file_pruning_predicate=wanted), table)
+
+
+def _with_all_columns(rows: Dataset, table: Table) -> Dataset:
+    """Columns that a table of an earlier version lacks, until the ledger adds them at its next start, are null."""
+    missing = [field for field in arrow_schema(table) if field.name not in rows.schema.names]
+    return rows.replace_schema(pa.schema([*rows.schema, *missing])) if missing else rows
 
 
 def installed_views(engine: str = "duckdb") -> dict[str, str]:

@@ -21,7 +21,7 @@ FROM (
 WITH copied AS (
     SELECT max(date) AS date, message_id, scope, shard, `number`, client, outcome, count(*) AS copies
     FROM {recent_outcomes}
-    GROUP BY message_id, message_appended, scope, shard, `number`, client, outcome
+    GROUP BY message_id, message_appended, scope, shard, `number`, client, outcome, offered
     HAVING count(*) > 1
 ), decisions AS (
     SELECT message_id, shard, `number`, count(*) AS decisions

@@ -113,8 +113,8 @@ def test_talkers_topics_and_fan_outs(report, tables):
         message("big", NOON, "heavy", "@bob", payload_bytes=10_000), message("flat", NOON, "quiet", "flat"),
     ])  # fmt: skip
     append(tables, "outcomes", [
-        *(outcome("m1", NOON, 5, f"c{n}") for n in range(4)), outcome("big", NOON, 5), outcome("old", NOON, 5, "c1"),
-        outcome("m2", NOON, 5, "c1", outcome="dropped"),
+        *(outcome("m1", NOON + timedelta(seconds=1), 5, f"c{n}") for n in range(4)),
+        outcome("big", NOON, 5), outcome("old", NOON, 5, "c1"), outcome("m2", NOON, 5, "c1", outcome="dropped"),
     ])  # fmt: skip
     figures = report()
     assert [(row["source"], row["messages"], row["bytes"], row["by_bytes"]) for row in figures["talkers"]] == [
