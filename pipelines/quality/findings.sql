@@ -238,4 +238,4 @@ SELECT date, message_id, unix_millis(appended) - unix_millis(message_appended) A
 -- Milliseconds of each row; `message_id` names it.
 SELECT date, message_id, unix_millis(`at`) - unix_millis(message_appended) AS ms
 FROM {judged_outcomes}
-WHERE outcome = 'sent' AND `number` IS NOT NULL
+WHERE outcome = 'sent' AND `number` IS NOT NULL AND NOT origin <=> 'platform'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-JOBS = Path(__file__).parents[3] / "jobs"
+JOBS = Path(__file__).parents[4] / "jobs"
 STYLES = {"quality": JOBS / "quality" / "quality_page.css", "report": JOBS / "report" / "page.css"}
 TEXT = ("ink", "faint", "good", "bad", "link")
 COLOR = r"--([\w-]+): (#[0-9a-f]{6});"
