@@ -1,4 +1,4 @@
-"""Who has sent a message, by its topic and flags: a client cannot pass for the platform, nor the platform for a client."""
+"""Who has sent a message, by its topic and flags: no client passes for the platform."""
 
 import pytest
 
