@@ -12,8 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+import pipelines.origin
 from jobs.query.ledger_reader import installed_views
 from pipelines.ledger import history
 from pipelines.sinks import append_to_table, ensure_tables
@@ -28,6 +30,7 @@ from schemas.events import (
     QuarantineEvent,
     encode,
 )
+from schemas.origin import origin_of
 from schemas.spark import table_schema
 from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, QUARANTINE, TABLES
 from schemas.topics import Topics
@@ -59,6 +62,19 @@ def test_messages_are_exact(spark: SparkSession) -> None:
     assert (second.destination, second.retained, second.flags) == ("@client", False, "")
     assert (second.expires, second.sequence) == (None, None)
     assert (second.payload, second.payload_bytes) == (None, 0)
+
+
+def test_spark_and_gateways_agree_on_who_has_sent_a_message(spark: SparkSession) -> None:
+    """By topic and flags, as the gateways say it on `progress`."""
+    cases = [
+        (topic, "".join(flags))
+        for topic in ("a/b", "$presence/c", "$presence", "$presences/c", "@c", "@$presence/c")
+        for flags in ("", "r", "w", "h", "hr", "awr")
+    ]
+    rows = spark.createDataFrame(cases, "topic string, flags string").select(
+        "topic", "flags", pipelines.origin.origin_of(F.col("topic"), F.col("flags")).alias("origin")
+    )
+    assert [tuple(row) for row in rows.collect()] == [(*case, origin_of(*case)) for case in cases]
 
 
 def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path: Path) -> None:
