@@ -73,7 +73,8 @@ def judged(records: DataFrame, form: Format) -> DataFrame:
     # Made once: to make them takes thousands of round trips to the JVM.
     complaints = form.complaints(F.col("record"))
     reason = F.coalesce(*(complaint.text() for complaint in complaints))
-    what = F.struct("topic", "partition", "offset", reason.alias("reason"), kept)
+    appended_ms = F.unix_millis("timestamp").alias("appended_ms")
+    what = F.struct("topic", "partition", "offset", reason.alias("reason"), kept, appended_ms)
     return _fenced(records, form).withColumn("quarantined", _fence(F.when(_is_bad(complaints), what)))
 
 

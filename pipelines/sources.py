@@ -138,8 +138,12 @@ def table_uri(tables: str, table: Table) -> str:
 
 
 def read_table(spark: SparkSession, tables: str, table: Table) -> DataFrame:
-    """A Delta table as of now."""
-    return spark.read.format("delta").load(table_uri(tables, table))
+    """A Delta table as of now. Columns that a table of an earlier version lacks, until the ledger adds them at its next
+    start, are there and null."""
+    rows = spark.read.format("delta").load(table_uri(tables, table))
+    there = set(rows.columns)
+    missing = {one.name: F.lit(None).cast(one.type) for one in table.columns if one.name not in there}
+    return rows.withColumns(missing) if missing else rows
 
 
 def _java_client(client: Mapping[str, str]) -> dict[str, str]:

@@ -44,10 +44,10 @@ Headers = list[tuple[str, bytes]]
 class Meta(NamedTuple):
     """What the source gateway decided about a message, once (Q12).
 
-    `qos` 0, 1, 2; `flags` a string of letters (`r` retained, `a` oversized attachment); `expires` ms since the epoch
-    after which it must not be delivered, None for never; `accepted` µs since the epoch, the source gateway's clock when
-    it took the message; `seq` the sender's packet identifier of a QoS 2 message of a persistent session, None otherwise
-    (G8).
+    `qos` 0, 1, 2; `flags` a string of letters (`r` retained, `a` oversized attachment, `w` will, `h` posted over HTTP);
+    `expires` ms since the epoch after which it must not be delivered, None for never; `accepted` µs since the epoch,
+    the source gateway's clock when it took the message; `seq` the sender's packet identifier of a QoS 2 message of a
+    persistent session, None otherwise (G8).
     """
 
     qos: int

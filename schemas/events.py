@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from schemas.errors import RecordError
+from schemas.origin import Origin
 
 E = TypeVar("E", bound="Event")
 
@@ -62,6 +63,10 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     relinquish that a home repeats after a restart because it can no longer tell whether it was heard; it counts for
     completion and adds nothing to `outcomes`. `scope` is that of the instruction
     (:class:`schemas.envelope.Instruction`): a message is complete when all instructions of one scope are relinquished.
+
+    `partition` and `offset` are those of the message on `ingress`; of a retained message sent on SUBSCRIBE `partition`
+    is -1 and `offset` that on `retained`. `offered_us` is when such a message was offered to its recipient, and tells
+    one sending from the next. `origin` is who has sent the message. Both are null from gateways of earlier versions.
     """
 
     kind: Literal["outcome", "relinquish", "untouched"]
@@ -75,6 +80,8 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     limit: int | None = None
     deliveries: list[Delivery] = []
     replayed: bool = False
+    offered_us: int | None = None
+    origin: Origin | None = None
 
 
 class CompletionEvent(Event, frozen=True, kw_only=True):
@@ -144,7 +151,11 @@ class MessagePresenceEvent(Event, frozen=True, kw_only=True):
 
 
 class QuarantineEvent(Event, frozen=True, kw_only=True):
-    """On `quarantine`, key source topic: a record nobody could parse; `record` is its value, base64, cut at 64 KiB."""
+    """On `quarantine`, key source topic: a record nobody could parse; `record` is its value, base64, cut at 64 KiB.
+
+    `appended_ms` is when the record was appended: a topic that was made again has the same offsets once more. Null from
+    earlier versions.
+    """
 
     topic: str
     partition: int
@@ -152,6 +163,7 @@ class QuarantineEvent(Event, frozen=True, kw_only=True):
     reason: str
     record: str
     at_us: int
+    appended_ms: int | None = None
 
 
 def encode(event: Event) -> bytes:

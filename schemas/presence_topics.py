@@ -4,10 +4,8 @@ Messages on them come from the ledger, through the router like all others; no cl
 retained while the client is online, without an expiry.
 """
 
+from schemas.origin import PRESENCE_ROOT
 from schemas.states import PresenceState
-
-PRESENCE_ROOT = "$presence"
-"""Begins their topics; also the sender of their messages."""
 
 _ESCAPED = str.maketrans({"%": "%25", "+": "%2B", "#": "%23"})
 

@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`partition_by` columns; `key` the columns that identify a row."""
+    """`partition_by` columns; `key` the columns of which no two rows have the same, nulls being equal to each other."""
 
     name: str
     doc: str
@@ -66,12 +66,20 @@ ROUTES_HISTORY = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("offset",),
+    ("offset", "appended"),
+)
+
+ORIGIN = Column(
+    "origin",
+    "string",
+    "Who has sent the message: `client` an MQTT client, `http` a program by a POST, `will` the gateway in place of a "
+    "client that was lost, `platform` the platform itself, which tells on `$presence/…` who comes and goes; null in "
+    "rows from before there was this column",
 )
 
 MESSAGES = Table(
     "messages",
-    "Every message accepted from a client, once.",
+    "Every message that was accepted, once: those of clients, and the platform's own, which `origin` tells apart.",
     (
         Column("id", "string", "Message id, a UUID", required=True),
         Column("source", "string", "Client id of the sender", required=True),
@@ -81,9 +89,10 @@ MESSAGES = Table(
         Column(
             "flags",
             "string",
-            "What the source gateway found, a letter each: `r` retained, `a` an attachment larger than policy has it; "
-            "null in rows from before there were any",
+            "What the source gateway found, a letter each: `r` retained, `a` an attachment larger than policy has it, "
+            "`w` a will, `h` posted over HTTP; null in rows from before there were any",
         ),
+        ORIGIN,
         Column("expires", "timestamp", "Not to be delivered after this time; null for never"),
         Column("accepted", "timestamp", "When the source gateway took it, the gateway's clock", required=True),
         Column("sequence", "int", "Packet identifier of a QoS 2 message from a persistent session"),
@@ -96,7 +105,7 @@ MESSAGES = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("partition", "offset"),
+    ("partition", "offset", "appended"),
 )
 
 INSTRUCTIONS = Table(
@@ -123,21 +132,34 @@ INSTRUCTIONS = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("partition", "offset", "shard", "scope"),
+    ("partition", "offset", "message_appended", "shard", "scope"),
 )
 
 OUTCOMES = Table(
     "outcomes",
-    "What became of every instruction, a row a recipient.",
+    "What became of every instruction, a row a recipient; and of every message delivered without one.",
     (
         Column("message_id", "string", "Message id", required=True),
         Column("shard", "int", "Shard that reports; null for `untouched`"),
         Column(
             "number",
             "int",
-            "Number of the instruction; null for `untouched` and for own copies (retained, or ahead of a route)",
+            "Number of the instruction; null for `untouched`, and where no instruction asked for the delivery",
         ),
         Column("scope", "string", "The decision that instructed it, as in `instructions`; `routed` if there is none"),
+        Column(
+            "path",
+            "string",
+            "How the message came to the recipient: `instructed` by the routers, `direct` from `ingress` ahead of its "
+            "route, `retained` on SUBSCRIBE; null for `untouched`, and in rows from before there was this column",
+        ),
+        Column(
+            "offered",
+            "timestamp",
+            "Of a retained message sent on SUBSCRIBE: when it was offered to the recipient, the gateway's clock; no "
+            "two sendings have the same. Null for other rows",
+        ),
+        ORIGIN,
         Column("client", "string", "Recipient; null when there was none"),
         Column(
             "outcome",
@@ -153,12 +175,17 @@ OUTCOMES = Table(
             "When it happened, the gateway's clock; the append time where no gateway was involved",
             required=True,
         ),
-        Column("message_appended", "timestamp", "Append time of the message on `ingress`", required=True),
+        Column(
+            "message_appended",
+            "timestamp",
+            "Append time of the message on `ingress`; of a retained message sent on SUBSCRIBE, on `retained`",
+            required=True,
+        ),
         Column("appended", "timestamp", "Append time on `progress`", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("message_id", "scope", "number", "client", "outcome"),
+    ("message_id", "message_appended", "scope", "number", "client", "outcome", "offered"),
 )
 
 COMPLETIONS = Table(
@@ -173,16 +200,16 @@ COMPLETIONS = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("message_id",),
+    ("message_id", "message_appended"),
 )
 
 PRESENCE_HISTORY = Table(
     "presence_history",
-    "Every coming and going of a client.",
+    "Every coming and going of a client; the ledger adds the ends that a lost gateway cannot report.",
     (
         Column("client", "string", "Client id", required=True),
         Column("event", "string", "`connected`, `disconnected` or `lost`", required=True),
-        Column("gateway", "string", "Gateway that reports", required=True),
+        Column("gateway", "string", "Gateway of the connection", required=True),
         Column(
             "epoch",
             "long",
@@ -190,17 +217,32 @@ PRESENCE_HISTORY = Table(
             "was started again has a number of its own",
             required=True,
         ),
-        Column("seq", "long", "Number of the event within the epoch", required=True),
-        Column("at", "timestamp", "When it happened, the gateway's clock", required=True),
+        Column(
+            "seq",
+            "long",
+            "Number of the event within the epoch; of one that the ledger adds, `at` in µs",
+            required=True,
+        ),
+        Column(
+            "at",
+            "timestamp",
+            "When it happened, the gateway's clock; with `gateway_lost` and `gateway_back` when that was found",
+            required=True,
+        ),
         Column("peer", "string", "Address of the client"),
         Column("protocol", "string", "`mqtt3.1.1`, `mqtt5`, with `+ws` over WebSocket"),
-        Column("reason", "string", "Why the connection ended"),
+        Column(
+            "reason",
+            "string",
+            "Why the connection ended: `gateway_lost` if its gateway did not live to report it. `gateway_back` on a "
+            "`connected` that takes such an end back",
+        ),
         Column("user", "string", "Whom the client was authenticated as; null for nobody"),
         Column("appended", "timestamp", "Append time on `presence`", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("client", "epoch", "seq"),
+    ("client", "gateway", "epoch", "seq"),
 )
 
 PRESENCE = Table(
@@ -278,7 +320,7 @@ MESSAGE_PRESENCE_HISTORY = Table(
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("partition", "offset"),
+    ("partition", "offset", "appended"),
 )
 
 QUARANTINE = Table(
@@ -290,12 +332,17 @@ QUARANTINE = Table(
         Column("offset", "long", "Its offset", required=True),
         Column("reason", "string", "What is wrong with it", required=True),
         Column("record", "binary", "Its value, cut at 64 KiB"),
+        Column(
+            "record_appended",
+            "timestamp",
+            "Its append time there; null in rows from before there was this column",
+        ),
         Column("at", "timestamp", "When it was found", required=True),
         Column("appended", "timestamp", "Append time on `quarantine`", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
-    ("topic", "partition", "offset"),
+    ("topic", "partition", "offset", "record_appended"),
 )
 
 QUALITY_RESULTS = Table(

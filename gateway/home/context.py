@@ -68,7 +68,8 @@ class HomeContext:
     `ingress`. `outage` says whether the spool works; `stopping` is set when the home stops.
 
     `boot` is when this process began, µs since the epoch, and greater than that of all earlier ones with this spool,
-    whatever the clock says (:class:`gateway.home.recovery.Recovery`); `last_epoch` the last epoch it has given.
+    whatever the clock says (:class:`gateway.home.recovery.Recovery`); `last_epoch` the last epoch it has given, and
+    `last_offer` the last number of a retained message's sending.
 
     Of the spool's rows those up to `committed_row` are there; those in `gone_rows` are finished, but still there until
     their deletion is committed.
@@ -99,6 +100,7 @@ class HomeContext:
     published_to: dict[int, int] = field(default_factory=dict)
     boot: int = 0
     last_epoch: int = 0
+    last_offer: int = 0
     committed_row: int = 0
     next_mid: int = 0
     next_row: int = 0
@@ -133,6 +135,11 @@ class HomeContext:
         a clock that is set back must not make an earlier connection of a client count for more (R12)."""
         self.last_epoch = max(int(self.clock() * 1e6), self.boot, self.last_epoch + 1)
         return self.last_epoch
+
+    def new_offer(self) -> int:
+        """For sending a retained message on SUBSCRIBE: a number as :meth:`new_epoch` gives them."""
+        self.last_offer = max(int(self.clock() * 1e6), self.boot, self.last_offer + 1)
+        return self.last_offer
 
     def new_row(self) -> int:
         self.next_row += 1

@@ -38,6 +38,7 @@ from gateway.home.turns import Turns
 from gateway.home.wills import Wills
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Unsubscribe
+from schemas.origin import HTTP_FLAG
 from schemas.session_log import WillRecord
 
 LOST_CONNECTING = "connection_lost_while_connecting"
@@ -167,7 +168,9 @@ class Home:
             if earlier is not None:
                 await self._wills.stored(earlier)
             await self._open(session, arrival, link, was_logged)
-        publisher = Publisher(self._context, arrival.client, session, link, arrival.rules, arrival.hears_refusals)
+        publisher = Publisher(
+            self._context, arrival.client, session, link, arrival.rules, hears_refusals=arrival.hears_refusals
+        )
         return Attached(session, present, publisher)
 
     def has_room(self, client: str) -> bool:
@@ -189,8 +192,8 @@ class Home:
             self._deliverer.writable(session)
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
-        """Publishes at QoS 0 and 1 for a client without a session; `link` is answered."""
-        return Publisher(self._context, client, None, link, rules)
+        """Publishes at QoS 0 and 1 what a client without a session posts over HTTP; `link` is answered."""
+        return Publisher(self._context, client, None, link, rules, flags=HTTP_FLAG)
 
     def session(self, client: str) -> Session | None:
         """The client's session, connected or not."""

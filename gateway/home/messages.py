@@ -12,7 +12,10 @@ from schemas.events import Delivery
 
 class Message(msgspec.Struct, gc=False):
     """A message on its way to recipients. `properties` are MQTT 5 properties in wire encoding; times are ms since the
-    epoch; (`partition`, `offset`) is its place on `ingress` and identifies it."""
+    epoch; (`partition`, `offset`) is its place on `ingress` and identifies it. `flags` are the letters of its envelope.
+
+    Of a retained message `partition` is -1 and `offset` that on `retained`; `offered_us` tells one sending of it on
+    SUBSCRIBE from the next: when it was offered, µs since the epoch, 0 for other messages."""
 
     id: str
     source: str
@@ -25,6 +28,8 @@ class Message(msgspec.Struct, gc=False):
     partition: int
     offset: int
     appended: int
+    flags: str = ""
+    offered_us: int = 0
 
 
 class Held(msgspec.Struct, eq=False):
@@ -100,4 +105,5 @@ def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], pla
         meta, properties = Meta.decode(headers[2][1]), headers[3][1] or NO_PROPERTIES
     except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
         raise RecordError(f"the envelope is malformed: {error}") from error
-    return Message(message_id, source, topic, payload, meta.qos, meta.retain, meta.expires, properties, *place)
+    qos, flags, expires = meta.qos, meta.flags, meta.expires
+    return Message(message_id, source, topic, payload, qos, meta.retain, expires, properties, *place, flags)

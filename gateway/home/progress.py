@@ -10,6 +10,7 @@ from gateway.home.messages import Held, Message
 from schemas.envelope import Instruction
 from schemas.events import Delivery, ProgressEvent, encode
 from schemas.identity import partition_of
+from schemas.origin import origin_of
 
 _GATHER_S = 0.01
 """Nobody waits for an event but a checkpoint, which sends what is gathered; twenty in a request to Kafka cost a seventh
@@ -131,6 +132,8 @@ class ProgressReporter:
             limit=instruction.limit if instruction else None,
             deliveries=deliveries,
             replayed=replayed,
+            offered_us=message.offered_us or None,
+            origin=origin_of(message.topic, message.flags),
         )
         self._epoch.outstanding += 1
         partition = partition_of(message.id, self._partitions)

@@ -20,6 +20,7 @@ from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
+from schemas.origin import WILL_FLAG
 from schemas.session_log import WillRecord
 
 log = structlog.get_logger(__name__)
@@ -50,9 +51,9 @@ class _Pending(msgspec.Struct, eq=False):
 class Publisher:
     """One connection's publishes, answered in their order [MQTT-4.6.0-2, 4.6.0-3], whatever becomes of each.
 
-    A will has neither session nor link. Where the client does not hear refusals (:class:`gateway.home.home.Arrival`),
-    a message to a reserved topic is dropped and acknowledged [MQTT-3.3.5-2 of 3.1.1]: else the client would connect
-    and send it again for ever.
+    A will has neither session nor link. `flags` are in the envelope of all messages published here. Where the client
+    does not hear refusals (:class:`gateway.home.home.Arrival`), a message to a reserved topic is dropped and
+    acknowledged [MQTT-3.3.5-2 of 3.1.1]: else the client would connect and send it again for ever.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Publisher:
         session: Session | None,
         link: Link | None,
         rules: ClientRules = EVERYTHING,
+        flags: str = "",
         hears_refusals: bool = True,
     ) -> None:
+        self._flags = flags
         self._context = context
         self._client = client
         self._session = session
@@ -82,7 +85,7 @@ class Publisher:
     def publish(self, packet: Publish, message_id: str = "") -> None:
         """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
         already at QoS 2 is not sent again."""
-        qos, flags = packet.qos, ""
+        qos, flags = packet.qos, self._flags
         if qos == 2 and self._session is not None:
             if packet.packet_id in self._session.received:
                 self._answer_in_turn(_Pending(packet.packet_id, 2, 0))
@@ -94,7 +97,8 @@ class Publisher:
             self._refuse_reserved(packet)
             return
         if self._judge is not None:
-            reason, flags = self._judge(packet)
+            reason, found = self._judge(packet)
+            flags += found
             if reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
@@ -127,7 +131,8 @@ class Publisher:
         now = self._context.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
-        meta = Meta(will.qos, will.flags + (RETAIN_FLAG if retained else ""), expires, int(now * 1e6), None)
+        flags = WILL_FLAG + will.flags + (RETAIN_FLAG if retained else "")
+        meta = Meta(will.qos, flags, expires, int(now * 1e6), None)
         headers = ingress_headers(will_id(self._client, will), self._client, meta, will.properties)
         pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
         self._send(pending, will.topic, will.payload, headers)

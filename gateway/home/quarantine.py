@@ -26,6 +26,7 @@ def quarantine(context: HomeContext, record: Record, reason: str) -> None:
         reason=reason,
         record=base64.b64encode((record.value() or b"")[:_KEPT_BYTES]).decode(),
         at_us=int(context.clock() * 1e6),
+        appended_ms=record.timestamp()[1],
     )
 
     def done(error: Any, _record: Any) -> None:

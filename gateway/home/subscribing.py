@@ -230,6 +230,7 @@ class Subscriber:
             if kept != (session.persistent and qos > 0):
                 continue
             found = True
+            message = msgspec.structs.replace(message, offered_us=self._context.new_offer())
             held = Held(message, session.shard, -1, now, [])
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
             self._fenced.add(session)

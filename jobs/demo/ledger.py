@@ -13,7 +13,8 @@ WITH mine AS (SELECT id FROM messages WHERE source <> '$presence')
 SELECT count(*),
        count(DISTINCT id),
        count(*) FILTER (WHERE id NOT IN (SELECT message_id FROM completions)),
-       (SELECT count(DISTINCT (message_id, client)) FROM outcomes WHERE outcome IN ('delivered', 'sent')),
+       (SELECT count(DISTINCT (message_id, client)) FROM outcomes
+        WHERE outcome IN ('delivered', 'sent') AND origin IS DISTINCT FROM 'platform'),
        (SELECT count(*) FROM completions WHERE message_id IN (SELECT id FROM mine))
 FROM mine
 """

@@ -163,7 +163,7 @@ def queries(
         "instructions": lambda: append(topics.egress, tables.INSTRUCTIONS, history.instructions, True, headers=True),
         "outcomes": lambda: append(topics.progress, tables.OUTCOMES, history.outcomes, True),
         "completions": lambda: append(topics.completion, tables.COMPLETIONS, history.completions, True),
-        "presence_history": lambda: append(topics.presence, tables.PRESENCE_HISTORY, history.presence_history),
+        "presence_history": lambda: append(topics.presence, tables.PRESENCE_HISTORY, history.presence_history, True),
         # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
         "routes_history": lambda: append(
             topics.routes,

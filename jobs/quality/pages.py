@@ -6,7 +6,7 @@ what was before.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,8 @@ from great_expectations.render import RenderedDocumentContent
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, PackageLoader
+
+from jobs.quality.trend import TrendDay, trend
 
 INDEX = "index.html"
 
@@ -52,8 +54,8 @@ class Pages:
             f"{day}.html", "date_page.j2", date=day, suites=suites, run_at=_second(run_at), until=_second(until)
         )
 
-    def write_index(self, runs: Iterable[SuiteRun]) -> None:
-        """The index: the last run of each date, newest first; a link where there is a page."""
+    def write_index(self, runs: Iterable[SuiteRun], days: Sequence[TrendDay]) -> None:
+        """The index: the last run of each date, newest first, with a link where there is a page; and the trend."""
         by_date: dict[date, list[SuiteRun]] = defaultdict(list)
         for run in runs:
             by_date[run.date].append(run)
@@ -67,7 +69,7 @@ class Pages:
             }
             for day, of_date in sorted(by_date.items(), reverse=True)
         ]
-        self._write(INDEX, "index_of_dates.j2", dates=dates)
+        self._write(INDEX, "index_of_dates.j2", dates=dates, trend=trend(days) if len(days) > 1 else "")
 
     def _table(self, result: ExpectationSuiteValidationResult) -> dict[str, Any]:
         """The table of expectations that Great Expectations makes of the result: status, sentence, observed. It makes

@@ -11,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from jobs.quality.dates import Judged
 from jobs.quality.judging import Measured
 from jobs.quality.pages import SuiteRun
+from jobs.quality.trend import TrendDay
 from jobs.query.ledger_reader import LedgerReader
 from pipelines.sinks import ensure_table
 from pipelines.sources import table_uri
@@ -70,6 +71,10 @@ class ResultsTable:
     def last_runs(self) -> list[SuiteRun]:
         """The last run of each date, a row a suite."""
         return [SuiteRun(*row) for row in self._answer("last_runs")]
+
+    def trend(self) -> list[TrendDay]:
+        """What the last run of each date found, oldest date first."""
+        return [TrendDay(*row) for row in self._answer("trend")]
 
     def append(self, run: Run, results: Sequence[Result]) -> None:
         """All rows of a run, in one commit that carries its id: all or none, and once. Needs a Spark session."""

@@ -9,6 +9,16 @@ FROM quality_results
 JOIN (SELECT "date", max(run_at) AS run_at FROM quality_results GROUP BY "date") USING ("date", run_at)
 GROUP BY "date", table_name
 
+-- name: trend
+-- Of each date, oldest first: how many expectations failed in its last run, and the two latencies, milliseconds.
+SELECT "date", count(*) FILTER (NOT success) AS failed,
+       max(observed) FILTER (suite = 'latency is within bounds' AND table_name = 'instructions') AS routing_ms,
+       max(observed) FILTER (suite = 'latency is within bounds' AND table_name = 'outcomes') AS sending_ms
+FROM quality_results
+JOIN (SELECT "date", max(run_at) AS run_at FROM quality_results GROUP BY "date") USING ("date", run_at)
+GROUP BY "date"
+ORDER BY "date"
+
 -- name: last_runs
 -- Of each date and suite: how many expectations were judged in the last run of that date, and how many failed.
 SELECT "date", suite, max(run_at) AS run_at, count(*) AS expectations, count(*) FILTER (NOT success) AS failed

@@ -104,7 +104,7 @@ def judge(spark: SparkSession, settings: Settings, prepared: Prepared) -> Report
         table.append(prepared.run, results)
     for day, verdict in verdicts.items():
         pages.write_date(day, verdict.results, prepared.run.at, prepared.run.until)
-    pages.write_index(table.last_runs())
+    pages.write_index(table.last_runs(), table.trend())
     return Report(prepared.run, results, pages.index, prepared.left)
 
 

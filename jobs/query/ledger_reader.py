@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 
@@ -221,9 +222,15 @@ def _quote_hint(sql: str) -> list[str]:
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
     if dates is None or "date" not in table.partition_by:
-        return dataset(uri)
+        return _with_all_columns(dataset(uri), table)
     wanted = [("date", ">=", str(dates.first)), *([("date", "<=", str(dates.last))] if dates.last else [])]
-    return dataset(uri, file_pruning_predicate=wanted)
+    return _with_all_columns(dataset(uri, file_pruning_predicate=wanted), table)
+
+
+def _with_all_columns(rows: Dataset, table: Table) -> Dataset:
+    """Columns that a table of an earlier version lacks, until the ledger adds them at its next start, are null."""
+    missing = [field for field in arrow_schema(table) if field.name not in rows.schema.names]
+    return rows.replace_schema(pa.schema([*rows.schema, *missing])) if missing else rows
 
 
 def installed_views(engine: str = "duckdb") -> dict[str, str]:

@@ -39,9 +39,11 @@ SELECT message_id,
        coalesce(client, 'shard ' || CAST(shard AS STRING), 'router'),
        coalesce('QoS ' || CAST(qos AS STRING) || ', ', '')
        || CASE WHEN shard IS NULL THEN 'no instruction: no route was active for it'
-               WHEN `number` IS NULL THEN 'direct delivery by shard ' || CAST(shard AS STRING)
-                    || ': retained, or its route was not active yet'
-               ELSE 'instruction ' || CAST(`number` AS STRING) || ' of shard ' || CAST(shard AS STRING) END
+               ELSE coalesce('instruction ' || CAST(`number` AS STRING) || ' of shard ',
+                             CASE path WHEN 'retained' THEN 'retained message, sent on SUBSCRIBE by shard '
+                                       WHEN 'direct' THEN 'direct delivery, its route was not active yet, by shard '
+                                       ELSE 'direct delivery, retained or its route was not active yet, by shard ' END)
+                    || CAST(shard AS STRING) END
 FROM outcomes
 UNION ALL
 SELECT message_id,
@@ -53,37 +55,27 @@ SELECT message_id,
 FROM completions
 
 -- name: delivery_latency
--- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0. Of a message
--- that was sent again with the same id, from accepting that which was delivered; without an instruction, the first.
-SELECT message_id,
-       client,
-       qos,
-       CAST(greatest(micros(`at`) - micros(accepted), 0) AS DOUBLE) / 1000 AS ms
-FROM (
-    SELECT outcomes.message_id, outcomes.client, outcomes.qos, outcomes.`at`, messages.accepted
-    FROM outcomes
-    JOIN messages ON messages.id = outcomes.message_id AND messages.appended = outcomes.message_appended
-    WHERE outcomes.outcome IN ('delivered', 'sent') AND outcomes.`number` IS NOT NULL
-    UNION ALL
-    -- Own copies: of a retained message the append time is another, that on its topic.
-    SELECT outcomes.message_id,
-           outcomes.client,
-           outcomes.qos,
-           max(outcomes.`at`) AS `at`,
-           coalesce(
-               min(CASE WHEN messages.appended = outcomes.message_appended THEN messages.accepted END),
-               min(messages.accepted)
-           ) AS accepted
-    FROM outcomes
-    JOIN messages ON messages.id = outcomes.message_id
-    WHERE outcomes.outcome IN ('delivered', 'sent') AND outcomes.`number` IS NULL
-    GROUP BY outcomes.message_id, outcomes.client, outcomes.qos, outcomes.outcome
-) AS deliveries
+-- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0. Retained
+-- messages sent on SUBSCRIBE are left out, as their age is no latency, and so are the platform's own messages. A client
+-- that was offline makes it long. Of a message that was sent again with the same id, from accepting what was delivered.
+SELECT outcomes.message_id,
+       messages.accepted,
+       outcomes.client,
+       outcomes.scope,
+       outcomes.`number`,
+       outcomes.outcome,
+       outcomes.qos,
+       CAST(greatest(micros(outcomes.`at`) - micros(messages.accepted), 0) AS DOUBLE) / 1000 AS ms
+FROM outcomes
+JOIN messages ON messages.id = outcomes.message_id AND messages.appended = outcomes.message_appended
+WHERE outcomes.outcome IN ('delivered', 'sent')
+  AND coalesce(outcomes.path, 'direct') <> 'retained'
+  AND coalesce(messages.origin, CASE WHEN messages.destination LIKE '$presence/%' THEN 'platform' ELSE 'client' END) <> 'platform'
 
 -- name: session_history
 -- A row a connection of a client, by the gateways' clocks: `ended`, `how`, `reason`, `seconds` are null while it lasts.
--- So they stay where its gateway was killed: started again, that reports `gateway_restarted` of clients with persistent
--- sessions, a row of its own without `connected`. Nor has a connection one that is older than the ledger.
+-- One whose gateway did not live to report the end has that from the ledger: `lost`, `gateway_lost`, when it was found;
+-- a report of the gateway's own counts for more. A connection that is older than the ledger has no `connected`.
 SELECT client,
        epoch,
        gateway,
@@ -92,28 +84,45 @@ SELECT client,
        peer,
        connected,
        ended,
-       how,
-       reason,
+       CASE WHEN ended IS NOT NULL THEN coalesce(how, 'lost') END AS how,
+       CASE WHEN ended IS NOT NULL THEN coalesce(reason, 'gateway_lost') END AS reason,
        CAST(floor(CAST(micros(ended) - micros(connected) AS DOUBLE) / 1000000) AS BIGINT) AS seconds
 FROM (
     SELECT client,
            epoch,
-           max(gateway) AS gateway,
-           max(`user`) AS `user`,
-           max(protocol) AS protocol,
-           max(peer) AS peer,
-           min(CASE WHEN event = 'connected' THEN `at` END) AS connected,
-           max(CASE WHEN event <> 'connected' THEN `at` END) AS ended,
-           max(CASE WHEN event <> 'connected' THEN event END) AS how,
-           max(CASE WHEN event <> 'connected' THEN reason END) AS reason
-    FROM presence_history
-    GROUP BY client, epoch
+           gateway,
+           `user`,
+           protocol,
+           peer,
+           connected,
+           coalesce(reported, CASE WHEN back IS NULL OR lost > back THEN lost END) AS ended,
+           how,
+           reason
+    FROM (
+        SELECT client,
+               epoch,
+               gateway,
+               max(`user`) AS `user`,
+               max(protocol) AS protocol,
+               max(peer) AS peer,
+               min(CASE WHEN event = 'connected' AND reason IS NULL THEN `at` END) AS connected,
+               max(CASE WHEN event = 'connected' AND reason = 'gateway_back' THEN `at` END) AS back,
+               max(CASE WHEN event <> 'connected' AND reason = 'gateway_lost' THEN `at` END) AS lost,
+               max(CASE WHEN event <> 'connected' AND coalesce(reason, '') <> 'gateway_lost' THEN `at` END) AS reported,
+               max(CASE WHEN event <> 'connected' AND coalesce(reason, '') <> 'gateway_lost' THEN event END) AS how,
+               max(CASE WHEN event <> 'connected' AND reason <> 'gateway_lost' THEN reason END) AS reason
+        FROM presence_history
+        GROUP BY client, epoch, gateway
+    ) AS events
+    -- What a gateway says at its start of clients that it has lost is about a connection that has a row of its own.
+    WHERE connected IS NOT NULL OR coalesce(reason, '') <> 'gateway_restarted'
 ) AS connections
 
 -- name: topic_traffic
 -- Messages by the hour in which they were accepted by Kafka and the two leading levels of their topic, which are what
 -- routes go by; `level_2` is null for a topic of one level. Inboxes are one line, `@`. Deliveries are those made so far,
--- at any time, acknowledged or at QoS 0.
+-- at any time, acknowledged or at QoS 0, but for retained messages sent on SUBSCRIBE. The platform's own messages are
+-- left out.
 SELECT date,
        hour,
        level_1,
@@ -134,10 +143,11 @@ FROM (
            coalesce(made.deliveries, 0) AS deliveries
     FROM messages
     LEFT JOIN (
-        SELECT message_id, count(*) AS deliveries
+        SELECT message_id, message_appended, count(*) AS deliveries
         FROM outcomes
-        WHERE outcome IN ('delivered', 'sent')
-        GROUP BY message_id
-    ) AS made ON made.message_id = messages.id
+        WHERE outcome IN ('delivered', 'sent') AND coalesce(path, 'direct') <> 'retained'
+        GROUP BY message_id, message_appended
+    ) AS made ON made.message_id = messages.id AND made.message_appended = messages.appended
+    WHERE coalesce(messages.origin, CASE WHEN messages.destination LIKE '$presence/%' THEN 'platform' ELSE 'client' END) <> 'platform'
 ) AS sent
 GROUP BY date, hour, level_1, level_2

@@ -2,11 +2,13 @@
 
 from jobs.report.facts import Facts
 from jobs.report.parts import Cell, PageTable, Plot, Section, moment, name, number, ranked
-from jobs.report.plots import over_time
+from jobs.report.plots import over_time, side_by_side
+from jobs.report.svg import SERIES
 
 EVENTS = {"connected": "connects", "disconnected": "disconnects", "lost": "lost"}
 """Events, and how many of them are called."""
-LASTED, UNREPORTED = "still connected at the end of the date", "nobody reported how: its gateway was killed"
+COLORS = {"connects": SERIES[0], "disconnects": SERIES[2], "lost": SERIES[3]}
+LASTED, UNREPORTED = "still connected at the end of the date", "nobody reported how: its gateway was lost"
 
 
 def connections(facts: Facts) -> Section:
@@ -26,20 +28,22 @@ def connections(facts: Facts) -> Section:
                 "clients",
                 grid,
                 {"connected": most},
+                None,
+                facts.restarts,
             ),
             f"Clients connected, at most in each {grid.step_words}.",
         ),
         Plot(
-            over_time(
+            side_by_side(
                 "comings",
                 f"Connects, disconnects and lost connections per {grid.row_words}: "
                 + ", ".join(f"{number(sum(values)).text} {words}" for words, values in events.items())
                 + " in all.",
-                f"per {grid.row_words}",
+                f"connections per {grid.row_words}",
                 grid.of_rows(),
-                {words: grid.by_row(values) for words, values in events.items()},
+                {words: (COLORS[words], grid.by_row(values)) for words, values in events.items()},
             ),
-            f"Connects, disconnects and lost connections per {grid.row_words}, upon each other.",
+            f"Connects, disconnects and lost connections per {grid.row_words}, beside each other.",
         ),
     ]
     tables = [
@@ -49,15 +53,16 @@ def connections(facts: Facts) -> Section:
             [
                 [Cell(grid.row_at(row)), *map(number, values), number(left)]
                 for row, (values, left) in enumerate(zip(by_row, grid.at_row_ends(at_end), strict=True))
+                if any(values)
             ],
-            "",
+            "Nobody came or went.",
         ),
         _ends(facts),
         _longest(facts),
     ]
     lead = (
         "A connection begins and ends by its gateway's clock. Lost: the client did not say goodbye. How long: of those "
-        "that ended on the date."
+        "that ended on the date. Of a gateway that was lost (`gateway_lost`) the ledger says when that was found."
     )
     return Section("sessions", "Sessions", lead, plots, tables)
 

@@ -8,7 +8,7 @@ and the ledger has it all; but for the messages that are still waiting, and how 
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from typing import Any
 
 from jobs.quality.contents import Day
@@ -23,6 +23,10 @@ BOUNDS_MS = (
     *(MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS),
 )
 """Of the distribution of completion times."""
+BOUNDS_BYTES = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)
+"""Of the distribution of sizes."""
+EARLIER_DAYS = 7
+"""Dates before the one reported on that stand beside it."""
 
 
 TOPICS_VIEW = "topic_traffic"
@@ -54,6 +58,11 @@ class Facts:
         }
 
     @property
+    def restarts(self) -> list[int]:
+        """Steps of the grid in which a gateway was found lost, or started again."""
+        return sorted({self.grid.clamped(row["slot"]) for row in self.rows("restarts")})
+
+    @property
     def totals(self) -> Row:
         return self.results["totals"][0]
 
@@ -67,23 +76,39 @@ def read_facts(tables: str, day: date, seen: Day, top: int, memory: Memory) -> F
     views = {TOPICS_VIEW: installed_views()[TOPICS_VIEW]}
     with closing(LedgerReader(tables, views, Dates(day, day), memory)) as reader:
         of_date = _Asked(reader)
+        for name in (
+            "is_platform",
+            "platform",
+            "user_messages",
+            "user_instructions",
+            "user_outcomes",
+            "user_completions",
+        ):
+            of_date.make(name)
         of_date.make("latencies", *slots)
         of_date.ask("completion_times", list(BOUNDS_MS))
-        for name in ("traffic", "deliveries"):
+        of_date.ask("sizes", list(BOUNDS_BYTES))
+        of_date.ask("backlog", *slots, begin_us)
+        for name in ("traffic", "deliveries", "undelivered", "restarts"):
             of_date.ask(name, *slots)
-        for name in ("talkers", "topics", "fan_outs", "losses", "flagged", "quarantined"):
+        for name in ("talkers", "topics", "fan_outs", "losses", "flagged", "quarantined", "slowest_clients"):
             of_date.ask(name, top)
-        for name in ("totals", "outcomes", "latency", "routing", "expectations"):
+        for name in ("totals", "left_out", "outcomes", "latency", "routing", "shards", "stages", "expectations"):
             of_date.ask(name)
     with closing(LedgerReader(tables, {}, Dates(day), memory)) as reader:
         since = _Asked(reader)
+        since.make("is_platform")
         since.ask("waiting", day, top)
         since.make("connections", begin_us, end_us)
         since.ask("connected", *slots, end_us)
         since.ask("comings_and_goings", *slots, begin_us, end_us)
         since.ask("longest_connections", top, to_us(until))
         since.ask("ends", end_us)
-    return Facts(day, grid, until, top, of_date.results | since.results)
+    with closing(LedgerReader(tables, {}, Dates(day - timedelta(EARLIER_DAYS), day), memory)) as reader:
+        earlier = _Asked(reader)
+        earlier.make("is_platform")
+        earlier.ask("days")
+    return Facts(day, grid, until, top, of_date.results | since.results | earlier.results)
 
 
 class _Asked:

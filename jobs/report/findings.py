@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from jobs.report.facts import Facts
-from jobs.report.parts import Cell, PageTable, Row, Section, moment, name, number, ranked
+from jobs.report.parts import Cell, PageTable, Plot, Row, Section, moment, name, number, ranked
+from jobs.report.plots import over_time
 
 LOSSES = ("dropped", "expired", "ended")
 """Outcomes by which a recipient did not get what it had subscribed to."""
@@ -39,7 +40,22 @@ def outcomes(facts: Facts) -> Section:
     lead = (
         "A row of outcomes is a recipient of a message. Of the two routers' copies of an instruction the first counts."
     )
-    return Section("outcomes", "Outcomes", lead, tables=[kinds, routers])
+    return Section("outcomes", "Outcomes", lead, _undelivered(facts), [kinds, routers])
+
+
+def _undelivered(facts: Facts) -> list[Plot]:
+    found, grid = facts.rows("undelivered"), facts.grid
+    kinds = {
+        kind: grid.filled((row["slot"], row["rows"]) for row in found if row["kind"] == kind)
+        for kind in (*LOSSES, "quarantined")
+        if any(row["kind"] == kind for row in found)
+    }
+    if not kinds:
+        return []
+    words = ", ".join(f"{sum(values):.0f} {kind}" for kind, values in kinds.items())
+    label = f"What did not arrive, per {grid.step_words}: {words} in all."
+    svg = over_time("undelivered", label, f"copies per {grid.step_words}", grid, kinds, None, facts.restarts)
+    return [Plot(svg, "Copies that were dropped, had expired or whose session had ended; records in quarantine.")]
 
 
 def findings(facts: Facts) -> Section:
@@ -59,7 +75,8 @@ def findings(facts: Facts) -> Section:
             ("Messages that policy flagged (an attachment is larger than policy has it)", _all(flagged)),
             ("Records that could not be read, in quarantine", _all(quarantined)),
             ("Expectations of waystation quality that do not hold", len(failed)),
-            ("Connections whose end nobody reported (their gateway was killed)", unreported),
+            ("Connections whose end nobody reported (their gateway was lost)", unreported),
+            ("Times that a gateway was found lost, or started again", len(facts.rows("restarts"))),
         )
         if count
     ]

@@ -1,8 +1,8 @@
 """Sections on time: how long messages took to be routed, delivered, completed."""
 
 from jobs.report.facts import BOUNDS_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Facts
-from jobs.report.parts import Cell, PageTable, Plot, Row, Section, number
-from jobs.report.plots import bars, percentiles_over_time
+from jobs.report.parts import Cell, PageTable, Plot, Row, Section, name, number, ranked
+from jobs.report.plots import bars, grouped_bars, percentiles_over_time
 
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99.9": "p999"}
 """As they are written, and the columns that have them."""
@@ -19,10 +19,11 @@ def latency(facts: Facts) -> Section:
     if not rows:
         return Section("latency", "Latency", "Nothing was routed, delivered or completed.")
     plots = [_plot(facts, stage) for stage in STAGES if any(row["stage"] == stage for row in rows)]
+    plots += _stages(facts)
     of_date = [row for stage in STAGES for row in rows if row["stage"] == stage and row["slot"] is None]
     table = PageTable(
         "Milliseconds over the whole date",
-        ["from append to", "count", *PERCENTILES, "greatest"],
+        ["from append to", "count", *(f"{shown}, ms" for shown in PERCENTILES), "greatest, ms"],
         [[Cell(_stage(row)), number(row["rows"]), *_percentiles(row), number(row["greatest"])] for row in of_date],
         "",
     )
@@ -31,7 +32,36 @@ def latency(facts: Facts) -> Section:
         "three digits. Deliveries that followed no instruction (retained messages; the first seconds of a "
         "subscription) are left out. What took longer than a minute has mostly waited for a client that was away."
     )
-    return Section("latency", "Latency", lead, plots, [table])
+    return Section("latency", "Latency", lead, plots, [table, _clients(facts)])
+
+
+def _stages(facts: Facts) -> list[Plot]:
+    rows = facts.rows("stages")
+    if not rows:
+        return []
+    words = "; ".join(f"{row['stage']} {number(row['p50']).text} and {number(row['p99']).text}" for row in rows)
+    svg = grouped_bars(
+        "stages",
+        f"Milliseconds by part of the way, p50 and p99: {words}.",
+        "milliseconds",
+        [row["stage"].replace(" to ", " to\n") for row in rows],
+        {"p50": [max(0, row["p50"]) for row in rows], "p99": [max(0, row["p99"]) for row in rows]},
+    )
+    return [
+        Plot(svg, "Which part of the way takes the time. Stored: Kafka has the message, and its sender is told so.")
+    ]
+
+
+def _clients(facts: Facts) -> PageTable:
+    return PageTable(
+        "Slowest recipients",
+        ["client", "deliveries", "p50, ms", "p99, ms"],
+        [
+            [name(row["client"]), number(row["rows"]), number(row["p50"]), slowest]
+            for row, slowest in ranked(facts.rows("slowest_clients"), "p99")
+        ],
+        "Nothing was delivered by instruction.",
+    )
 
 
 def completion_times(facts: Facts) -> Section:
@@ -45,9 +75,9 @@ def completion_times(facts: Facts) -> Section:
     total, reached, rows = sum(shown.values()), 0, []
     for words, messages in shown.items():
         reached += messages
-        rows.append(
-            [Cell(words), number(messages, messages / total), Cell(f"{reached * 10_000 // total / 100:.2f}", "number")]
-        )
+        if messages:
+            share = Cell(f"{reached * 10_000 // total / 100:.2f}", "number")
+            rows.append([Cell(words), number(messages, messages / total), share])
     most = max(shown, key=lambda words: shown[words])
     plot = Plot(
         bars("completion", f"Completed messages by how long they took: most {most}.", "messages", "took up to", shown),
@@ -70,7 +100,8 @@ def _plot(facts: Facts, stage: str) -> Plot:
     }
     words = ", ".join(f"{shown} {number(of_day[column]).text}" for shown, column in PERCENTILES.items())
     label = f"Milliseconds from append to {stage}, percentiles per {facts.grid.step_words}. Over the date: {words}."
-    return Plot(percentiles_over_time(f"latency-{stage}", label, facts.grid, lines), STAGES[stage])
+    caption = f"{STAGES[stage]} The line is the median; the bands reach up to p90, p99 and p99.9."
+    return Plot(percentiles_over_time(f"latency-{stage}", label, facts.grid, lines, facts.restarts), caption)
 
 
 def _stage(row: Row) -> str:

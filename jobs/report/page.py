@@ -13,9 +13,9 @@ from jobs.report.facts import Facts
 from jobs.report.findings import findings, outcomes
 from jobs.report.latency import completion_times, latency
 from jobs.report.parts import Section, bytes_words, plain_number
-from jobs.report.traffic import fan_outs, talkers, topics, traffic
+from jobs.report.traffic import days, fan_outs, talkers, topics, traffic
 
-SECTIONS = (findings, traffic, latency, completion_times, outcomes, talkers, topics, fan_outs, connections)
+SECTIONS = (findings, traffic, latency, completion_times, outcomes, talkers, topics, fan_outs, connections, days)
 """In the order of the page."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
+from itertools import pairwise
 from math import nan
 
 from matplotlib.axes import Axes
@@ -15,8 +16,9 @@ from jobs.report.svg import INK, SERIES, inline_svg, style
 
 SIZE_IN = (7.2, 2.9)
 LINE_WIDTH = 1.2
-DASHES = ("solid", (0, (5, 1)), (0, (3, 1)), (0, (1, 1)))
-"""Lines differ by more than their color."""
+BANDS = (0.55, 0.3, 0.15)
+"""Opacities of the bands between percentiles, from the lowest on."""
+RESTARTS = "gateway lost or restarted"
 
 Values = Sequence[float | None]
 
@@ -28,8 +30,10 @@ def over_time(
     grid: Grid,
     layers: Mapping[str, Values],
     line: Mapping[str, Values] | None = None,
+    restarts: Sequence[int] = (),
 ) -> str:
-    """Areas upon each other, a value a step of `grid`, and lines over them."""
+    """Areas upon each other, a value a step of `grid`, and lines over them; `restarts` are steps in which a gateway was
+    lost or started again."""
     with style():
         figure, axes = _figure(unit)
         edges = _edges(grid)
@@ -42,32 +46,85 @@ def over_time(
             axes.stairs(
                 [value or 0 for value in values], edges, baseline=None, color=INK, linewidth=LINE_WIDTH, label=name
             )
-        _finish(axes, grid, len(layers) + len(line or {}) > 1)
+        _mark(axes, edges, restarts)
+        _finish(axes, grid, len(layers) + len(line or {}) + bool(restarts) > 1)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         return inline_svg(figure, anchor, label)
 
 
-def percentiles_over_time(anchor: str, label: str, grid: Grid, lines: Mapping[str, Values]) -> str:
-    """Milliseconds, linear below one and by powers of ten above; gaps where there is nothing."""
+def side_by_side(
+    anchor: str,
+    label: str,
+    unit: str,
+    grid: Grid,
+    bars: Mapping[str, tuple[str, Values]],
+    restarts: Sequence[int] = (),
+) -> str:
+    """Bars beside each other in each step of `grid`: by name their color and values."""
+    with style():
+        figure, axes = _figure(unit)
+        edges = _edges(grid)
+        width = (edges[1] - edges[0]) * 0.9 / max(1, len(bars))
+        for place, (name, (color, values)) in enumerate(bars.items()):
+            begins = [edge + place * width for edge in edges[:-1]]
+            axes.bar(begins, [value or 0 for value in values], width, align="edge", color=color, label=name)
+        _mark(axes, edges, restarts)
+        _finish(axes, grid, True)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        return inline_svg(figure, anchor, label)
+
+
+def percentiles_over_time(
+    anchor: str, label: str, grid: Grid, percentiles: Mapping[str, Values], restarts: Sequence[int] = ()
+) -> str:
+    """Milliseconds, linear below one and by powers of ten above; gaps where there is nothing. The first of the
+    `percentiles` is a line, and from each to the next is a band, the fainter the higher."""
     with style():
         figure, axes = _figure("milliseconds")
         edges = _edges(grid)
-        for color, dashes, (name, values) in zip(SERIES, DASHES, lines.items(), strict=False):
-            drawn = [nan if value is None else value for value in values]
-            axes.stairs(drawn, edges, baseline=None, color=color, linestyle=dashes, linewidth=LINE_WIDTH, label=name)
+        drawn = {name: [nan if value is None else value for value in values] for name, values in percentiles.items()}
+        (first, line), *_ = drawn.items()
+        for opacity, ((low, lower), (high, higher)) in zip(BANDS, pairwise(drawn.items()), strict=False):
+            bottom, top = [*lower, lower[-1]], [*higher, higher[-1]]
+            axes.fill_between(
+                edges, bottom, top, step="post", color=SERIES[0], alpha=opacity, linewidth=0, label=f"{low}\u2013{high}"
+            )
+        axes.stairs(line, edges, baseline=None, color=INK, linewidth=LINE_WIDTH, label=first)
+        _mark(axes, edges, restarts)
         axes.set_yscale("symlog", linthresh=1)
         _finish(axes, grid, True)
         axes.set_ylim(bottom=0)
         return inline_svg(figure, anchor, label)
 
 
-def bars(anchor: str, label: str, unit: str, x_label: str, values: Mapping[str, float]) -> str:
-    """A bar a name, in the order given; heights by powers of ten, so that a few beside many are seen."""
+def grouped_bars(
+    anchor: str, label: str, unit: str, groups: Sequence[str], values: Mapping[str, Sequence[float]]
+) -> str:
+    """For each of the `groups` a bar a name, beside each other; heights by powers of ten."""
+    with style():
+        figure, axes = _figure(unit)
+        width = 0.8 / len(values)
+        for place, (color, (name, heights)) in enumerate(zip(SERIES, values.items(), strict=False)):
+            axes.bar(
+                [n + place * width for n in range(len(groups))], heights, width, align="edge", color=color, label=name
+            )
+        axes.set_xticks([n + 0.4 for n in range(len(groups))], groups)
+        axes.set_yscale("symlog", linthresh=1)
+        axes.yaxis.set_major_formatter(_PLAIN)
+        axes.grid(axis="y")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=5, borderaxespad=0)
+        return inline_svg(figure, anchor, label)
+
+
+def bars(anchor: str, label: str, unit: str, x_label: str, values: Mapping[str, float], by_powers: bool = True) -> str:
+    """A bar a name, in the order given; heights `by_powers` of ten, so that a few beside many are seen."""
     with style():
         figure, axes = _figure(unit)
         axes.bar(list(values), list(values.values()), color=SERIES[0], width=0.9)
-        axes.set_yscale("symlog", linthresh=1)
+        if by_powers:
+            axes.set_yscale("symlog", linthresh=1)
         axes.set_xlabel(x_label)
         axes.tick_params(axis="x", rotation=40)
         axes.yaxis.set_major_formatter(_PLAIN)
@@ -83,6 +140,12 @@ def _figure(unit: str) -> tuple[Figure, Axes]:
     axes.set_axisbelow(True)
     axes.set_ylabel(unit)
     return figure, axes
+
+
+def _mark(axes: Axes, edges: Sequence[float], restarts: Sequence[int]) -> None:
+    for place, step in enumerate(restarts):
+        label = RESTARTS if place == 0 else None
+        axes.axvline(edges[step], color=SERIES[3], linestyle=(0, (2, 2)), linewidth=LINE_WIDTH, label=label)
 
 
 def _edges(grid: Grid) -> list[float]:

@@ -1,33 +1,56 @@
 -- What happened on a date, for `waystation report` (DuckDB), one named block a query. The tables have rows of that date
 -- alone, but in the blocks that say otherwise. `slot` counts steps of time from the beginning of what the page shows: $1
 -- is that beginning and $2 the step, µs; in rankings $1 is how many.
+--
+-- The platform's own messages, which tell who comes and goes, are left out: of `messages` by their origin, of the other
+-- tables those that are about them.
+
+-- name: make_is_platform
+CREATE OR REPLACE TEMP MACRO is_platform(origin, destination) AS
+coalesce(origin, CASE WHEN destination LIKE '$presence/%' THEN 'platform' ELSE 'client' END) = 'platform'
+
+-- name: make_platform
+CREATE TEMP TABLE platform AS SELECT id FROM messages WHERE is_platform(origin, destination)
+
+-- name: make_user_messages
+CREATE TEMP VIEW user_messages AS SELECT * FROM messages WHERE NOT is_platform(origin, destination)
+
+-- name: make_user_instructions
+CREATE TEMP VIEW user_instructions AS SELECT * FROM instructions WHERE message_id NOT IN (SELECT id FROM platform)
+
+-- name: make_user_outcomes
+CREATE TEMP VIEW user_outcomes AS
+SELECT * FROM outcomes WHERE origin IS DISTINCT FROM 'platform' AND message_id NOT IN (SELECT id FROM platform)
+
+-- name: make_user_completions
+CREATE TEMP VIEW user_completions AS SELECT * FROM completions WHERE message_id NOT IN (SELECT id FROM platform)
 
 -- name: totals
 SELECT *
 FROM (SELECT count(*) AS messages, coalesce(sum(payload_bytes), 0)::BIGINT AS bytes, count(DISTINCT source) AS senders
-      FROM messages),
-     (SELECT count(*) AS instructions FROM instructions),
+      FROM user_messages),
+     (SELECT count(*) AS instructions FROM user_instructions),
      (SELECT count(*) FILTER (outcome IN ('delivered', 'sent')) AS deliveries,
              count(DISTINCT client) FILTER (outcome IN ('delivered', 'sent')) AS recipients
-      FROM outcomes),
-     (SELECT count(*) AS completions FROM completions)
+      FROM user_outcomes),
+     (SELECT count(*) AS completions FROM user_completions)
 
 -- name: traffic
 SELECT (epoch_us(appended) - $1) // $2 AS slot, qos, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes
-FROM messages
+FROM user_messages
 GROUP BY ALL
 ORDER BY slot, qos
 
 -- name: deliveries
 SELECT (epoch_us(appended) - $1) // $2 AS slot, count(*) AS copies
-FROM outcomes
+FROM user_outcomes
 WHERE outcome IN ('delivered', 'sent')
 GROUP BY ALL
 ORDER BY slot
 
 -- name: outcomes
 SELECT outcome, count(*) AS rows, count(DISTINCT client) AS clients
-FROM outcomes
+FROM user_outcomes
 GROUP BY outcome
 ORDER BY rows DESC, outcome
 
@@ -42,14 +65,14 @@ SELECT stage,
        count(*) AS rows
 FROM (
     SELECT 'routed' AS stage, NULL AS qos, epoch_us(appended) AS at_us, epoch_us(appended) - epoch_us(message_appended) AS us
-    FROM instructions
+    FROM user_instructions
     UNION ALL
     SELECT 'delivered', qos, epoch_us(appended), epoch_us("at") - epoch_us(message_appended)
-    FROM outcomes
+    FROM user_outcomes
     WHERE outcome IN ('delivered', 'sent') AND "number" IS NOT NULL
     UNION ALL
     SELECT 'completed', NULL, epoch_us(appended), epoch_us(completed) - epoch_us(message_appended)
-    FROM completions
+    FROM user_completions
 ) AS taken
 GROUP BY ALL
 
@@ -90,7 +113,7 @@ ORDER BY up_to_ms NULLS LAST
 SELECT *,
        row_number() OVER (ORDER BY messages DESC, source) AS by_messages,
        row_number() OVER (ORDER BY bytes DESC, source) AS by_bytes
-FROM (SELECT source, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes FROM messages GROUP BY source)
+FROM (SELECT source, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes FROM user_messages GROUP BY source)
 QUALIFY least(by_messages, by_bytes) <= $1
 ORDER BY by_messages
 
@@ -111,24 +134,24 @@ LIMIT $1
 SELECT widest.message_id, messages.source, messages.destination, messages.appended, widest.copies
 FROM (
     SELECT message_id, count(*) AS copies
-    FROM outcomes
+    FROM user_outcomes
     WHERE outcome IN ('delivered', 'sent')
     GROUP BY message_id
     ORDER BY copies DESC, message_id
     LIMIT $1
 ) AS widest
-LEFT JOIN messages ON messages.id = widest.message_id
+LEFT JOIN user_messages AS messages ON messages.id = widest.message_id
 ORDER BY copies DESC, message_id
 
 -- name: routing
 SELECT router, scope, count(*) AS instructions
-FROM instructions
+FROM user_instructions
 GROUP BY ALL
 ORDER BY instructions DESC, router, scope
 
 -- name: losses
 SELECT outcome, client, count(*) AS messages
-FROM outcomes
+FROM user_outcomes
 WHERE outcome IN ('dropped', 'expired', 'ended')
 GROUP BY ALL
 ORDER BY messages DESC, outcome, client
@@ -136,7 +159,7 @@ LIMIT $1
 
 -- name: flagged
 SELECT source, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes, sum(count(*)) OVER ()::BIGINT AS all_of_them
-FROM messages
+FROM user_messages
 WHERE contains(flags, 'a')
 GROUP BY source
 ORDER BY messages DESC, source
@@ -162,7 +185,7 @@ ORDER BY success, expectation
 -- $1 is the date, $2 how many to show.
 SELECT id, source, destination, qos, appended, expires, count(*) OVER () AS all_of_them
 FROM messages
-WHERE date = $1 AND NOT EXISTS (
+WHERE date = $1 AND NOT is_platform(origin, destination) AND NOT EXISTS (
     SELECT 1 FROM completions
     WHERE completions.message_id = messages.id AND completions.message_appended < $1::DATE + INTERVAL 1 DAY
 )
@@ -171,20 +194,31 @@ LIMIT $2
 
 -- name: make_connections
 -- Of tables from the date on: connections that lasted on the date, be it for a moment. The epoch of a connection is when
--- it began. `lives` is false of one without an end if its gateway died and never said how it ended: `presence` has it
--- as neither live nor ended, or no more. Both tables are written at times of their own, so what only one of them knows of
--- yet says nothing: `presence` is behind where the connection is newer than all its rows (less what the partitions of
--- a topic may differ by, 10 s), `presence_history` where it has not the client's newer connection.
--- $1 and $2 are beginning and end of the date, µs.
+-- it began. Ends as in the view session_history: what a gateway says itself counts for more than `gateway_lost`, which the
+-- ledger adds, and `gateway_back` takes that back. `lives` is false of one without an end whose gateway was lost before the
+-- ledger added such ends: `presence` has it as neither live nor ended, or no more. Both tables are written at times of
+-- their own, so what only one of them knows of yet says nothing: `presence` is behind where the connection is newer than
+-- all its rows (less what the partitions of a topic may differ by, 10 s), `presence_history` where it has not the client's
+-- newer connection. $1 and $2 are beginning and end of the date, µs.
 CREATE TEMP TABLE connections AS
 WITH told AS (
-    SELECT client, epoch, max(gateway) AS gateway, max("user") AS "user", max(protocol) AS protocol,
-           max(epoch_us("at")) FILTER (event <> 'connected') AS ended_us,
-           max(event) FILTER (event <> 'connected') AS how,
-           max(reason) FILTER (event <> 'connected') AS reason,
-           max(appended) AS appended
-    FROM presence_history
-    GROUP BY client, epoch
+    SELECT * EXCLUDE (reported_us, lost_us, back_us, how, reason),
+           coalesce(reported_us, CASE WHEN back_us IS NULL OR lost_us > back_us THEN lost_us END) AS ended_us,
+           CASE WHEN ended_us IS NOT NULL THEN coalesce(how, 'lost') END AS how,
+           CASE WHEN ended_us IS NOT NULL THEN coalesce(reason, 'gateway_lost') END AS reason
+    FROM (
+        SELECT client, epoch, max(gateway) AS gateway, max("user") AS "user", max(protocol) AS protocol,
+               bool_or(event = 'connected') AS is_connection,
+               max(epoch_us("at")) FILTER (event <> 'connected' AND reason IS DISTINCT FROM 'gateway_lost') AS reported_us,
+               max(epoch_us("at")) FILTER (event <> 'connected' AND reason = 'gateway_lost') AS lost_us,
+               max(epoch_us("at")) FILTER (event = 'connected' AND reason = 'gateway_back') AS back_us,
+               max(event) FILTER (event <> 'connected' AND reason IS DISTINCT FROM 'gateway_lost') AS how,
+               max(reason) FILTER (event <> 'connected' AND reason <> 'gateway_lost') AS reason,
+               max(appended) AS appended
+        FROM presence_history
+        GROUP BY client, epoch
+    )
+    WHERE is_connection OR reason IS DISTINCT FROM 'gateway_restarted'
 ), known AS (
     SELECT client, one.epoch AS epoch, max(one.gateway) AS gateway, max(one."user") AS "user",
            max(one.protocol) AS protocol, bool_or(one.live) AS live, bool_or(one.reason <> '') AS ended
@@ -256,3 +290,100 @@ FROM (
 ) AS ended
 GROUP BY how, reason
 ORDER BY connections DESC, how, reason
+
+-- name: left_out
+-- How many messages of the platform itself there were.
+SELECT count(*) AS messages FROM platform
+
+-- name: backlog
+-- By slot in which that changed: how many messages of the date were accepted by its end, and not complete. $3 is the
+-- beginning of the date, µs.
+SELECT slot, sum(sum(change)) OVER (ORDER BY slot)::BIGINT AS waiting
+FROM (
+    SELECT (epoch_us(appended) - $1) // $2 AS slot, 1 AS change FROM user_messages
+    UNION ALL
+    SELECT (epoch_us(appended) - $1) // $2, -1 FROM user_completions WHERE epoch_us(message_appended) >= $3
+) AS changes
+GROUP BY slot
+ORDER BY slot
+
+-- name: shards
+SELECT shard, count(*) AS instructions FROM user_instructions GROUP BY shard ORDER BY shard
+
+-- name: sizes
+-- By the least of the bounds $1, bytes, that is not exceeded; null beyond the greatest.
+SELECT list_min(list_filter($1::BIGINT[], lambda bound: bound >= payload_bytes)) AS up_to_bytes, count(*) AS messages
+FROM user_messages
+GROUP BY up_to_bytes
+ORDER BY up_to_bytes NULLS LAST
+
+-- name: stages
+-- Milliseconds that each part of the way took, one after the other.
+SELECT stage, count(*) AS rows, quantile_disc(ms, 0.5) AS p50, quantile_disc(ms, 0.99) AS p99
+FROM (
+    SELECT 1 AS place, 'accepted to stored' AS stage, (epoch_us(appended) - epoch_us(accepted)) / 1000 AS ms FROM user_messages
+    UNION ALL
+    SELECT 2, 'stored to routed', (epoch_us(appended) - epoch_us(message_appended)) / 1000 FROM user_instructions
+    UNION ALL
+    SELECT 3, 'routed to delivered', (epoch_us(outcomes."at") - epoch_us(instructions.appended)) / 1000
+    FROM user_outcomes AS outcomes
+    JOIN user_instructions AS instructions USING (message_id, message_appended, scope, "number")
+    WHERE outcomes.outcome IN ('delivered', 'sent')
+    UNION ALL
+    SELECT 4, 'stored to completed', (epoch_us(completed) - epoch_us(message_appended)) / 1000 FROM user_completions
+) AS taken
+GROUP BY place, stage
+ORDER BY place
+
+-- name: slowest_clients
+-- Milliseconds from append to delivery by instruction, of the clients with the greatest 99th percentile.
+SELECT client, count(*) AS rows, quantile_disc(ms, 0.5) AS p50, quantile_disc(ms, 0.99) AS p99
+FROM (
+    SELECT client, greatest(epoch_us("at") - epoch_us(message_appended), 0) / 1000 AS ms
+    FROM user_outcomes
+    WHERE outcome IN ('delivered', 'sent') AND "number" IS NOT NULL
+) AS taken
+GROUP BY client
+ORDER BY p99 DESC, client
+LIMIT $1
+
+-- name: undelivered
+-- Copies that did not reach a recipient, and records that nobody could read.
+SELECT (epoch_us(appended) - $1) // $2 AS slot, outcome AS kind, count(*) AS rows
+FROM user_outcomes
+WHERE outcome IN ('dropped', 'expired', 'ended')
+GROUP BY ALL
+UNION ALL
+SELECT (epoch_us(appended) - $1) // $2, 'quarantined', count(*) FROM quarantine GROUP BY ALL
+ORDER BY slot, kind
+
+-- name: restarts
+-- When a gateway was found lost, or said that it had been started again.
+SELECT (epoch_us("at") - $1) // $2 AS slot, gateway, min("at") AS "at", count(DISTINCT client) AS clients
+FROM presence_history
+WHERE reason IN ('gateway_lost', 'gateway_restarted')
+GROUP BY ALL
+ORDER BY "at", gateway
+
+-- name: days
+-- Of tables from some dates before to the date itself.
+SELECT date, messages, bytes, deliveries, lost, p50, p99
+FROM (
+    SELECT date, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes
+    FROM messages
+    WHERE NOT is_platform(origin, destination)
+    GROUP BY date
+)
+LEFT JOIN (
+    SELECT date,
+           count(*) FILTER (outcome IN ('delivered', 'sent')) AS deliveries,
+           count(*) FILTER (outcome IN ('dropped', 'expired', 'ended')) AS lost,
+           approx_quantile((epoch_us("at") - epoch_us(message_appended)) / 1000, 0.5)
+               FILTER (outcome IN ('delivered', 'sent') AND "number" IS NOT NULL) AS p50,
+           approx_quantile((epoch_us("at") - epoch_us(message_appended)) / 1000, 0.99)
+               FILTER (outcome IN ('delivered', 'sent') AND "number" IS NOT NULL) AS p99
+    FROM outcomes
+    WHERE origin IS DISTINCT FROM 'platform'
+    GROUP BY date
+) USING (date)
+ORDER BY date DESC

@@ -2,9 +2,21 @@
 
 from collections.abc import Sequence
 
-from jobs.report.facts import Facts
-from jobs.report.parts import Cell, PageTable, Plot, Row, Section, moment, name, number, plain_number, ranked
-from jobs.report.plots import over_time
+from jobs.report.facts import BOUNDS_BYTES, EARLIER_DAYS, Facts
+from jobs.report.parts import (
+    Cell,
+    PageTable,
+    Plot,
+    Row,
+    Section,
+    bytes_words,
+    moment,
+    name,
+    number,
+    plain_number,
+    ranked,
+)
+from jobs.report.plots import bars, over_time
 
 LEVELS = (0, 1, 2)
 INBOXES = "@"
@@ -25,19 +37,27 @@ def traffic(facts: Facts) -> Section:
                 "traffic",
                 f"Messages accepted and copies delivered per {step}: {_most(facts, messages, 'messages')}; "
                 f"{_most(facts, copies, 'copies')}.",
-                f"per {step}",
+                f"messages per {step}",
                 grid,
                 by_qos,
                 {"copies delivered": copies},
+                facts.restarts,
             ),
             f"Messages accepted per {step}, by QoS, and copies delivered.",
         ),
         Plot(
             over_time(
-                "bytes", f"Payload accepted per {step}: {_most(facts, size, 'bytes')}.", "bytes", grid, {"bytes": size}
+                "bytes",
+                f"Payload accepted per {step}: {_most(facts, size, 'bytes')}.",
+                f"bytes per {step}",
+                grid,
+                {"bytes": size},
             ),
             f"Bytes of payload accepted per {step}.",
         ),
+        *_backlog(facts),
+        *_sizes(facts),
+        *_shards(facts),
     ]
     table = PageTable(
         f"Traffic by {grid.row_words}",
@@ -45,13 +65,80 @@ def traffic(facts: Facts) -> Section:
         [
             [Cell(grid.row_at(row)), *map(number, values)]
             for row, values in enumerate(zip(*map(grid.by_row, columns), strict=True))
+            if any(values)
         ],
         "",
     )
-    lead = "Messages by their append time; copies by when their delivery was reported."
+    own = facts.rows("left_out")[0]["messages"]
+    lead = "Messages by their append time; copies by when their delivery was reported. Rows without any are left out."
+    if own:
+        lead += f" The platform's own messages, which tell who comes and goes, do not count on this page: {own}."
     if not any(messages) and not any(copies):
         return Section("traffic", "Traffic", "No message was accepted, and none delivered.")
     return Section("traffic", "Traffic", lead, plots, [table])
+
+
+def _backlog(facts: Facts) -> list[Plot]:
+    known = {facts.grid.clamped(row["slot"]): row["waiting"] for row in facts.rows("backlog")}
+    waiting, now = list[int](), 0
+    for step in range(facts.grid.steps):
+        now = known.get(step, now)
+        waiting.append(max(now, 0))
+    if not any(waiting):
+        return []
+    words = f"{_most(facts, waiting, 'messages')}; {waiting[-1]} at the end"
+    svg = over_time(
+        "backlog", f"Messages not complete: {words}.", "messages", facts.grid, {"not complete": waiting}, None,
+        facts.restarts,
+    )  # fmt: skip
+    return [Plot(svg, "Messages of the date that are accepted and not complete: somebody is away, or slow.")]
+
+
+def _sizes(facts: Facts) -> list[Plot]:
+    found = {row["up_to_bytes"]: row["messages"] for row in facts.rows("sizes")}
+    bounds = [*BOUNDS_BYTES, None]
+    if not found:
+        return []
+    places = [bounds.index(bound) for bound in found]
+    shown = {
+        "more" if bound is None else bytes_words(bound): found.get(bound, 0)
+        for bound in bounds[min(places) : max(places) + 1]
+    }
+    most = max(shown, key=lambda words: shown[words])
+    svg = bars("sizes", f"Messages by size of payload: most up to {most}.", "messages", "payload up to", shown)
+    return [Plot(svg, "Messages by the size of their payload; each bar begins where the one before ends.")]
+
+
+def _shards(facts: Facts) -> list[Plot]:
+    rows = facts.rows("shards")
+    if not rows:
+        return []
+    loads = {str(row["shard"]): row["instructions"] for row in rows}
+    most = max(loads, key=lambda shard: loads[shard])
+    svg = bars(
+        "shards", f"Instructions by shard: most, {loads[most]}, to {most}.", "instructions", "shard", loads, False
+    )
+    return [Plot(svg, "Instructions by shard, of which each hosts a part of the clients: the load is even, or is not.")]
+
+
+def days(facts: Facts) -> Section:
+    """Dates beside it."""
+    rows = facts.rows("days")
+    table = PageTable(
+        "By date",
+        ["date, UTC", "messages", "payload, bytes", "copies delivered", "copies lost", "delivery p50, ms", "p99, ms"],
+        [
+            [Cell(str(row["date"]), "time"), counted, number(row["bytes"]),
+             *(number(row[name]) for name in ("deliveries", "lost", "p50", "p99"))]
+            for row, counted in ranked(rows, "messages")
+        ],
+        "No message was accepted.",
+    )  # fmt: skip
+    lead = (
+        f"The date and the {EARLIER_DAYS} before it, as far as they had messages. Lost are copies dropped, expired or "
+        "ended. Percentiles are of all deliveries by instruction, and estimated here."
+    )
+    return Section("days", "Beside earlier dates", lead, tables=[table])
 
 
 def talkers(facts: Facts) -> Section:

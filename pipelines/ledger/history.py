@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.ledger.completion import progress_format
+from pipelines.origin import origin_of
 from pipelines.presence.client_presence import presence_format
 from pipelines.records import (
     LATEST_INT,
@@ -139,6 +140,7 @@ def messages(records: DataFrame) -> DataFrame:
         message["qos"].alias("qos"),
         message["retained"].alias("retained"),
         message["flags"].alias("flags"),
+        origin_of(message["destination"], message["flags"]).alias("origin"),
         message["expires"].alias("expires"),
         moment_us(message["accepted"]).alias("accepted"),
         message["sequence"].alias("sequence"),
@@ -177,7 +179,7 @@ def instructions(records: DataFrame) -> DataFrame:
 def outcomes(records: DataFrame) -> DataFrame:
     """Rows of `outcomes`, from `progress`: one a delivery; `nobody` for an instruction that ended without any;
     `untouched` for a message without instructions. A `replayed` relinquish adds none. What a home says again after a
-    crash is among them again."""
+    crash is among them again: copies by the table's key."""
     event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
     deliveries = F.when(~is_bad & (event["kind"] != "untouched"), event["deliveries"])
     is_replayed = F.coalesce(event["replayed"], F.lit(False))
@@ -199,10 +201,24 @@ def outcomes(records: DataFrame) -> DataFrame:
             moment_ms(event["appended_ms"]).alias("message_appended"),
             *appended(),
             F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
+            _path(event).alias("path"),
+            moment_us(event["offered_us"]).alias("offered"),
+            event["origin"].alias("origin"),
             "quarantined",
         )
     )
     return rows.transform(_told_by, "message_appended")
+
+
+def _path(event: Column) -> Column:
+    """How a message came to a recipient; null if nobody wanted it. A retained message stands on no partition of
+    `ingress`."""
+    return (
+        F.when(event["kind"] == "untouched", F.lit(None))
+        .when(event["number"].isNotNull(), "instructed")
+        .when(event["partition"] < 0, "retained")
+        .otherwise("direct")
+    )
 
 
 def completions(records: DataFrame) -> DataFrame:
@@ -220,7 +236,8 @@ def completions(records: DataFrame) -> DataFrame:
 
 
 def presence_history(records: DataFrame) -> DataFrame:
-    """Rows of `presence_history`, from `presence` (R12): every coming and going of a client, as it came."""
+    """Rows of `presence_history`, from `presence` (R12): every coming and going of a client, as it came. What the
+    ledger application adds again after a crash is among them again."""
     event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
     is_sign_of_life = event["event"].isin("heartbeat", "tick") | (event["client"] == "")
     words = [F.nullif(event[name], F.lit("")).alias(name) for name in ("peer", "protocol", "reason", "user")]
@@ -248,6 +265,7 @@ def quarantine(records: DataFrame) -> DataFrame:
         F.when(bad, itself["offset"]).otherwise(event["offset"]).alias("offset"),
         F.when(bad, itself["reason"]).otherwise(event["reason"]).alias("reason"),
         F.when(bad, F.col("value")).otherwise(F.try_to_binary(event["record"], F.lit("base64"))).alias("record"),
+        moment_ms(F.when(bad, itself["appended_ms"]).otherwise(event["appended_ms"])).alias("record_appended"),
         F.when(bad, F.col("timestamp")).otherwise(moment_us(event["at_us"])).alias("at"),
         *appended(),
     )

@@ -100,8 +100,8 @@ def last_used_ms(known: Sequence[Known], gateways: Mapping[str, GatewayState], n
     used = [0]
     for one in known:
         if one.live:
-            is_void = _is_void(one.last.gateway, one.last.boot, gateways)
-            used.append(gateways[one.last.gateway].at_ms if is_void else now_ms)
+            is_over = is_void(one.last.gateway, one.last.boot, gateways)
+            used.append(gateways[one.last.gateway].at_ms if is_over else now_ms)
     return max(used)
 
 
@@ -142,16 +142,17 @@ def _place(one: Attachment) -> tuple[str, str]:
 
 
 def _lives(one: Attachment, gateways: Mapping[str, GatewayState]) -> bool:
-    return one.event in LIVE and not _is_void(one.gateway, one.boot, gateways)
+    return one.event in LIVE and not is_void(one.gateway, one.boot, gateways)
 
 
 def _since_us(one: Attachment, gateways: Mapping[str, GatewayState]) -> int:
     """Since when it is as it is."""
-    is_void = one.event in LIVE and not one.live
-    return gateways[one.gateway].at_ms * 1000 if is_void else one.at_us
+    is_over = one.event in LIVE and not one.live
+    return gateways[one.gateway].at_ms * 1000 if is_over else one.at_us
 
 
-def _is_void(name: str, boot: int, gateways: Mapping[str, GatewayState]) -> bool:
+def is_void(name: str, boot: int, gateways: Mapping[str, GatewayState]) -> bool:
+    """Whether the attachments of a gateway's `boot` are over, whatever was last heard of them."""
     gateway = gateways.get(name)
     return gateway is not None and boot < gateway.void_before
 

@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipelines.presence import attachments
+from pipelines.presence import attachments, ends
 from pipelines.presence.attachments import Heard, Known
 from pipelines.presence.liveness import Sign
 from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed, text
@@ -23,10 +23,13 @@ _KNOWN = msgspec.json.Decoder(list[Known])
 
 
 class Changed(NamedTuple):
-    """There is news of a client: its attachments."""
+    """There is news of a client: its attachments, and those `before`; `superseded` are connections that a newer boot of
+    their gateway has ended without a word, each with the time of the event that shows it (µs since the epoch)."""
 
     client: str
     known: list[Known]
+    before: list[Known]
+    superseded: list[tuple[Heard, int]]
 
 
 def presence_format() -> Format:
@@ -48,7 +51,8 @@ def heard(records: DataFrame) -> DataFrame:
     """Events as :func:`fold` takes them: `kind, name, partition, offset, appended_ms` and the fields of `Heard`.
 
     `kind` client: `name` is the client id; gateway: what a gateway says of itself, `name` is its own; tick: `name` is
-    the partition. A gateway and a client may have the same name.
+    the partition. A gateway and a client may have the same name. What this application adds itself
+    (:mod:`pipelines.presence.ends`) follows from the state, and is left out.
     """
     event = F.col("record")
     is_tick, of_client = event["event"] == "tick", event["client"] != ""
@@ -56,13 +60,18 @@ def heard(records: DataFrame) -> DataFrame:
     numbers = {"boot": F.coalesce(event["boot"], F.lit(0))}
     fields = {name: event[name] for name in Heard._fields} | texts | numbers
     name = F.when(of_client, event["client"]).when(is_tick, F.col("partition").cast("string"))
-    return parsed(records, presence_format()).select(
-        F.when(of_client, CLIENT).when(is_tick, TICK).otherwise(GATEWAY).alias("kind"),
-        name.otherwise(event["gateway"]).alias("name"),
-        "partition",
-        "offset",
-        F.unix_millis("timestamp").alias("appended_ms"),
-        *(column.alias(name) for name, column in fields.items()),
+    is_own = F.coalesce(event["reason"].isin(*ends.REASONS), F.lit(False))
+    return (
+        parsed(records, presence_format())
+        .where(~is_own)
+        .select(
+            F.when(of_client, CLIENT).when(is_tick, TICK).otherwise(GATEWAY).alias("kind"),
+            name.otherwise(event["gateway"]).alias("name"),
+            "partition",
+            "offset",
+            F.unix_millis("timestamp").alias("appended_ms"),
+            *(column.alias(name) for name, column in fields.items()),
+        )
     )
 
 
@@ -77,8 +86,10 @@ def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[
     """Rows of :func:`heard` of one client: its new state, and that it has changed if it has. For
     :class:`pipelines.storage.keyed_states.KeyedStates`."""
     old = [] if state is None else _KNOWN.decode(state)
-    new = attachments.after(old, [Heard(*(row[field] for field in Heard._fields)) for row in rows], most)
-    return msgspec.json.encode(new), [Changed(client, new)] if attachments.is_news(old, new) else []
+    events = [Heard(*(row[field] for field in Heard._fields)) for row in rows]
+    new, superseded = attachments.after(old, events, most), ends.superseded(old, events)
+    has_news = bool(superseded) or attachments.is_news(old, new)
+    return msgspec.json.encode(new), [Changed(client, new, old, superseded)] if has_news else []
 
 
 def last_used_ms(gateways: Mapping[str, GatewayState], state: bytes, now_ms: int) -> int:

@@ -1,6 +1,7 @@
-"""What becomes of presence: states on `presence-state`, and messages to `$presence/<client>` (R12)."""
+"""What becomes of presence: states on `presence-state`, messages to `$presence/<client>`, and on `presence` the ends of
+connections that their gateway did not live to report (R12)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,19 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.kafka.writer import KafkaWriter, Out
-from pipelines.presence.attachments import revised, state_of
+from pipelines.presence import ends
+from pipelines.presence.attachments import is_void, revised, state_of
 from pipelines.presence.client_presence import CLIENT, Changed, begun, fold, last_used_ms, signs, state_format, ticks
 from pipelines.presence.liveness import Liveness
 from pipelines.sources import Kafka, topic_now
 from pipelines.storage.keyed_states import KeyedStates
 from pipelines.storage.local_database import file_of
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
-from schemas.events import decode_good, encode
+from schemas.events import PresenceEvent, decode_good, encode
 from schemas.identity import derived_message_id, partition_of
+from schemas.origin import PRESENCE_ROOT
 from schemas.presence_settings import PresenceSettings
-from schemas.presence_topics import PRESENCE_ROOT, presence_payload, presence_topic
+from schemas.presence_topics import presence_payload, presence_topic
 from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 from schemas.topics import Topics
 
@@ -35,10 +38,11 @@ class PresenceSink:
     is found gone, or back, it is one for each of the gateway's clients, which are looked up on `presence-state`; no
     client has a timer.
 
-    Contract: at least once on `presence-state`, where only the latest counts, clients before gateways; exactly once on
-    `ingress`: a message's id follows from query, batch and client, and the first batch after a start, which may be a
-    repeated one, passes over those that are there. What cannot be read on `presence-state` is passed over. A client
-    that has been offline for `kept_s` is ended there, at least once.
+    Contract: at least once on `presence`, before the states that go with the ends, and a repeated batch writes the same
+    ends again, by the same numbers; at least once on `presence-state`, where only the latest counts, clients before
+    gateways; exactly once on `ingress`: a message's id follows from query, batch and client, and the first batch after
+    a start, which may be a repeated one, passes over those that are there. What cannot be read on `presence-state` is
+    passed over. A client that has been offline for `kept_s` is ended there, at least once.
 
     `clock` gives seconds since the epoch; if it is behind the broker's, the broker's counts: else messages would have
     expired before they are sent.
@@ -78,8 +82,15 @@ class PresenceSink:
         if liveness is None:
             timeout_ms, beat_ms = (int(of * 1000) for of in (self._settings.timeout_s, self._settings.heartbeat_s))
             liveness = Liveness(timeout_ms, beat_ms, self._gateways_told(spark))
+        before = dict(liveness.gateways)
         gateways = liveness.judge(signs(rows), ticks(rows), self._partitions)
-        states = self._states(spark, changed, liveness, gateways)
+        revisions = self._revisions(spark, changed, liveness, gateways)
+        states = [state_of(one.client, one.known, liveness.gateways) for one in changed]
+        states += [state for _, state in revisions]
+        found = [event for one in changed for event in _ends_of(one, before, liveness.gateways)]
+        found += [event for told, state in revisions for event in ends.revised(told, state, liveness.gateways)]
+        if found:
+            self._writer.write(self._event_record(event) for event in found)
         if self._settings.publish and states:
             there = self._published(min(row.appended_ms for row in rows)) if is_first else set()
             now = max(self._clock(), max(row.appended_ms for row in rows) / 1000)
@@ -90,18 +101,17 @@ class PresenceSink:
         self._writer.write(self._gateway_record(state) for state in gateways)
         self._liveness = liveness
 
-    def _states(
+    def _revisions(
         self, spark: SparkSession, changed: Iterable[Changed], liveness: Liveness, gateways: Iterable[GatewayState]
-    ) -> list[PresenceState]:
-        """Of the clients that have changed, and of those whose gateway has."""
-        clients = {one.client: state_of(one.client, one.known, liveness.gateways) for one in changed}
-        names = [gateway.gateway for gateway in gateways]
-        others = []
+    ) -> list[tuple[PresenceState, PresenceState]]:
+        """Of clients that said nothing, and whose gateway has changed: what was told of each, and what is so now."""
+        clients, names = {one.client for one in changed}, [gateway.gateway for gateway in gateways]
+        found = []
         for told in self._clients_told(spark, names) if names else ():
             state = revised(told, liveness.gateways)
             if told.client not in clients and state != told:
-                others.append(state)
-        return [*clients.values(), *others]
+                found.append((told, state))
+        return found
 
     def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes], now: float) -> Iterator[Out]:
         """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once.
@@ -145,6 +155,10 @@ class PresenceSink:
                 ids.add(headers.get("id", b""))
         return ids
 
+    def _event_record(self, event: PresenceEvent) -> Out:
+        partition = partition_of(event.client, self._partitions)
+        return Out(self._topics.presence, partition, event.kafka_key.encode(), encode(event))
+
     def _client_record(self, state: PresenceState) -> Out:
         partition = partition_of(state.client, self._partitions)
         return Out(self._topics.presence_state, partition, state.client.encode(), encode(state))
@@ -179,3 +193,15 @@ class PresenceSink:
         if self._topic_now is None:
             self._topic_now = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
         return self._topic_now
+
+
+def _ends_of(
+    one: Changed, before: Mapping[str, GatewayState], gateways: Mapping[str, GatewayState]
+) -> list[PresenceEvent]:
+    """What is to be added for a client that has changed, when its gateways were so `before` the batch."""
+    unsaid = [
+        ends.lost(one.client, last, at_us)
+        for last, at_us in one.superseded
+        if not is_void(last.gateway, last.boot, before)
+    ]
+    return [*unsaid, *ends.of_gateways(one.client, one.before, one.known, before, gateways)]

@@ -9,28 +9,14 @@ from schemas.tables import (
     COMPLETIONS,
     HISTORY,
     INSTRUCTIONS,
-    MESSAGE_PRESENCE_HISTORY,
     MESSAGES,
     OUTCOMES,
     PRESENCE_HISTORY,
-    ROUTES_HISTORY,
     Table,
 )
 
 ROUTING_LATENCY = "routing_latency"
 DELIVERY_LATENCY = "delivery_latency"
-
-
-_APART = {
-    MESSAGES.name: "appended",
-    ROUTES_HISTORY.name: "appended",
-    MESSAGE_PRESENCE_HISTORY.name: "appended",
-    INSTRUCTIONS.name: "message_appended",
-    OUTCOMES.name: "message_appended",
-    COMPLETIONS.name: "message_appended",
-}
-"""What tells rows with the same key apart that are no copies: a topic that was made again has the same offsets once
-more, a message that was sent again may have the same id."""
 
 
 class Expectation(NamedTuple):
@@ -42,14 +28,9 @@ class Expectation(NamedTuple):
     sentence: str
 
 
-def identity(table: Table) -> tuple[str, ...]:
-    """The columns that no two rows have the same of: the table's key, and what tells topics and messages apart."""
-    return (*table.key, _APART[table.name]) if table.name in _APART else table.key
-
-
 def of_uniqueness(table: Table) -> Expectation:
     """A row is there once."""
-    key = ", ".join(identity(table))
+    key = ", ".join(table.key)
     return Expectation(
         f"unique_{table.name}", "ids are unique", table, f"No two rows of {table.name} have the same {key}"
     )

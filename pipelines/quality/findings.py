@@ -19,7 +19,6 @@ from pipelines.quality.expectations import (
     ACROSS,
     DELIVERY_LATENCY,
     ROUTING_LATENCY,
-    identity,
     of_required,
     of_uniqueness,
 )
@@ -156,7 +155,7 @@ def _disorder(table: Table, skew: Column) -> list[tuple[Column, Column]]:
 
 def _copied(rows: DataFrame, table: Table, dates: Sequence[date]) -> Faults:
     """Rows that are there before, that day or the day before."""
-    copied = rows.groupBy(*identity(table)).agg(F.max("date").alias("last"), F.count(F.lit(1)).alias("copies"))
+    copied = rows.groupBy(*table.key).agg(F.max("date").alias("last"), F.count(F.lit(1)).alias("copies"))
     faults = copied.where((F.col("copies") > 1) & F.col("last").isin(*dates))
     return faults.select(
         F.col("last").alias("date"),

@@ -21,7 +21,7 @@ FROM (
 WITH copied AS (
     SELECT max(date) AS date, message_id, scope, shard, `number`, client, outcome, count(*) AS copies
     FROM {recent_outcomes}
-    GROUP BY message_id, message_appended, scope, shard, `number`, client, outcome
+    GROUP BY message_id, message_appended, scope, shard, `number`, client, outcome, offered
     HAVING count(*) > 1
 ), decisions AS (
     SELECT message_id, shard, `number`, count(*) AS decisions
@@ -238,4 +238,4 @@ SELECT date, message_id, unix_millis(appended) - unix_millis(message_appended) A
 -- Milliseconds of each row; `message_id` names it.
 SELECT date, message_id, unix_millis(`at`) - unix_millis(message_appended) AS ms
 FROM {judged_outcomes}
-WHERE outcome = 'sent' AND `number` IS NOT NULL
+WHERE outcome = 'sent' AND `number` IS NOT NULL AND NOT origin <=> 'platform'

@@ -15,8 +15,9 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.origin import origin_of
 from pipelines.routing.route_buckets import GroupedRoutes, RouteGroups
-from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED
+from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Meta
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 from schemas.tables import FAR_FUTURE
 
@@ -198,6 +199,12 @@ def _header(name: str, text: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value"))
 
 
+def _flags() -> Column:
+    """Those of :class:`schemas.envelope.Meta`."""
+    meta = F.col("headers")[INGRESS_HEADERS.index("meta")]["value"].cast("string")
+    return F.coalesce(F.get(F.split(meta, ";"), F.lit(1 + Meta._fields.index("flags"))), F.lit(""))
+
+
 def _zero_touch_event(message_id: Column) -> Column:
     """:class:`schemas.events.ProgressEvent` of kind `untouched`: nobody wants the message, limit 0 (R7)."""
     event = F.struct(
@@ -208,5 +215,6 @@ def _zero_touch_event(message_id: Column) -> Column:
         F.col("offset"),
         F.unix_millis("timestamp").alias("appended_ms"),
         F.lit(0).alias("limit"),
+        origin_of(F.col("destination"), _flags()).alias("origin"),
     )
     return F.to_json(event).cast("binary")

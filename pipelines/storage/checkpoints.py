@@ -3,7 +3,7 @@
 import json
 from functools import cached_property
 
-from deltalake._internal import DeltaFileSystemHandler
+import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
@@ -58,10 +58,10 @@ class Checkpoint:
 
     def write(self, name: str, content: bytes) -> None:
         """A file of ours in the checkpoint, in the place of one of that name: who reads it gets one or the other."""
-        # Not by way of `_files`: its streams hand this handler a buffer, and it takes nothing but bytes.
-        file = DeltaFileSystemHandler(self._tables).open_output_stream(f"{self._directory}/{name}", None)
-        file.write(content)
-        file.close()  # type: ignore[attr-defined]
+        # Unbuffered streams hand deltalake's handler a buffer, and it takes nothing but bytes.
+        stream = DeltaStorageHandler(self._tables).open_output_stream(f"{self._directory}/{name}")
+        with pa.BufferedOutputStream(stream, len(content) + 1) as file:
+            file.write(content)
 
     @cached_property
     def _files(self) -> PyFileSystem:

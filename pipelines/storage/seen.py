@@ -12,12 +12,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from pipelines.storage.local_database import KEYS_A_QUERY, LocalDatabase, Taken, placeholders
 
-LAYOUT = 1
+LAYOUT = 2
+"""Of the file, and of what rows are told by: a file of another one is made anew from the table."""
 HEARD = "appended"
 BORN = "message_appended"
 """Copies share it. First in the key, it has the keys of a time stand side by side in the file."""
@@ -111,8 +113,15 @@ class SeenKeys:
 def keys_of(rows: pa.Table, key: Sequence[str]) -> list[bytes]:
     """What a row is told by: when its message was appended, if it is of one, and a digest of the `key` columns."""
     born = [ms.to_bytes(6, "big") for ms in _ms(rows[BORN])] if BORN in rows.column_names else [b""] * rows.num_rows
-    values = zip(*(rows[name].to_pylist() for name in key), strict=True)
+    values = zip(*(_plain(rows[name]) for name in key), strict=True)
     return [ms + _digest(of) for ms, of in zip(born, values, strict=True)]
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """Times as numbers: they read the same from every file, whoever wrote it."""
+    if not pa.types.is_timestamp(column.type):
+        return list(column.to_pylist())
+    return list(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist())
 
 
 def _digest(values: tuple[object, ...]) -> bytes:

@@ -5,7 +5,6 @@ a Spark job for each batch: some 40 % of the ledger's CPU time, and more with ev
 the table in memory and reads what came since.
 """
 
-import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
@@ -179,13 +177,11 @@ class TableFiles:
     def _rewrite(self, file: FileInfo, rows: pa.Table) -> None:
         """Puts another file in the place of one that nobody reads yet. Under another name: Hadoop keeps a checksum
         beside what it has written to a local disk."""
-        content = io.BytesIO()
-        pq.write_table(rows, content, coerce_timestamps="us")
         parent, _, name = file.path.rpartition("/")
-        # Not by way of `_storage`: its streams hand this handler a buffer, and it takes nothing but bytes.
-        stream = DeltaFileSystemHandler(self._uri).open_output_stream(f"{parent}/first-{name}", None)
-        stream.write(content.getvalue())
-        stream.close()  # type: ignore[attr-defined]
+        # pyarrow's own `write` hands the handler's stream a buffer, and that takes nothing but bytes, which the writer
+        # of Parquet gives it.
+        with DeltaStorageHandler(self._uri).open_output_stream(f"{parent}/first-{name}") as stream:
+            pq.write_table(rows, stream, coerce_timestamps="us")
         for old in (file.path, f"{parent}/.{name}.crc"):
             if self._storage.get_file_info(old).type is FileType.File:
                 self._storage.delete_file(old)

@@ -202,6 +202,7 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
     index = seen("index.html")
     assert index.count(">✗ fails<") == sum(bool(faults) for faults in world.faults.values())
     assert f'<a href="{day}.html">' in index
+    assert f'aria-label="Of {len(world.faults)} dates {len(world.failed)} fail' in index
     page = seen(f"{day}.html")
     assert "Every outcome's message is in messages" in page
     assert "message 00000000-0000-0000-0000-00003b9aca02, untouched" in page

@@ -12,8 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
+import pipelines.origin
 from jobs.query.ledger_reader import installed_views
 from pipelines.ledger import history
 from pipelines.sinks import append_to_table, ensure_tables
@@ -28,6 +30,7 @@ from schemas.events import (
     QuarantineEvent,
     encode,
 )
+from schemas.origin import origin_of
 from schemas.spark import table_schema
 from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, QUARANTINE, TABLES
 from schemas.topics import Topics
@@ -53,12 +56,25 @@ def test_messages_are_exact(spark: SparkSession) -> None:
     assert rows.schema.simpleString() == table_schema(MESSAGES).simpleString()
     first, second = rows.collect()
     assert first == Row(
-        ID, "sender", "flights/é", 2, True, "ar", AT + timedelta(seconds=1),
+        ID, "sender", "flights/é", 2, True, "ar", "client", AT + timedelta(seconds=1),
         AT.replace(microsecond=123007), 5, bytearray(b"\x00\xff"), 2, bytearray(b"\x01\xff"), 1, 7, AT, DAY,
     )  # fmt: skip
     assert (second.destination, second.retained, second.flags) == ("@client", False, "")
     assert (second.expires, second.sequence) == (None, None)
     assert (second.payload, second.payload_bytes) == (None, 0)
+
+
+def test_spark_and_gateways_agree_on_who_has_sent_a_message(spark: SparkSession) -> None:
+    """By topic and flags, as the gateways say it on `progress`."""
+    cases = [
+        (topic, "".join(flags))
+        for topic in ("a/b", "$presence/c", "$presence", "$presences/c", "@c", "@$presence/c")
+        for flags in ("", "r", "w", "h", "hr", "awr")
+    ]
+    rows = spark.createDataFrame(cases, "topic string, flags string").select(
+        "topic", "flags", pipelines.origin.origin_of(F.col("topic"), F.col("flags")).alias("origin")
+    )
+    assert [tuple(row) for row in rows.collect()] == [(*case, origin_of(*case)) for case in cases]
 
 
 def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path: Path) -> None:
@@ -216,12 +232,14 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
     moments = ["1 12:00:00.5", "1 12:00:00.501", "1 12:00:00.503", "2 14:00:03.75", "1 12:00:01", "2 15:00:00"]
     times = [f"TIMESTAMP '2024-05-0{moment}'" for moment in moments]
     values = {
-        "messages": f"('{ID}', 's', 'a/b', 1, false, '', null, {{0}}, null, null, 3, null, 0, 5, {{1}}, {{d}})",
+        "messages": f"('{ID}', 's', 'a/b', 1, false, '', 'client', null, {{0}}, null, null, 3, null, 0, 5, "
+        "{1}, {d})",
         "instructions": f"('{ID}', 'a/b', 2, 0, null, 'routed', 'active', 0, 5, {{1}}, 9, {{2}}, {{d}}), "
         f"('{ID}', 'a/b', 3, 1, 2, 'everyone', 'backup', 0, 5, {{1}}, 9, {{2}}, {{d}})",
-        "outcomes": f"('{ID}', 2, 0, 'routed', 'c', 'delivered', 1, {{3}}, {{1}}, {{3}}, {{d}}), "
-        f"('{ID}', 3, 1, 'routed', null, 'nobody', null, {{4}}, {{1}}, {{4}}, {{d}}), "
-        f"('{ID}', null, null, 'routed', null, 'untouched', null, {{4}}, {{1}}, {{4}}, {{d}})",
+        "outcomes": f"('{ID}', 2, 0, 'routed', 'instructed', null, 'client', 'c', 'delivered', 1, {{3}}, {{1}}, "
+        "{3}, {d}), "
+        f"('{ID}', 3, 1, 'routed', 'instructed', null, 'client', null, 'nobody', null, {{4}}, {{1}}, {{4}}, {{d}}), "
+        f"('{ID}', null, null, 'routed', null, null, 'client', null, 'untouched', null, {{4}}, {{1}}, {{4}}, {{d}})",
         "completions": f"('{ID}', 2, {{1}}, {{5}}, {{5}}, {{d}})",
     }
     database, day = duckdb.connect(), "DATE '2024-05-01'"
@@ -235,7 +253,8 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
     by_duckdb = sorted(map(str, database.execute(installed_views()[view]).fetchall()))
     assert by_spark == by_duckdb
     if view == "delivery_latency":
-        assert spark.sql(sql).collect() == [Row(ID, "c", 1, 86_400_000 + 7_203_250.0)]
+        (row,) = spark.sql(sql).collect()
+        assert (row.message_id, row.client, row.qos, row.ms) == (ID, "c", 1, 86_400_000 + 7_203_250.0)
     else:
         steps = [row.step for row in spark.sql(f"SELECT * FROM ({sql}) ORDER BY `at`, step").collect()]
         assert steps == [

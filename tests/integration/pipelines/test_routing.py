@@ -66,6 +66,7 @@ def expected_records(
             "offset": number,
             "appended_ms": ms,
             "limit": 0,
+            "origin": "client",
         }
         return [("progress", partition_of(f"id-{number}", PARTITIONS), json.dumps(event, sort_keys=True))]
     last = len(shards) - 1

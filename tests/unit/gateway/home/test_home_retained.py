@@ -178,3 +178,27 @@ def test_retained_messages_are_limited(tmp_path: Path) -> None:
         assert b"4" in sender.acknowledged
 
     run(scenario())
+
+
+def test_each_sending_of_a_retained_message_is_told_apart(tmp_path: Path) -> None:
+    """R4: on progress, from direct deliveries and from each other."""
+
+    async def scenario() -> None:
+        world = await World(tmp_path).start()
+        sender = await world.client("sender")
+        client = await world.client("client")
+        await client.subscribe("r/1")
+        sender.publish("r/1", b"1", 1, retain=True)
+        await turn(1)
+        await client.subscribe("r/1")
+        await client.subscribe("r/+")
+        await turn(1)
+        events = [e for e in world.events() if any(d.client == "client" for d in e.deliveries)]
+        ways = [(e.number is not None, e.partition >= 0, e.offered_us is not None) for e in events]
+        assert ways.count((False, False, True)) == 2
+        assert set(ways) <= {(False, False, True), (False, True, False), (True, True, False)}
+        offered = [e.offered_us for e in events if e.offered_us is not None]
+        assert len(set(offered)) == len(offered)
+        assert {e.origin for e in events} == {"client"}
+
+    run(scenario())

@@ -113,8 +113,8 @@ def test_talkers_topics_and_fan_outs(report, tables):
         message("big", NOON, "heavy", "@bob", payload_bytes=10_000), message("flat", NOON, "quiet", "flat"),
     ])  # fmt: skip
     append(tables, "outcomes", [
-        *(outcome("m1", NOON, 5, f"c{n}") for n in range(4)), outcome("big", NOON, 5), outcome("old", NOON, 5, "c1"),
-        outcome("m2", NOON, 5, "c1", outcome="dropped"),
+        *(outcome("m1", NOON + timedelta(seconds=1), 5, f"c{n}") for n in range(4)),
+        outcome("big", NOON, 5), outcome("old", NOON, 5, "c1"), outcome("m2", NOON, 5, "c1", outcome="dropped"),
     ])  # fmt: skip
     figures = report()
     assert [(row["source"], row["messages"], row["bytes"], row["by_bytes"]) for row in figures["talkers"]] == [
@@ -216,3 +216,59 @@ def test_what_only_one_table_of_presence_knows_yet_is_no_lost_gateway(report, ta
     append(tables, "presence", [void, ended, live("again", NOON + minute), live("replaced", NOON + minute)])
     ends = {row["how"]: row["connections"] for row in report()["ends"]}
     assert ends == {None: 5, "unreported": 2}, "of `void` and the first of `replaced` nobody said how they ended"
+
+
+def test_the_platforms_own_messages_do_not_count(report, tables):
+    """Of no table; also in rows of before there was an `origin`, and where they are delivered as retained ones."""
+    append(tables, "messages", [
+        message("m", NOON), message("new", NOON, "$presence", "$presence/c", origin="platform"),
+        message("old", NOON, "$presence", "$presence/c"),
+    ])  # fmt: skip
+    for name in ("m", "new", "old"):
+        append(tables, "instructions", [instruction(name, NOON, 1)])
+        append(tables, "outcomes", [outcome(name, NOON, 5), outcome(name, NOON, 6, "c", outcome="dropped")])
+        append(tables, "completions", [completion(name, NOON, 9)])
+    long_ago = outcome("retained", NOON - timedelta(days=9), 9 * 86_400_000 + 5, number=None, origin="platform")
+    append(tables, "outcomes", [long_ago])
+    figures = report()
+    assert figures["totals"] == [{
+        "messages": 1, "bytes": 100, "senders": 1, "instructions": 1, "deliveries": 1, "recipients": 1,
+        "completions": 1,
+    }]  # fmt: skip
+    assert figures["left_out"] == [{"messages": 2}]
+    assert {row["outcome"]: row["rows"] for row in figures["outcomes"]} == {"delivered": 1, "dropped": 1}
+    assert (figures["days"][0]["date"], figures["days"][0]["messages"]) == (DATE, 1)
+    for name in ("talkers", "topics", "fan_outs", "losses", "shards", "sizes"):
+        assert len(figures[name]) == 1, name
+
+
+def test_connections_of_a_gateway_that_was_lost_end_when_that_was_found(report, facts, tables):
+    """And do not count as connected from then on; one that came back with its gateway does, and what the gateway says
+    itself counts for more. The report at its start, about a connection with a row of its own, is none."""
+    append(tables, "messages", [message("m", NOON)])
+    minute, lost = timedelta(minutes=1), {"reason": "gateway_lost", "seq": 10**15}
+    clients = ("gone", "back", "said")
+    append(tables, "presence_history", [presence(c, NOON, "connected", NOON) for c in clients])
+    append(tables, "presence_history", [presence(c, NOON, "lost", NOON + 2 * minute, **lost) for c in clients])
+    append(tables, "presence_history", [
+        presence("back", NOON, "connected", NOON + 3 * minute, reason="gateway_back", seq=10**15 + 1),
+        presence("said", NOON, "disconnected", NOON + minute, reason="normal_disconnection"),
+        presence("gone", NOON + 2 * minute, "lost", NOON + 2 * minute, reason="gateway_restarted", seq=0),
+    ])  # fmt: skip
+    append(tables, "presence", [live("back", NOON)])
+    figures = report()
+    assert {(row["how"], row["reason"]): row["connections"] for row in figures["ends"]} == {
+        (None, None): 1, ("lost", "gateway_lost"): 1, ("disconnected", "normal_disconnection"): 1,
+    }  # fmt: skip
+    assert figures["connected"][-1]["at_end"] == 1
+    assert sum(row["lost"] for row in figures["comings_and_goings"]) == 1
+    assert len(facts().restarts) == 1
+
+
+def test_how_many_messages_wait_over_the_day(report, tables):
+    """Those of the date; what was accepted before does not count when it is completed."""
+    append(tables, "messages", [message(f"m{n}", NOON + timedelta(seconds=20 * n)) for n in range(3)])
+    append(tables, "completions", [
+        completion("m0", NOON, 30_000), completion("old", NOON - timedelta(days=1), 86_400_000),
+    ])  # fmt: skip
+    assert [row["waiting"] for row in report()["backlog"]][-1] == 2

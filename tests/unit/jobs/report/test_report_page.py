@@ -125,7 +125,7 @@ def test_plots_say_what_they_show(tmp_path):
     write_busy_date(str(tmp_path / "tables"))
     seen = Seen(page(facts_of(str(tmp_path / "tables"), str(tmp_path / "spill"))))
     labels = [value for key, value in seen.attributes if key == "aria-label" and value != "Sections"]
-    assert len(labels) == seen.attributes.count(("role", "img")) == seen.tags["figure"] == seen.tags["figcaption"] == 6
+    assert len(labels) == seen.attributes.count(("role", "img")) == seen.tags["figure"] == seen.tags["figcaption"] == 10
     assert "p50 500, p90 900, p99 990, p99.9 999" in " ".join(labels)
     assert "at most 6 messages, at 12:01:00" in labels[0]
     assert seen.tags["caption"] == seen.tags["table"] > 5

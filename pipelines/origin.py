@@ -1,0 +1,16 @@
+"""Who has sent a message, for Spark: the column `origin`."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from schemas.origin import HTTP_FLAG, PRESENCE_ROOT, WILL_FLAG
+
+
+def origin_of(topic: Column, flags: Column) -> Column:
+    """As :func:`schemas.origin.origin_of`; a test holds them together."""
+    return (
+        F.when(topic.startswith(f"{PRESENCE_ROOT}/"), "platform")
+        .when(flags.contains(WILL_FLAG), "will")
+        .when(flags.contains(HTTP_FLAG), "http")
+        .otherwise("client")
+    )

@@ -1,0 +1,91 @@
+"""The ends of connections that nobody reported, because their gateway was lost: events that the ledger adds (R12).
+
+A connection whose gateway is lost ends with one event `lost`, reason `gateway_lost`, under its own epoch: when a newer
+boot of the gateway is heard, or when the gateway is found gone. If that gateway comes back as it was, with its
+connections, an event `connected`, reason `gateway_back`, takes the end back. All follows from the state before a batch,
+its events and what is known of the gateways: so a batch that is repeated gives the same events, number by number.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pipelines.presence.attachments import GATEWAY_LOST, LIVE, Heard, Known, is_void
+from schemas.events import PresenceEvent
+from schemas.states import Attachment, GatewayState, PresenceState
+
+GATEWAY_BACK = "gateway_back"
+REASONS = (GATEWAY_LOST, GATEWAY_BACK)
+"""Of the events that are added; no gateway has these."""
+
+
+def superseded(old: Sequence[Known], events: Iterable[Heard]) -> list[tuple[Heard, int]]:
+    """The last event of each connection that `events` show to be over, being of a newer boot of its gateway, and that
+    has not ended by its own; and the time of the first event of that boot. `old` are the attachments before: what was
+    over by then was told then. A boot reports itself how all its connections but the last have ended. The order of the
+    events does not matter."""
+    base = {one.place: (one.last.boot, one.last.epoch) for one in old}
+    heard: dict[tuple[str, str], dict[tuple[int, int], list[Heard]]] = {}
+    for event in (*(one.last for one in old), *events):
+        place, life = (event.gateway, event.attachment), (event.boot, event.epoch)
+        heard.setdefault(place, {}).setdefault(life, []).append(event)
+    found = []
+    for place, lives in heard.items():
+        for life in {boot: (boot, epoch) for boot, epoch in sorted(lives)}.values():
+            last, newer = max(lives[life]), [other for other in lives if other[0] > life[0]]
+            if newer and last.event in LIVE and life >= base.get(place, life):
+                found.append((last, min(event.at_us for event in lives[min(newer)])))
+    return found
+
+
+def of_gateways(
+    client: str,
+    old: Sequence[Known],
+    new: Sequence[Known],
+    before: Mapping[str, GatewayState],
+    now: Mapping[str, GatewayState],
+) -> Iterator[PresenceEvent]:
+    """What is to be added because gateways were lost or came back: `before` and `now` are what is known of them, and
+    `old` and `new` the client's attachments at these times."""
+    were_void = {
+        (one.place, one.last.boot, one.last.epoch): is_void(one.last.gateway, one.last.boot, before)
+        for one in old
+        if one.live
+    }
+    for one in new:
+        if one.live:
+            was = were_void.get((one.place, one.last.boot, one.last.epoch), False)
+            yield from _turned(client, one.last, was, is_void(one.last.gateway, one.last.boot, now), now)
+
+
+def revised(told: PresenceState, state: PresenceState, now: Mapping[str, GatewayState]) -> Iterator[PresenceEvent]:
+    """The same for a client of which nothing was heard: what was `told` of it, and what is so now."""
+    for was, one in zip(told.attachments, state.attachments, strict=True):
+        if one.event in LIVE:
+            yield from _turned(told.client, one, not was.live, not one.live, now)
+
+
+def lost(client: str, last: Heard | Attachment, at_us: int) -> PresenceEvent:
+    """The end, found at `at_us` (µs since the epoch), of the connection whose last event is `last`."""
+    return _event(client, last, "lost", GATEWAY_LOST, at_us)
+
+
+def _turned(
+    client: str, last: Heard | Attachment, was_void: bool, is_void_now: bool, now: Mapping[str, GatewayState]
+) -> Iterator[PresenceEvent]:
+    if was_void != is_void_now:
+        at_us = now[last.gateway].at_ms * 1000
+        yield lost(client, last, at_us) if is_void_now else _event(client, last, "connected", GATEWAY_BACK, at_us)
+
+
+def _event(client: str, last: Heard | Attachment, event: str, reason: str, at_us: int) -> PresenceEvent:
+    """Numbered by its time: greater than the numbers that gateways give, which count from 0."""
+    return PresenceEvent(
+        client=client,
+        event=event,  # type: ignore[arg-type]
+        gateway=last.gateway,
+        epoch=last.epoch,
+        seq=at_us,
+        at_us=at_us,
+        reason=reason,
+        attachment=last.attachment,
+        boot=last.boot,
+    )

@@ -1,0 +1,23 @@
+"""Who has sent a message, by its topic and flags: no client passes for the platform."""
+
+import pytest
+
+from schemas.origin import origin_of
+
+
+@pytest.mark.parametrize(
+    ("topic", "flags", "origin"),
+    [
+        ("a/b", "", "client"),
+        ("a/b", "ar", "client"),
+        ("a/b", "wr", "will"),
+        ("a/b", "h", "http"),
+        ("$presence/c", "r", "platform"),
+        ("$presence/", "", "platform"),
+        ("$presences/c", "", "client"),
+        ("a/$presence/c", "", "client"),
+        ("@$presence/c", "", "client"),
+    ],
+)
+def test_origin(topic: str, flags: str, origin: str) -> None:
+    assert origin_of(topic, flags) == origin
