@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from jobs.query.ledger_reader import LedgerReader, installed_views
 from pipelines.ledger import history
@@ -113,7 +114,7 @@ INPUTS: dict[str, tuple[Callable[[DataFrame], DataFrame], list[Record], int, boo
         history.presence_history, [record("presence", one, n) for n, one in enumerate(PRESENCE)], 5, True,
     ),
     "routes_history": (
-        lambda rows: routes.routes_history(rows, lead_s=1.0),
+        lambda rows: routes.routes_history(rows, lead_s=1.0).withColumn("quarantined", F.lit(None).cast("string")),
         [
             record("routes", RouteEvent(op="add", route_key="a", shard=1), offset, at_ms)
             for offset in (0, 1) for at_ms in (AT_MS, AT_MS + DAY_MS)
@@ -166,9 +167,11 @@ def test_no_two_rows_have_the_same_key(spark: SparkSession, tmp_path: Path, name
 
 
 def test_the_keys_of_views_hold_as_well(spark: SparkSession, tmp_path: Path) -> None:
-    """Over the hostile rows of all tables together."""
+    """Over the hostile rows of all tables together, and a message that was sent again with the same id."""
     for name in ("messages", "outcomes", "presence_history", "instructions", "completions"):
         transform, records, _, _ = INPUTS[name]
+        if name == "messages":
+            records = [record("ingress", b"x", n, AT_MS - 5 * n, key=b"a/b", headers=headers(META)) for n in (0, 1)]
         appended_once(spark, tmp_path / name, [records], transform, TABLES[name])
         (tmp_path / "all").mkdir(exist_ok=True)
         (tmp_path / name / "tables" / name).rename(tmp_path / "all" / name)
