@@ -4,8 +4,9 @@
 -- each (jobs/query/ledger_reader.py).
 
 -- name: message_journey
--- Everything that happened to a message, a row a step; ORDER BY `at`, step_order. Accepting and delivering have the time of
--- a gateway's clock, the rest of the broker's: steps a few milliseconds apart may change places.
+-- Everything that happened to a message, a row a step. Order by `at`, then by step_order, for steps with equal times.
+-- Accepting and delivering have times of a gateway's clock, the rest of the broker's: steps a few milliseconds apart may
+-- change places.
 SELECT id AS message_id,
        accepted AS `at`,
        1 AS step_order,

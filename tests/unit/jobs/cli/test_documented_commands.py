@@ -46,6 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables, at = str(data / "tables"), datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10)
     later = at + timedelta(seconds=2)
     append(tables, "messages", [message("m1", at, payload=b"\xff hello"), message("m2", later, payload=b"", qos=1)])
+    append(tables, "messages", [message("today", datetime.now(UTC))])
     append(tables, "instructions", [instruction("m1", at, 1)])
     lost = outcome("m1", at, 3, "eve", outcome="dropped", number=1)
     append(tables, "outcomes", [outcome("m1", at, 2), lost, outcome("m2", later, 2)])
