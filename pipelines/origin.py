@@ -1,4 +1,4 @@
-"""Who has sent a message, for Spark: the column `origin`."""
+"""Who sent a message, for Spark: the column `origin`."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -7,7 +7,7 @@ from schemas.origin import HTTP_FLAG, PRESENCE_ROOT, WILL_FLAG
 
 
 def origin_of(topic: Column, flags: Column) -> Column:
-    """As :func:`schemas.origin.origin_of`; a test holds them together."""
+    """The same as :func:`schemas.origin.origin_of`. A test checks that they agree."""
     return (
         F.when(topic.startswith(f"{PRESENCE_ROOT}/"), "platform")
         .when(flags.contains(WILL_FLAG), "will")

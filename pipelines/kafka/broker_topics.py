@@ -1,4 +1,4 @@
-"""What the broker says of the topics that queries read."""
+"""What the broker reports about the topics that queries read."""
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -8,21 +8,21 @@ from pipelines.sources import Kafka
 from schemas.errors import WaystationError
 
 TIMEOUT_S = 5.0
-"""Whoever starts queries waits so long for each while the broker is away."""
+"""How long each request waits while the broker is unreachable."""
 
 
 class TopicUnknown(WaystationError):
-    """The broker does not say what a query has to know of its topic."""
+    """The broker did not report what a query has to know about its topic."""
 
 
 class KafkaTopics:
-    """Asks a broker; from any thread."""
+    """Queries a broker. Safe for use by many threads."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._admin = AdminClient({"log_level": 2, **kafka.client, "bootstrap.servers": kafka.bootstrap})
 
     def read(self, name: str) -> ReadTopic:
-        """The topic as it is now. Raises TopicUnknown."""
+        """The current state of the topic. Raises TopicUnknown."""
         try:
             asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S)
             topic = asked[name].result()

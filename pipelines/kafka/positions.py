@@ -1,8 +1,9 @@
-"""How far a query, or a table, has what stands on its topics.
+"""Positions: how far a query or a table has the records of its topics.
 
-A table says with every commit which records it has: a transaction for each partition, whose version is the first offset
-that it has not. A query that has lost its checkpoint, or whose generation is new, goes on from there. Topics are told
-apart by their ids: one that was deleted and made again under the same name is another one, which no table has yet.
+Every commit to a table records which records the table has: one transaction per partition, whose version is the first
+offset the table does not have. A query that has lost its checkpoint, or is of a new generation, resumes from there.
+Topics are identified by id. A topic that was deleted and recreated under the same name is a different topic, and no
+table has any of it yet.
 """
 
 import json
@@ -13,14 +14,15 @@ from deltalake import DeltaTable, Transaction
 
 EARLIEST = "earliest"
 KNOWN = "positions"
-"""Names the transaction which says that the table tells its positions; tables of earlier versions do not."""
+"""Name of the transaction that marks a table as recording its positions. Tables of earlier versions lack it."""
 
 Offsets = dict[str, dict[int, int]]
-"""By topic and partition the first offset that is not taken."""
+"""The first offset not taken, by topic and partition."""
 
 
 class ReadTopic(NamedTuple):
-    """A topic that a query reads, as the broker has it now. `begins`: by partition the oldest offset there is."""
+    """A topic that a query reads, as it is on the broker now. `begins`: the oldest existing offset of each
+    partition."""
 
     name: str
     id: str
@@ -28,7 +30,7 @@ class ReadTopic(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Records that the broker had deleted before they were read: those of a partition from `first` to before `end`."""
+    """Records that the broker deleted before they were read: offsets `first` to `end` - 1 of a partition."""
 
     topic: str
     partition: int
@@ -37,7 +39,7 @@ class Lost(NamedTuple):
 
 
 def offsets(text: str | None) -> Offsets:
-    """Offsets as Spark's Kafka source writes them down; empty for what is none (another source, nothing yet)."""
+    """Offsets as Spark's Kafka source writes them. Empty if `text` has none (another source, or nothing yet)."""
     try:
         found = json.loads(text or "")
         return {topic: {int(n): int(offset) for n, offset in of.items()} for topic, of in found.items()}
@@ -46,24 +48,25 @@ def offsets(text: str | None) -> Offsets:
 
 
 def told_by(table: DeltaTable, topic: ReadTopic) -> dict[int, int]:
-    """By partition, how far the table has `topic`; empty if it has nothing of it."""
+    """How far the table has `topic`, by partition; empty if it has nothing of it."""
     told = {partition: table.transaction_version(_name(topic, partition)) for partition in topic.begins}
     return {partition: offset for partition, offset in told.items() if offset is not None}
 
 
 def transactions(topic: ReadTopic, reached: Mapping[int, int]) -> list[Transaction]:
-    """What tells it, for a commit."""
+    """The transactions that record these positions in a commit."""
     told = [Transaction(_name(topic, partition), offset) for partition, offset in reached.items()]
     return [Transaction(KNOWN, 1), *told]
 
 
 def is_silent(table: DeltaTable) -> bool:
-    """Whether a table has rows and does not tell its positions."""
+    """Whether a table has rows but does not record its positions."""
     return bool(table.file_uris()) and table.transaction_version(KNOWN) is None
 
 
 def beginning(topic: ReadTopic, reached: Mapping[int, int]) -> str:
-    """Where to begin a topic of which all before `reached` is there, as Spark's option `startingOffsets`."""
+    """The position from which to read a topic when everything before `reached` is present, as Spark's option
+    `startingOffsets`."""
     if not reached:
         return EARLIEST
     starts = {partition: max(oldest, reached.get(partition, 0)) for partition, oldest in topic.begins.items()}
@@ -71,7 +74,7 @@ def beginning(topic: ReadTopic, reached: Mapping[int, int]) -> str:
 
 
 def lost(topic: ReadTopic, reached: Mapping[int, int]) -> list[Lost]:
-    """What was deleted before it could be read, if all before `reached` was."""
+    """What the broker deleted before it could be read, given that everything before `reached` was read."""
     return [
         Lost(topic.name, partition, reached[partition], oldest)
         for partition, oldest in topic.begins.items()

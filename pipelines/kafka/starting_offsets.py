@@ -1,4 +1,4 @@
-"""Where a query begins when it is started, and what it must not pass over in silence."""
+"""Where a query starts reading, and which losses it must not skip silently."""
 
 from collections.abc import Callable
 
@@ -9,19 +9,20 @@ from schemas.errors import WaystationError
 
 
 class PositionsUnknown(WaystationError):
-    """A query has no checkpoint, and its table does not say what it has: to begin anew would bring all of it twice."""
+    """A query has no checkpoint, and its table does not record its positions: starting afresh would duplicate all
+    rows."""
 
 
 class RecordsDeleted(WaystationError):
-    """The broker has deleted records before the query has read them."""
+    """The broker deleted records before the query read them."""
 
 
 def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on_lost: Callable[[Lost], None]) -> str:
-    """Where a query begins `topic` if its `checkpoint` is new, as Spark's option `startingOffsets`: where its `table`
-    ends, if it writes one, else at the oldest record.
+    """Where a query with a new `checkpoint` starts reading `topic`, as Spark's option `startingOffsets`: where its
+    `table` ends, if it writes one, otherwise at the oldest record.
 
-    `on_lost` is told of records that are in neither the table nor on the topic. Raises TopicReplaced, PositionsUnknown,
-    RecordsDeleted.
+    `on_lost` is called for records that are neither in the table nor on the topic. Raises TopicReplaced,
+    PositionsUnknown, RecordsDeleted.
     """
     checkpoint.belongs_to(topic)
     if not checkpoint.is_new:

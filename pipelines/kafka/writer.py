@@ -1,4 +1,5 @@
-"""Writing records from the driver: what a streaming query gives out in handfuls, to topics of its choice."""
+"""Writing records from the driver: the few records per batch that a streaming query publishes to topics of its
+choice."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -15,11 +16,11 @@ POLL_S = 0.5
 
 
 class NotWritten(WaystationError):
-    """Kafka did not take a record, or not in time: the batch is to be repeated."""
+    """Kafka did not store a record, or not in time. The batch must be repeated."""
 
 
 class Out(NamedTuple):
-    """A record to be written; no `value` ends its key on a compacted topic."""
+    """A record to be written. Without `value` it ends its key on a compacted topic."""
 
     topic: str
     partition: int
@@ -29,7 +30,7 @@ class Out(NamedTuple):
 
 
 class KafkaWriter:
-    """Writes records and waits until Kafka has them. One thread at a time."""
+    """Writes records and waits until Kafka has stored them. For one thread at a time."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._client = {"bootstrap.servers": kafka.bootstrap, **kafka.client}
@@ -37,7 +38,7 @@ class KafkaWriter:
         self._producer = Producer(self._client | settings)
 
     def write(self, records: Iterable[Out]) -> None:
-        """Returns once all are stored, those of one partition in their order. Raises NotWritten."""
+        """Return once all records are stored, those of one partition in order. Raises NotWritten."""
         failed: list[KafkaError] = []
 
         def report(error: KafkaError | None, _: Message) -> None:
@@ -51,7 +52,7 @@ class KafkaWriter:
                 try:
                     self._producer.produce(record.topic, record.value, record.key, **where)  # type: ignore[arg-type]
                     break
-                except BufferError:  # as many as may be on their way are: wait for some
+                except BufferError:  # the buffer is full: wait until some are delivered
                     self._producer.poll(POLL_S)
             self._producer.poll(0)
         left = self._producer.flush(TIMEOUT_S)
@@ -60,8 +61,8 @@ class KafkaWriter:
             raise NotWritten(f"Kafka does not take what is to be written: {why}")
 
     def since(self, topic: str, partitions: int, since_ms: int) -> Iterator[Message]:
-        """The records of `topic` that were appended at `since_ms` (ms since the epoch) or later, to its present end at
-        least. Raises NotWritten if the broker does not answer."""
+        """The records of `topic` appended at `since_ms` (ms since the epoch) or later, at least up to its current end.
+        Raises NotWritten if the broker does not answer."""
         consumer = Consumer(self._client | {"group.id": NO_GROUP, "enable.auto.commit": False})
         try:
             asked = [TopicPartition(topic, number, since_ms) for number in range(partitions)]

@@ -1,5 +1,4 @@
-"""Taking turns: so that those whose batches nobody waits for do not all share the processors with those whose batches
-somebody does."""
+"""The batch limiter: keeps batches that nobody waits for from crowding out batches that somebody does wait for."""
 
 from collections.abc import Callable
 from threading import Semaphore
@@ -7,16 +6,16 @@ from threading import Semaphore
 from pyspark.sql import DataFrame
 
 Write = Callable[[DataFrame, int], None]
-"""What `foreachBatch` takes: a batch and its number."""
+"""A callback for `foreachBatch`: takes a batch and its number."""
 
 LONGEST_WAIT_S = 60.0
 
 
 class Turns:
-    """Lets at most `at_once` batches be written at a time; safe for use by many threads.
+    """Lets at most `at_once` batches be written at a time. Safe for use by many threads.
 
-    One that waits longer than `longest_wait_s` goes ahead: a query that hangs holds up no other for ever. After
-    :meth:`end` nobody waits any more.
+    A batch that has waited `longest_wait_s` goes ahead anyway, so a query that hangs never blocks the others for good.
+    After :meth:`end` no batch waits.
     """
 
     def __init__(self, at_once: int, longest_wait_s: float = LONGEST_WAIT_S) -> None:
@@ -24,7 +23,7 @@ class Turns:
         self._longest_wait_s = longest_wait_s
 
     def taken_by(self, write: Write) -> Write:
-        """`write`, called with a batch when it is its turn."""
+        """`write`, wrapped so that it waits for a free slot first."""
 
         def write_in_turn(batch: DataFrame, batch_id: int) -> None:
             has_turn = self._free.acquire(timeout=self._longest_wait_s)
@@ -37,5 +36,5 @@ class Turns:
         return write_in_turn
 
     def end(self, waiting: int) -> None:
-        """Let all of those that are `waiting` at most go ahead, as when the application ends."""
+        """Let all waiting batches go ahead, `waiting` at most, for example when the application stops."""
         self._free.release(waiting)

@@ -1,11 +1,12 @@
-"""Completion: a message is complete when all its instructions are relinquished, in whatever order (R4, R7).
+"""Completion: a message is complete when all its instructions are relinquished, in any order (R4, R7).
 
-Each routing decision on a message (`scope`) numbers its instructions 0 … n-1 and its last one carries n. So a message
-is complete exactly when n distinct numbers of one scope are relinquished: copies add no number, and as long as the last
-instruction is out, n is unknown. A message that nobody wants has n = 0 from the router and is complete at once.
+Each routing decision on a message (`scope`) numbers its instructions 0 … n-1, and the last instruction carries n. So a
+message is complete exactly when n distinct numbers of one scope are relinquished. Copies add no number, and n is
+unknown until the last instruction is relinquished. For a message that nobody wants the router reports n = 0, and it is
+complete at once.
 
-What is in flight is remembered beside the driver (:mod:`pipelines.ledger.completion_sink`), and only that: an
-operator of Spark's would keep each message for days, and look through all of them in every batch.
+Only what is in flight is remembered, beside the driver (:mod:`pipelines.ledger.completion_sink`). A stateful operator
+of Spark would keep each message for days and scan all of them in every batch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +40,8 @@ def progress_format() -> Format:
         return [
             complaint(event["id"] == "", "id is empty"),
             complaint(touched & event["shard"].isNull(), "shard is missing"),
-            # An outcome without a number is that of an own copy, which no instruction brought (see the gateway's home).
+            # An outcome without a number comes from a direct delivery, which has no instruction (see the gateway's
+            # home).
             complaint((event["kind"] == "relinquish") & event["number"].isNull(), "number is missing"),
             *(not_a_small_number(event[name], name) for name in ("shard", "number", "limit")),
             younger_than_record(moment_ms(event["appended_ms"])),
@@ -49,10 +51,10 @@ def progress_format() -> Format:
 
 
 def relinquished(records: DataFrame) -> DataFrame:
-    """Finished instructions, copies included: `id, scope, number, limit, appended_ms` of the message, `completed_ms` of
-    the record.
+    """Finished instructions, including copies: `id, scope, number, limit, appended_ms` of the message, `completed_ms`
+    of the record.
 
-    A message without instructions is a row with limit 0 and without a number.
+    A message without instructions is one row with limit 0 and no number.
     """
     event = F.col("record")
     untouched = event["kind"] == "untouched"
@@ -71,8 +73,8 @@ def relinquished(records: DataFrame) -> DataFrame:
 
 
 class Count(NamedTuple):
-    """What is known of a decision on a message: `numbers` relinquished, as bits; their `limit`, if the last one is
-    among them; when the message was appended, and the latest of the relinquishes (ms since the epoch)."""
+    """What is known about a decision on a message: the relinquished `numbers`, as bits; their `limit`, if the last one
+    is among them; when the message was appended, and when the latest relinquish was (ms since the epoch)."""
 
     numbers: int
     limit: int | None
@@ -84,7 +86,7 @@ class Count(NamedTuple):
         return self.numbers.bit_count() == self.limit
 
     def with_(self, other: "Count") -> "Count":
-        """What both know: in any order, with any copies, the same."""
+        """The combined knowledge of both: the same in any order and with any copies."""
         limit = other.limit if self.limit is None else self.limit
         completed_ms = max(self.completed_ms, other.completed_ms)
         return Count(self.numbers | other.numbers, limit, self.appended_ms, completed_ms)
@@ -100,8 +102,8 @@ class Count(NamedTuple):
 
 
 def counts(relinquishes: Iterable[tuple[str, str, int | None, int | None, int, int]], shards: int) -> dict[str, Count]:
-    """By decision (:func:`decision`) what :func:`relinquished` instructions make of it; `shards` is how many a message
-    has at most, and a greater number is nobody's."""
+    """The counts by decision (:func:`decision`) of :func:`relinquished` instructions. `shards` is the most that a
+    message can have; greater numbers are ignored."""
     found: dict[str, Count] = {}
     for id, scope, number, limit, appended_ms, completed_ms in relinquishes:
         one = Count(1 << number if number is not None and number < shards else 0, limit, appended_ms, completed_ms)
@@ -112,19 +114,19 @@ def counts(relinquishes: Iterable[tuple[str, str, int | None, int | None, int, i
 
 
 def decision(id: str, scope: str) -> str:
-    """What a routing decision is told by. Ids of one time stand side by side, as they are mostly ordered by it."""
+    """The key of a routing decision. Ids are mostly ordered by time, so keys of the same time are adjacent."""
     return f"{scope} {id}"
 
 
 def message_of(of: str) -> str:
-    """The id of the message of a :func:`decision`."""
+    """The message id of a :func:`decision`."""
     return of.partition(" ")[2]
 
 
 def in_flight(instructions: DataFrame, shards: int) -> DataFrame:
-    """Of all :func:`relinquished` instructions, counted by Spark, those of decisions that are not complete: a row each,
-    `id, scope, words, limit, appended_ms, completed_ms`; `words` the numbers as bits, 63 to a word, for `shards` at
-    most."""
+    """The decisions that are not complete, from all :func:`relinquished` instructions, counted by Spark. One row each:
+    `id, scope, words, limit, appended_ms, completed_ms`. `words` are the numbers as bits, 63 per word, for at most
+    `shards` numbers."""
     words = [f"word_{word}" for word in range((shards - 1) // WORD_BITS + 1)]
     bits = [F.coalesce(F.bit_or(_bit_in_word(word)), F.lit(0)).alias(name) for word, name in enumerate(words)]
     ones = reduce(lambda total, name: total + F.bit_count(name), words, F.lit(0))
@@ -142,7 +144,7 @@ def in_flight(instructions: DataFrame, shards: int) -> DataFrame:
 
 
 def numbers_of(words: Sequence[int]) -> int:
-    """The numbers of a row of :func:`in_flight` as those of a :class:`Count`."""
+    """The numbers of a row of :func:`in_flight`, in the form of a :class:`Count`."""
     return sum(word << (place * WORD_BITS) for place, word in enumerate(words))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of relinquished instructions: completions on `completion` (R4, R7)."""
+"""What follows from relinquished instructions: completions on `completion` (R4, R7)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,22 +14,23 @@ from schemas.events import CompletionEvent, encode
 from schemas.identity import partition_of
 
 ONLY = 1
-"""The limit of a decision with one instruction: whoever knows it has the instruction too, and all is known."""
+"""The limit of a decision with a single instruction. The record that carries it also relinquishes the only instruction,
+so nothing earlier has to be looked up."""
 
 Replay = Callable[[SparkSession], DataFrame | None]
-"""All of :func:`pipelines.ledger.completion.relinquished` that finished batches had, read anew; None if there is
-nothing."""
+"""All rows of :func:`pipelines.ledger.completion.relinquished` from finished batches, re-read; None if there are
+none."""
 
 
 class CompletionSink:
     """Takes the batches of :func:`pipelines.ledger.completion.relinquished`: a callback for `foreachBatch`.
 
-    Contract: a message is told complete at least once, and never before the last relinquish of a decision on it. A
-    crash, or copies of relinquishes, may tell it again with a later `completed_ms` (consumers take the first and drop
-    the rest by id; so does the ledger), and so may a second decision that is complete.
+    Contract: a message is reported complete at least once, and never before the last relinquish of a decision on it. It
+    may be reported again with a later `completed_ms` after a crash, because of copies of relinquishes, or when a second
+    decision completes. Consumers take the first report and drop the rest by id, as the ledger does.
 
-    What is in flight is remembered for `kept_s` after its last relinquish, in `directory`: a decision of which nothing
-    was heard for so long stays incomplete. If the file is lost it is made anew by `replay`.
+    What is in flight is remembered in `directory` for `kept_s` after its last relinquish. A decision without a
+    relinquish for that long stays incomplete. If the file is lost, it is rebuilt from `replay`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class CompletionSink:
             for of, count in now.items()
             if of in known or not count.is_complete
         }
-        # The oldest: of a record with the time of a clock that is ahead nothing is to be forgotten.
+        # The oldest time: a record stamped by a clock that is ahead must not cause anything to be forgotten.
         self._open.finish(query, batch_id, states, min((count.completed_ms for count in news.values()), default=0))
 
     def _told(self, id: str, count: Count) -> Out:

@@ -1,11 +1,11 @@
-"""The rows of the ledger's history tables, from the records of the topics.
+"""The rows of the ledger's history tables, made from the records of the topics.
 
 Every transform takes the columns of the Kafka source and returns the columns of its table (:mod:`schemas.tables`) and
-`quarantined`, which is null but for bad records (:func:`pipelines.records.judged`): they are rows of no table, and go
-to the topic `quarantine`. `quarantine` itself has its rows without that column.
+`quarantined`, which is null except for bad records (:func:`pipelines.records.judged`). Bad records become rows of no
+table; they go to the topic `quarantine`. The rows of `quarantine` itself lack that column.
 
-Where a topic may hold copies (hedged routers, replays, Spark's Kafka sink), so do these rows: what appends them to the
-table tells copies by its key (:class:`pipelines.storage.seen.SeenKeys`).
+Where a topic may hold copies (from a second router, a rerun, or Spark's Kafka sink), so do these rows. They are dropped
+by the table's key when the rows are appended (:class:`pipelines.storage.seen.SeenKeys`).
 """
 
 from pyspark.sql import Column, DataFrame
@@ -79,7 +79,8 @@ def message_format() -> Format:
 
 
 def instruction_format() -> Format:
-    """The format of `egress`. What the gateway wrote is judged on `ingress`, once; here what the routers added."""
+    """The format of `egress`. What the gateway wrote is checked once, on `ingress`; here only what the routers
+    added."""
 
     def complaints(instruction: Column) -> list[Complaint]:
         malformed = ~F.coalesce(instruction["instr"].rlike(INSTR), F.lit(False))
@@ -131,7 +132,7 @@ def completion_format() -> Format:
 
 
 def messages(records: DataFrame) -> DataFrame:
-    """Rows of `messages`, from `ingress`. One row a record: nothing writes there twice."""
+    """Rows of `messages`, from `ingress`. One row per record: nothing writes there twice."""
     message = F.col("record")
     return judged(records, message_format()).select(
         message["id"].alias("id"),
@@ -155,8 +156,8 @@ def messages(records: DataFrame) -> DataFrame:
 
 
 def instructions(records: DataFrame) -> DataFrame:
-    """Rows of `instructions`, from `egress`, copies of the other router or of a replay among them: those of an
-    instruction stand on one partition, so that the first of them is known."""
+    """Rows of `instructions`, from `egress`, including copies by the other router or a rerun. All copies of an
+    instruction are on one partition, so the first one is well defined."""
     record = F.col("record")
     rows = judged(records, instruction_format()).select(
         record["id"].alias("message_id"),
@@ -177,15 +178,15 @@ def instructions(records: DataFrame) -> DataFrame:
 
 
 def outcomes(records: DataFrame) -> DataFrame:
-    """Rows of `outcomes`, from `progress`: one a delivery; `nobody` for an instruction that ended without any;
-    `untouched` for a message without instructions. A `replayed` relinquish adds none. What a home says again after a
-    crash is among them again: copies by the table's key."""
+    """Rows of `outcomes`, from `progress`: one per delivery; `nobody` for an instruction that ended without a delivery;
+    `untouched` for a message without instructions. A relinquish marked `replayed` adds none. What a home reports again
+    after a crash is included again: it is a copy by the table's key."""
     event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
     deliveries = F.when(~is_bad & (event["kind"] != "untouched"), event["deliveries"])
     is_replayed = F.coalesce(event["replayed"], F.lit(False))
     none_given = F.coalesce(F.size("record.deliveries"), F.lit(0)) == 0
     without = F.when(event["kind"] == "untouched", "untouched").when(event["kind"] == "relinquish", "nobody")
-    # explode_outer keeps an event without deliveries as one row with a null delivery, which `without` then names.
+    # explode_outer keeps an event without deliveries as one row with a null delivery; `without` then gives its outcome.
     rows = (
         judged(records, progress_format())
         .where(is_bad | (~is_replayed & (without.isNotNull() | ~none_given)))
@@ -211,7 +212,7 @@ def outcomes(records: DataFrame) -> DataFrame:
 
 
 def _path(event: Column) -> Column:
-    """How a message came to a recipient; null if nobody wanted it. A retained message stands on no partition of
+    """How a message reached a recipient; null if nobody wanted it. A retained message is on no partition of
     `ingress`."""
     return (
         F.when(event["kind"] == "untouched", F.lit(None))
@@ -222,7 +223,7 @@ def _path(event: Column) -> Column:
 
 
 def completions(records: DataFrame) -> DataFrame:
-    """Rows of `completions`, from `completion`: of a message the first word stands, and later ones are copies."""
+    """Rows of `completions`, from `completion`. The first record of a message counts; later ones are copies."""
     event = F.col("record")
     rows = judged(records, completion_format()).select(
         event["id"].alias("message_id"),
@@ -236,8 +237,8 @@ def completions(records: DataFrame) -> DataFrame:
 
 
 def presence_history(records: DataFrame) -> DataFrame:
-    """Rows of `presence_history`, from `presence` (R12): every coming and going of a client, as it came. What the
-    ledger application adds again after a crash is among them again."""
+    """Rows of `presence_history`, from `presence` (R12): every connect and disconnect event of a client, unchanged.
+    Events that the ledger application adds again after a crash are included again."""
     event, is_bad = F.col("record"), F.col("quarantined").isNotNull()
     is_sign_of_life = event["event"].isin("heartbeat", "tick") | (event["client"] == "")
     words = [F.nullif(event[name], F.lit("")).alias(name) for name in ("peer", "protocol", "reason", "user")]
@@ -252,10 +253,10 @@ def presence_history(records: DataFrame) -> DataFrame:
 
 
 def quarantine(records: DataFrame) -> DataFrame:
-    """Rows of `quarantine`, from the topic, a record's first complaint only.
+    """Rows of `quarantine`, from the topic, with only the first complaint about a record.
 
-    A record of `quarantine` that cannot be parsed becomes a row about itself: sent back to the topic it would go round
-    for ever.
+    A record of `quarantine` that cannot be parsed becomes a row about itself. If it were sent back to the topic, it
+    would circulate forever.
     """
     event, itself = F.col("record"), F.col("quarantined")
     bad = itself.isNotNull()
@@ -272,8 +273,9 @@ def quarantine(records: DataFrame) -> DataFrame:
 
 
 def _told_by(rows: DataFrame, time: str) -> DataFrame:
-    """The same rows; Spark is told that `time` is theirs, and its progress tells the youngest of each batch. Nothing is
-    dropped for being old: only an operator with a state would do that. Fields of bad records are not to be believed."""
+    """The same rows with `time` as their event time, so that Spark's progress reports the youngest of each batch.
+    Nothing is dropped for being late, because only a stateful operator would do that. The fields of bad records are not
+    trusted."""
     believed = F.when(F.col("quarantined").isNull(), F.col(time)).otherwise(F.col("appended"))
     return rows.withColumn(time, believed).withWatermark(time, "0 seconds")
 
@@ -303,12 +305,12 @@ def _envelope_complaints(envelope: Column, headers: tuple[str, ...]) -> list[Com
 
 
 def _unread(struct: Column, name: str) -> Column:
-    """There is a text, and no value could be made of it."""
+    """Whether there is a text that could not be converted to a value."""
     return (struct[f"{name}_text"] != "") & struct[name].isNull()
 
 
 def _raw_header(name: str) -> Column:
-    """The value of a header, by its position: names and order have been checked, or will be."""
+    """The value of a header, by position: names and order have been checked, or will be."""
     return F.get("headers", F.lit(EGRESS_HEADERS.index(name)))["value"]
 
 

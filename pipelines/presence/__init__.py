@@ -1,6 +1,6 @@
-"""Presence of clients, gateways and messages, as folds of events (R12, G2, M9).
+"""Presence of clients, gateways and messages, folded from events (R12, G2, M9).
 
 Does: merge events into states and write the states to compacted topics.
-Does not: hold a timer a client.
+Does not: keep a timer per client.
 May import: pyspark, :mod:`schemas`, :mod:`pipelines.kafka`, :mod:`pipelines.storage`.
 """

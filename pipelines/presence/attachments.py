@@ -1,9 +1,9 @@
 """Client presence as a fold: what is known of a client's attachments, and how events change it (R12).
 
-For each attachment the newest epoch counts, of the newest boot of its gateway (a gateway's boots grow, whatever its
-clock does), and in it the first event heard (who, from where, since when) and the last one (whether it lives, and why
-not). Both are extremes, so the result is the same in whatever order events come, and however many copies of them: as
-long as no more than `most` attachments are known. Beyond that some are forgotten, ended ones first, of these the oldest
+Of each attachment only the newest epoch of the newest boot of its gateway counts. (A gateway's boots grow, whatever its
+clock does.) Within the epoch, the first event gives who, from where and since when, and the last event gives whether
+the attachment is live, and if not, why. Both are extremes, so the result does not depend on order or copies, as long as
+at most `most` attachments are known. Beyond that, attachments are forgotten: ended ones first, the oldest of them
 first.
 """
 
@@ -16,11 +16,12 @@ from schemas.states import Attachment, GatewayState, PresenceState
 
 LIVE = ("connected", "heartbeat")
 GATEWAY_LOST = "gateway_lost"
-"""Why an attachment has ended whose gateway is gone and said nothing of it."""
+"""Why an attachment ended when its gateway was lost without reporting the end."""
 
 
 class Heard(NamedTuple):
-    """An event of a client, as :class:`schemas.events.PresenceEvent` has it; the order of fields is that of events."""
+    """An event of a client, as in :class:`schemas.events.PresenceEvent`. The fields are ordered so that tuples sort as
+    events."""
 
     epoch: int
     seq: int
@@ -36,7 +37,7 @@ class Heard(NamedTuple):
 
 
 class Known(NamedTuple):
-    """An attachment: the `first` and the `last` event heard of its newest epoch."""
+    """An attachment: the `first` and the `last` event of its newest epoch."""
 
     first: Heard
     last: Heard
@@ -50,13 +51,13 @@ class Known(NamedTuple):
         return self.last.event in LIVE
 
     def told(self) -> tuple[object, ...]:
-        """What others are told of, if it changes: not that there was a further heartbeat."""
+        """What is reported when it changes. Another heartbeat is not a change."""
         number = None if self.live else self.last.seq
         return self.place, self.last.boot, self.last.epoch, self.live, self.first, number
 
 
 def after(known: Iterable[Known], events: Iterable[Heard], most: int) -> list[Known]:
-    """The attachments after `events`, in a fixed order; `most` bounds how many are kept."""
+    """The attachments after `events`, in a fixed order. At most `most` are kept."""
     attachments = {one.place: one for one in known}
     for event in events:
         place = event.gateway, event.attachment
@@ -67,12 +68,12 @@ def after(known: Iterable[Known], events: Iterable[Heard], most: int) -> list[Kn
 
 
 def is_news(old: Sequence[Known], new: Sequence[Known]) -> bool:
-    """Whether others have to be told."""
+    """Whether there is a change to report."""
     return [one.told() for one in old] != [one.told() for one in new]
 
 
 def state_of(client: str, known: Sequence[Known], gateways: Mapping[str, GatewayState]) -> PresenceState:
-    """What others are told of a client. `gateways` by name: they say which attachments are void, and since when."""
+    """The published state of a client. `gateways`, by name, say which attachments are void, and since when."""
     attachments = [
         Attachment(
             gateway=one.last.gateway,
@@ -95,8 +96,8 @@ def state_of(client: str, known: Sequence[Known], gateways: Mapping[str, Gateway
 
 
 def last_used_ms(known: Sequence[Known], gateways: Mapping[str, GatewayState], now_ms: int) -> int:
-    """When a client was last online by what others say of it: now, if it still is; when its gateway was found gone; 0
-    if its own events say all."""
+    """When a client was last online according to others: now, if it still is; when its gateway was found gone; 0 if the
+    client's own events say everything."""
     used = [0]
     for one in known:
         if one.live:
@@ -106,12 +107,12 @@ def last_used_ms(known: Sequence[Known], gateways: Mapping[str, GatewayState], n
 
 
 def known_from(told: PresenceState) -> list[Known]:
-    """What is known of a client's attachments by what others have been told, as far as that says it."""
+    """What is known of a client's attachments, as far as its published state says."""
     return [Known(_first_of(one), _last_of(one)) for one in told.attachments]
 
 
 def revised(told: PresenceState, gateways: Mapping[str, GatewayState]) -> PresenceState:
-    """The same state after gateways have gone, or come back."""
+    """The same state after gateways have gone or come back."""
     return _told(told.client, told.attachments, gateways, None if told.online else told)
 
 
@@ -121,7 +122,7 @@ def _told(
     gateways: Mapping[str, GatewayState],
     offline: PresenceState | None,
 ) -> PresenceState:
-    """`offline` is what was told before, if that was that the client is: nothing can end it again."""
+    """`offline` is the previously published state if the client was offline in it: nothing can end it again."""
     now = [msgspec.structs.replace(one, live=_lives(one, gateways)) for one in attachments]
     if offline is not None and not any(one.live for one in now):
         return msgspec.structs.replace(offline, attachments=now)
@@ -146,19 +147,19 @@ def _lives(one: Attachment, gateways: Mapping[str, GatewayState]) -> bool:
 
 
 def _since_us(one: Attachment, gateways: Mapping[str, GatewayState]) -> int:
-    """Since when it is as it is."""
+    """Since when the attachment has been in its present state."""
     is_over = one.event in LIVE and not one.live
     return gateways[one.gateway].at_ms * 1000 if is_over else one.at_us
 
 
 def is_void(name: str, boot: int, gateways: Mapping[str, GatewayState]) -> bool:
-    """Whether the attachments of a gateway's `boot` are over, whatever was last heard of them."""
+    """Whether the attachments of a gateway's `boot` are over, whatever their last event was."""
     gateway = gateways.get(name)
     return gateway is not None and boot < gateway.void_before
 
 
 def _first_of(one: Attachment) -> Heard:
-    """Before all others of its epoch: which number the first event had is not told."""
+    """Sorts before all other events of its epoch: the published state does not have the number of the first event."""
     return _last_of(one)._replace(seq=-1, event="connected", at_us=one.since_us, reason="")
 
 

@@ -1,7 +1,7 @@
-"""Client presence: records of `presence` as events, and how those of a client change what is known of it (R12).
+"""Client presence: parses records of `presence` into events, and folds a client's events into its state (R12).
 
-The merging itself is :mod:`pipelines.presence.attachments`; gateways are judged by
-:mod:`pipelines.presence.liveness`, and what becomes of it all is :mod:`pipelines.presence.client_presence_sink`.
+The merging itself is in :mod:`pipelines.presence.attachments`. :mod:`pipelines.presence.liveness` judges gateways, and
+:mod:`pipelines.presence.client_presence_sink` publishes the result.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ _KNOWN = msgspec.json.Decoder(list[Known])
 
 
 class Changed(NamedTuple):
-    """There is news of a client: its attachments, and those `before`; `superseded` are connections that a newer boot of
-    their gateway has ended without a word, each with the time of the event that shows it (µs since the epoch)."""
+    """A client has changed: its attachments now and `before`. `superseded` are connections that a newer boot of their
+    gateway ended without a report, each with the time of the event that shows it (µs since the epoch)."""
 
     client: str
     known: list[Known]
@@ -50,9 +50,9 @@ def presence_format() -> Format:
 def heard(records: DataFrame) -> DataFrame:
     """Events as :func:`fold` takes them: `kind, name, partition, offset, appended_ms` and the fields of `Heard`.
 
-    `kind` client: `name` is the client id; gateway: what a gateway says of itself, `name` is its own; tick: `name` is
-    the partition. A gateway and a client may have the same name. What this application adds itself
-    (:mod:`pipelines.presence.ends`) follows from the state, and is left out.
+    `kind` and `name` are: client, with the client id; gateway, an event of a gateway about itself, with the gateway's
+    name; tick, with the partition. A gateway and a client may have the same name. Events that this application itself
+    adds (:mod:`pipelines.presence.ends`) follow from the state and are left out.
     """
     event = F.col("record")
     is_tick, of_client = event["event"] == "tick", event["client"] != ""
@@ -76,14 +76,14 @@ def heard(records: DataFrame) -> DataFrame:
 
 
 def begun(told: bytes) -> bytes | None:
-    """The state of a client of which `presence-state` says so much; None if that cannot be read. It may know of more
-    than `presence` still has, and nobody is told again what it says."""
+    """The state of a client, rebuilt from its record on `presence-state`; None if that cannot be read. It may cover
+    events that `presence` no longer has, and what it says is not reported again."""
     state = decode_good(PresenceState, told)
     return None if state is None else msgspec.json.encode(attachments.known_from(state))
 
 
 def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[bytes, list[Changed]]:
-    """Rows of :func:`heard` of one client: its new state, and that it has changed if it has. For
+    """Folds the rows of :func:`heard` of one client: its new state, and a `Changed` if it has changed. For
     :class:`pipelines.storage.keyed_states.KeyedStates`."""
     old = [] if state is None else _KNOWN.decode(state)
     events = [Heard(*(row[field] for field in Heard._fields)) for row in rows]
@@ -93,19 +93,19 @@ def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[
 
 
 def last_used_ms(gateways: Mapping[str, GatewayState], state: bytes, now_ms: int) -> int:
-    """When a client, whose state :func:`fold` gave, was last online by what others say of it, ms since the epoch."""
+    """When a client, whose state :func:`fold` gave, was last online according to others, ms since the epoch."""
     return attachments.last_used_ms(_KNOWN.decode(state), gateways, now_ms)
 
 
 def signs(rows: Iterable[Row]) -> list[Sign]:
-    """What rows of :func:`heard` say of gateways: the last of each."""
+    """What rows of :func:`heard` say about gateways: the last sign of each."""
     said = sorted((row for row in rows if row.kind == GATEWAY), key=lambda row: (row.boot, row.offset))
     last = {row.name: row for row in said}
     return [Sign(row.name, row.boot, row.appended_ms, row.event == "disconnected") for row in last.values()]
 
 
 def ticks(rows: Iterable[Row]) -> dict[int, list[int]]:
-    """By partition, when the ticks among rows of :func:`heard` were appended, ms since the epoch, in their order."""
+    """The append times of the ticks among rows of :func:`heard`, by partition, ms since the epoch, in order."""
     found: dict[int, list[int]] = {}
     for row in sorted((row for row in rows if row.kind == TICK), key=lambda row: row.offset):
         found.setdefault(row.partition, []).append(row.appended_ms)
@@ -113,7 +113,7 @@ def ticks(rows: Iterable[Row]) -> dict[int, list[int]]:
 
 
 def state_format() -> Format:
-    """The format of `presence-state`: `record` has the state of a `client`, or of a `gateway`."""
+    """The format of `presence-state`: `record` has the state of a `client` or of a `gateway`."""
 
     def is_gateway() -> Column:
         return F.coalesce(F.col("key").cast("string").startswith(GATEWAY_MARK), F.lit(False))
@@ -143,7 +143,8 @@ def state_format() -> Format:
 
 
 def columns() -> list[Column]:
-    """The columns of `presence`, but for `bucket`, of a record of `presence-state`; null if that is a gateway's."""
+    """The columns of `presence`, except `bucket`, from a record of `presence-state`; null if the record is a
+    gateway's."""
 
     def attachment(told: Column) -> Column:
         return F.struct(

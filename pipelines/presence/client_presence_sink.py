@@ -1,5 +1,5 @@
-"""What becomes of presence: states on `presence-state`, messages to `$presence/<client>`, and on `presence` the ends of
-connections that their gateway did not live to report (R12)."""
+"""What presence events lead to: states on `presence-state`, messages to `$presence/<client>`, and on `presence` the
+ends of connections that a lost gateway could not report (R12)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -31,21 +31,22 @@ QOS = 1
 
 
 class PresenceSink:
-    """Takes the batches of :func:`pipelines.presence.client_presence.heard`: a callback for `foreachBatch`. What is
-    known of each client is in `directory`.
+    """Takes the batches of :func:`pipelines.presence.client_presence.heard`: a callback for `foreachBatch`. The state
+    of each client is in `directory`.
 
-    What it gives out is a handful a batch, as a rule: one record for each client that has come or gone. When a gateway
-    is found gone, or back, it is one for each of the gateway's clients, which are looked up on `presence-state`; no
+    A batch usually publishes few records: one for each client that has connected or disconnected. When a gateway is
+    found gone, or comes back, it is one for each of the gateway's clients, which are looked up on `presence-state`. No
     client has a timer.
 
-    Contract: at least once on `presence`, before the states that go with the ends, and a repeated batch writes the same
-    ends again, by the same numbers; at least once on `presence-state`, where only the latest counts, clients before
-    gateways; exactly once on `ingress`: a message's id follows from query, batch and client, and the first batch after
-    a start, which may be a repeated one, passes over those that are there. What cannot be read on `presence-state` is
-    passed over. A client that has been offline for `kept_s` is ended there, at least once.
+    Contract: at least once on `presence`, before the states that go with the ends; a repeated batch writes the same
+    ends again, with the same numbers. At least once on `presence-state`, where only the latest record of a key counts,
+    clients before gateways. Exactly once on `ingress`: a message's id is derived from query, batch and client, and the
+    first batch after a start, which may be a repeated one, skips messages that are already there. Records on
+    `presence-state` that cannot be read are skipped. The state of a client that has been offline for `kept_s` is ended
+    there, at least once.
 
-    `clock` gives seconds since the epoch; if it is behind the broker's, the broker's counts: else messages would have
-    expired before they are sent.
+    `clock` gives seconds since the epoch. If it is behind the broker's clock, the broker's counts; otherwise messages
+    would expire before they are sent.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class PresenceSink:
     def _revisions(
         self, spark: SparkSession, changed: Iterable[Changed], liveness: Liveness, gateways: Iterable[GatewayState]
     ) -> list[tuple[PresenceState, PresenceState]]:
-        """Of clients that said nothing, and whose gateway has changed: what was told of each, and what is so now."""
+        """For clients without events whose gateway has changed: the published state and the new one."""
         clients, names = {one.client for one in changed}, [gateway.gateway for gateway in gateways]
         found = []
         for told in self._clients_told(spark, names) if names else ():
@@ -114,9 +115,11 @@ class PresenceSink:
         return found
 
     def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes], now: float) -> Iterator[Out]:
-        """To `retained` and `ingress`, for each client in this order: what a subscriber finds there it gets once.
+        """Messages to `retained` and `ingress`, for each client in this order, so that a subscriber that finds a
+        message on `retained` gets it only once.
 
-        Only what is on its way to subscribers expires: what is retained holds for as long as the client is online."""
+        Only the message on its way to subscribers expires. The retained one is valid as long as the client is online.
+        """
         expires_ms = int((now + self._settings.message_expiry_s) * 1000)
         for state in states:
             message_id = derived_message_id(f"{PRESENCE_ROOT}/{state.client}", batch)
@@ -131,12 +134,12 @@ class PresenceSink:
                 yield Out(self._topics.ingress, partition, key, payload, headers)
 
     def _retained_no_more(self, spark: SparkSession) -> Iterator[Out]:
-        """Ends what was retained while presence was published: of all clients that were told to be online."""
+        """Clears what was retained while presence was published: the messages of all clients published as online."""
         for row in self._told(spark).where("record.client.online").toLocalIterator():
             yield Out(self._topics.retained, 0, presence_topic(row.record.client.client).encode(), None)
 
     def _end(self, clients: list[str]) -> None:
-        """They have been offline for long: nothing is said of them any more."""
+        """Ends the states of clients that have been offline for long."""
         self._writer.write(
             Out(self._topics.presence_state, partition_of(client, self._partitions), client.encode(), None)
             for client in clients
@@ -146,8 +149,8 @@ class PresenceSink:
         return now_ms if self._liveness is None else last_used_ms(self._liveness.gateways, state, now_ms)
 
     def _published(self, since_ms: int) -> set[bytes]:
-        """The ids of presence messages that are on `ingress`, of those appended at `since_ms` or later: messages follow
-        the events that they tell of, by the broker's clock."""
+        """The ids of presence messages on `ingress` that were appended at `since_ms` or later. By the broker's clock, a
+        message is later than the events it reports."""
         ids = set()
         for record in self._writer.since(self._topics.ingress, self._partitions, since_ms):
             headers: dict[str, Any] = dict(record.headers() or [])
@@ -189,7 +192,8 @@ class PresenceSink:
                 yield state
 
     def _told(self, spark: SparkSession) -> DataFrame:
-        """What `presence-state` says at the time it is asked. To make the plan takes longer than to carry it out."""
+        """The contents of `presence-state` at the time of reading. The plan is kept, because making it takes longer
+        than running it."""
         if self._topic_now is None:
             self._topic_now = topic_now(spark, self._kafka, self._topics.presence_state, state_format())
         return self._topic_now
@@ -198,7 +202,7 @@ class PresenceSink:
 def _ends_of(
     one: Changed, before: Mapping[str, GatewayState], gateways: Mapping[str, GatewayState]
 ) -> list[PresenceEvent]:
-    """What is to be added for a client that has changed, when its gateways were so `before` the batch."""
+    """The events to be added for a client that has changed; `before` are the gateways before the batch."""
     unsaid = [
         ends.lost(one.client, last, at_us)
         for last, at_us in one.superseded
