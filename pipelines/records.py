@@ -1,11 +1,11 @@
-"""Telling good records from bad, for every topic in the same way.
+"""Separates good records from bad ones, in the same way for every topic.
 
-A :class:`Format` parses a Kafka record into a struct, never failing, and lists what can be wrong with it. What has
-nothing wrong is `parsed`; `judged` has the others too, with the first reason that applies.
+A :class:`Format` parses a Kafka record into a struct, never failing, and lists what can be wrong with it. `parsed`
+returns only records without errors. `judged` returns all records, the bad ones with the first reason that applies.
 
-`from_json` turns what it cannot read into nulls without a word; so it is asked for the corrupt record too, and every
-field that must be there is checked. It is laxer than msgspec in two things that do no harm: a number where a string is
-due is read as its digits, and text after the closing brace is passed over.
+`from_json` silently turns what it cannot read into nulls. So it is asked for the corrupt record too, and every required
+field is checked. It is laxer than msgspec in two harmless ways: a number in place of a string is read as its digits,
+and text after the closing brace is ignored.
 """
 
 import types
@@ -23,32 +23,33 @@ from schemas.events import CLOCKS_APART_S, Event
 from schemas.spark import event_schema
 
 LATEST_MS = 253_402_300_799_000
-"""The last second of the year 9999: later times are nobody's, and would overflow a timestamp."""
+"""The last second of the year 9999. Later times are implausible and would overflow a timestamp."""
 LATEST_INT = 2**31 - 1
 SKEW = f"INTERVAL {CLOCKS_APART_S} SECONDS"
-"""How far brokers' clocks may differ. A message that claims to be younger than a record about it is refused beyond
-that: one such record would push a watermark past everything else."""
+"""How far brokers' clocks may differ. A message that claims to be younger than a record about it by more than that is
+refused: one such record would push a watermark past everything else."""
 KEPT_BYTES = 64 * 1024
 _CORRUPT = "_corrupt"
 
 
 class Complaint(NamedTuple):
-    """That a record is bad if `bad` is true (not if it is null), and the `words` to say so: columns, and strings that
-    stand for themselves."""
+    """A record is bad if `bad` is true (null counts as good). `words` are the message: columns, and strings taken
+    literally."""
 
     bad: Column
     words: tuple[Column | str, ...]
 
     def text(self) -> Column:
-        """The words put together; null if there is nothing to complain about."""
+        """The words as one text; null if there is nothing to complain about."""
         parts = [F.lit(w) if isinstance(w, str) else F.coalesce(w.cast("string"), F.lit("null")) for w in self.words]
         return F.when(self.bad, F.concat(*parts))
 
 
 class Format(NamedTuple):
-    """`parse()` makes a struct of the columns of a Kafka record; `complaints(struct)` are what can be wrong with it.
+    """`parse()` makes a struct from the columns of a Kafka record; `complaints(struct)` lists what can be wrong with
+    it.
 
-    They are functions because a Column exists only within a session.
+    Both are functions because a Column exists only within a session.
     """
 
     parse: Callable[[], Column]
@@ -56,21 +57,21 @@ class Format(NamedTuple):
 
 
 def parsed(records: DataFrame, form: Format, with_ends: bool = False) -> DataFrame:
-    """The good records: columns of the Kafka source and the struct `record`. With `with_ends` those without value, too,
-    which on a compacted topic end what their key has had."""
+    """The good records: columns of the Kafka source and the struct `record`. With `with_ends`, records without a value
+    too, which end their key on a compacted topic."""
     is_good = ~_is_bad(form.complaints(F.col("record")))
     return _fenced(records, form).where(is_good | F.col("value").isNull() if with_ends else is_good)
 
 
 def judged(records: DataFrame, form: Format) -> DataFrame:
-    """All records, with `record` and `quarantined`: null for the good ones, and for the bad a struct of what
-    :func:`quarantine_records` says of them.
+    """All records, with `record` and `quarantined`: null for good records, and for bad ones a struct of what
+    :func:`quarantine_records` reports.
 
-    Nothing in it depends on the batch: a value that did would be part of the generated code, and have it compiled anew
-    for every batch.
+    Nothing here depends on the batch. A value that did would be part of the generated code, which would then be
+    compiled anew for every batch.
     """
     kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES)).alias("record")
-    # Made once: to make them takes thousands of round trips to the JVM.
+    # Built only once: building them takes thousands of round trips to the JVM.
     complaints = form.complaints(F.col("record"))
     reason = F.coalesce(*(complaint.text() for complaint in complaints))
     appended_ms = F.unix_millis("timestamp").alias("appended_ms")
@@ -79,8 +80,8 @@ def judged(records: DataFrame, form: Format) -> DataFrame:
 
 
 def quarantine_records(rows: DataFrame) -> DataFrame:
-    """The bad records among what came of :func:`judged`, as Kafka records for the topic `quarantine`: `key` the topic
-    they stand on, `value` :class:`schemas.events.QuarantineEvent`, of now."""
+    """The bad records among the result of :func:`judged`, as Kafka records for the topic `quarantine`: `key` is their
+    topic, `value` a :class:`schemas.events.QuarantineEvent` with the current time."""
     now = F.unix_micros(F.current_timestamp()).alias("at_us")
     event = F.struct(F.lit(1).alias("v"), "quarantined.*", now)
     return rows.where("quarantined IS NOT NULL").select(
@@ -89,7 +90,7 @@ def quarantine_records(rows: DataFrame) -> DataFrame:
 
 
 def _is_bad(complaints: list[Complaint]) -> Column:
-    """Whether any applies."""
+    """Whether any complaint applies."""
     return F.coalesce(reduce(or_, (complaint.bad for complaint in complaints)), F.lit(False))
 
 
@@ -98,10 +99,10 @@ def _fenced(records: DataFrame, form: Format) -> DataFrame:
 
 
 def _fence(value: Column) -> Column:
-    """`value`, computed once and where it is written: the optimiser takes it for something that is not always the same.
+    """`value`, computed once and where it is written: the optimiser treats it as nondeterministic.
 
-    Without that it moves filters below the projection, and every record would be parsed, or judged, once for each time
-    that one mentions it. `from_json` is interpreted; alone in its projection, it leaves the others compiled.
+    Otherwise it moves filters below the projection, and every record is parsed or judged once for each mention.
+    `from_json` is interpreted; alone in its projection, it leaves the others compiled.
     """
     return F.when(F.spark_partition_id() >= 0, value)
 
@@ -120,13 +121,13 @@ def event_format(kind: type[Event], more: Callable[[Column], list[Complaint]] = 
 
 
 def complaint(bad: Column, *words: Column | str) -> Complaint:
-    """A complaint, written down with its words in a row."""
+    """A complaint, with its words as separate arguments."""
     return Complaint(bad, words)
 
 
 def numeral(digits: Column, kind: str) -> Column:
-    """The number of type `kind` that `digits` say; null if they say none. An empty text is common where a number may be
-    missing, and to find that out by casting would cost an exception each."""
+    """The number of type `kind` in `digits`; null if there is none. An empty text is common where a number is optional,
+    and a failed cast would cost an exception each time."""
     return F.nullif(digits, F.lit("")).try_cast(kind)
 
 
@@ -146,13 +147,13 @@ def moment_us(microseconds: Column) -> Column:
 
 
 def younger_than_record(appended: Column) -> Complaint:
-    """Complaint about a message time after the time of the record that speaks of it."""
+    """Complaint about a message whose append time is after that of the record about it."""
     late = appended > F.col("timestamp") + F.expr(SKEW)
     return complaint(late, "the message's append time ", appended, " is after the record's own, ", F.col("timestamp"))
 
 
 def not_a_small_number(value: Column, name: str) -> Complaint:
-    """Complaint about a number that is no index or count: below 0 or beyond 32 bits."""
+    """Complaint about a number that cannot be an index or count: below 0 or beyond 32 bits."""
     return complaint(~value.between(0, LATEST_INT), f"{name} ", value, f" is not between 0 and {LATEST_INT}")
 
 
@@ -167,7 +168,7 @@ def _event_complaints(event: Column, kind: type[Event]) -> list[Complaint]:
 
 
 def _field_complaints(event: Column, kind: type[Event]) -> list[Complaint]:
-    """What the declaration of an event demands of its fields, those of structs in lists included."""
+    """What the declaration of an event demands of its fields, including those of structs in lists."""
     hints = typing.get_type_hints(kind)
     found: list[Complaint] = []
     for field in msgspec.structs.fields(kind):
@@ -198,9 +199,9 @@ def _no_time(value: Column, name: str) -> Complaint:
 
 
 def _element_complaints(array: Column, kind: type, within: str) -> list[Complaint]:
-    """What the declaration demands of each element of an array: if it is a struct, of its fields.
+    """What the declaration demands of each element of an array, and of its fields if it is a struct.
 
-    Looked at field by field: functions of the elements would be interpreted.
+    Checked field by field, because functions over elements would be interpreted.
     """
     found = [complaint(_has_null(array), f"{within} has an element that is null")]
     if not issubclass(kind, msgspec.Struct):

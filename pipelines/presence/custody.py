@@ -1,13 +1,13 @@
 """Message presence as a fold: what all agents together know of one message, and how an event changes it (M9, M11, M12).
 
-All but the claim is a join semilattice: the same in whatever order events come, and however many copies of them. The
-earliest delivery is kept; of what was said of an agent the newest counts; the record is kept for the longest time asked
-for. `most` bounds the agents of a message: beyond it those are forgotten of whom nothing new was heard for longest.
+Everything except the claim is a join semilattice: the result does not depend on order or copies. The earliest delivery
+is kept, the newest report about each agent counts, and the record is kept for the longest time any agent asked for.
+`most` bounds the agents of a message; beyond it, those with the oldest reports are forgotten.
 
-A claim is granted in the order of the log: all events of a message stand on one partition, and a claim that was judged
-is not judged again. It is granted if there is something to deliver and nobody else has a claim that is not over, and
-holds until the time asked for, at most `claim_s`; the broker's clock decides. Whoever refuses the message later gives
-its claim up. An agent may ask again: a copy of what it asked before takes nothing away from what it was granted since.
+A claim is granted in log order: all events of a message are on one partition, and a claim that was judged is not judged
+again. It is granted if there is something to deliver and no other agent has a running claim. It holds until the time
+asked for, at most for `claim_s`, by the broker's clock. An agent that refuses the message later gives up its claim. An
+agent may ask again; a copy of an earlier request takes nothing from what the agent was granted since.
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ from schemas.states import Claim, MessagePresenceState, Word
 
 HOLDS, ATTEMPTS, REFUSED = 0, 1, 2
 _WORDS: tuple[Literal["propagated", "attempting", "refused"], ...] = ("propagated", "attempting", "refused")
-"""The event by its rank."""
+"""Event names by rank."""
 
 
 class Told(NamedTuple):
-    """An event, as :class:`schemas.events.MessagePresenceEvent` has it, and where and when it was appended."""
+    """An event, as in :class:`schemas.events.MessagePresenceEvent`, with its offset and append time."""
 
     offset: int
     appended_ms: int
@@ -37,7 +37,8 @@ class Told(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """`kept_s` is how long the record of a message is kept after an event: the most it may ask for, and usual."""
+    """`kept_s` is how long the record of a message is kept after an event: the default, and the most an event may ask
+    for."""
 
     claim_s: float
     kept_s: float
@@ -45,7 +46,7 @@ class Limits(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """The newest that was said of an agent."""
+    """The newest report about an agent."""
 
     at_us: int
     rank: int
@@ -53,7 +54,7 @@ class Standing(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """By whom and to whom, and when."""
+    """By whom and to whom a message was delivered, and when."""
 
     at_us: int
     by: str
@@ -61,8 +62,8 @@ class Delivery(NamedTuple):
 
 
 class Custody(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a message; `judged` is the offset of the last claim that was judged, `judged_ms` when it was
-    appended, the latest of all."""
+    """What is known of a message. `judged` is the offset of the last claim that was judged; `judged_ms` is the latest
+    append time of any judged claim."""
 
     origin: str = ""
     delivery: Delivery | None = None
@@ -75,25 +76,25 @@ class Custody(msgspec.Struct, frozen=True, kw_only=True):
     judged_ms: int = 0
 
     def is_judged(self, event: Told) -> bool:
-        """Whether it is a claim, or what came with one, that is replayed. A greater time tells what stands on a topic
-        that was made anew, where offsets begin anew: on one and the same it grows with them."""
+        """Whether the event is a claim that was judged, or came with one, and is re-read. A later append time marks an
+        event on a recreated topic, where offsets start again; on the same topic, append times grow with offsets."""
         return event.offset <= self.judged and event.appended_ms <= self.judged_ms
 
 
 def after(known: Custody, events: Iterable[Told], limits: Limits) -> Custody:
-    """What is known after `events`, in whatever order they are given; equal to `known` if they bring nothing new."""
+    """What is known after `events`, given in any order; equal to `known` if they add nothing."""
     for event in sorted(events):
         known = _merged(known, event, limits)
     return known
 
 
 def is_news(old: Custody, new: Custody) -> bool:
-    """Whether others have to be told."""
+    """Whether there is a change to report."""
     return old != new
 
 
 def state_of(message_id: str, known: Custody) -> MessagePresenceState:
-    """What others are told of a message."""
+    """The published state of a message."""
 
     def of_rank(*ranks: int) -> list[str]:
         return sorted(agent for agent, standing in known.agents.items() if standing.rank in ranks)
@@ -122,7 +123,7 @@ def state_of(message_id: str, known: Custody) -> MessagePresenceState:
 
 
 def known_from(told: MessagePresenceState) -> Custody:
-    """What is known of a message by what others have been told: all that changes what they are told next."""
+    """What is known of a message, rebuilt from its published state: everything that affects later states."""
     delivery = Delivery(told.delivered_us, told.delivered_by, told.delivered_to)
     return Custody(
         origin=told.origin,
@@ -171,7 +172,7 @@ def _agents(agents: dict[str, Standing], event: Told, most: int) -> dict[str, St
 
 
 def _claim(known: Custody, event: Told, claim_s: float) -> Claim | None:
-    """The claim after an event that was not judged yet."""
+    """The claim after an event that may not have been judged yet."""
     claim = known.claim
     if known.is_judged(event):
         return claim
@@ -193,7 +194,7 @@ def _claim(known: Custody, event: Told, claim_s: float) -> Claim | None:
 
 
 def _again(claim: Claim, event: Told, until_ms: int) -> Claim:
-    """A claim whose holder asks once more. What it asked before it asked for this one counts no more."""
+    """A claim that its holder asks for again. A request made before the one that was granted no longer counts."""
     if event.at_us < claim.at_us:
         return claim
     if event.at_us == claim.at_us:

@@ -1,9 +1,10 @@
 """The ends of connections that nobody reported, because their gateway was lost: events that the ledger adds (R12).
 
-A connection whose gateway is lost ends with one event `lost`, reason `gateway_lost`, under its own epoch: when a newer
-boot of the gateway is heard, or when the gateway is found gone. If that gateway comes back as it was, with its
-connections, an event `connected`, reason `gateway_back`, takes the end back. All follows from the state before a batch,
-its events and what is known of the gateways: so a batch that is repeated gives the same events, number by number.
+A connection whose gateway is lost ends with one event `lost`, reason `gateway_lost`, under its own epoch. It is added
+when a newer boot of the gateway reports, or when the gateway is found gone. If that gateway comes back with its
+connections, an event `connected`, reason `gateway_back`, takes the end back. All this follows from the state before a
+batch, the batch's events and what is known of the gateways, so a repeated batch gives the same events with the same
+numbers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,14 +15,14 @@ from schemas.states import Attachment, GatewayState, PresenceState
 
 GATEWAY_BACK = "gateway_back"
 REASONS = (GATEWAY_LOST, GATEWAY_BACK)
-"""Of the events that are added; no gateway has these."""
+"""Reasons of the added events. Gateways never use them."""
 
 
 def superseded(old: Sequence[Known], events: Iterable[Heard]) -> list[tuple[Heard, int]]:
-    """The last event of each connection that `events` show to be over, being of a newer boot of its gateway, and that
-    has not ended by its own; and the time of the first event of that boot. `old` are the attachments before: what was
-    over by then was told then. A boot reports itself how all its connections but the last have ended. The order of the
-    events does not matter."""
+    """Connections that are over because `events` come from a newer boot of their gateway, and that no event ended: the
+    last event of each, and the time of the first event of that boot. `old` are the attachments before; what was over by
+    then was reported then. A boot itself reports the ends of all its connections except the last. Order of the events
+    is irrelevant."""
     base = {one.place: (one.last.boot, one.last.epoch) for one in old}
     heard: dict[tuple[str, str], dict[tuple[int, int], list[Heard]]] = {}
     for event in (*(one.last for one in old), *events):
@@ -43,7 +44,7 @@ def of_gateways(
     before: Mapping[str, GatewayState],
     now: Mapping[str, GatewayState],
 ) -> Iterator[PresenceEvent]:
-    """What is to be added because gateways were lost or came back: `before` and `now` are what is known of them, and
+    """The events to add because gateways were lost or came back. `before` and `now` are what is known of the gateways,
     `old` and `new` the client's attachments at these times."""
     were_void = {
         (one.place, one.last.boot, one.last.epoch): is_void(one.last.gateway, one.last.boot, before)
@@ -57,7 +58,7 @@ def of_gateways(
 
 
 def revised(told: PresenceState, state: PresenceState, now: Mapping[str, GatewayState]) -> Iterator[PresenceEvent]:
-    """The same for a client of which nothing was heard: what was `told` of it, and what is so now."""
+    """The same for a client without events: `told` is its published state, `state` the new one."""
     for was, one in zip(told.attachments, state.attachments, strict=True):
         if one.event in LIVE:
             yield from _turned(told.client, one, not was.live, not one.live, now)
@@ -77,7 +78,7 @@ def _turned(
 
 
 def _event(client: str, last: Heard | Attachment, event: str, reason: str, at_us: int) -> PresenceEvent:
-    """Numbered by its time: greater than the numbers that gateways give, which count from 0."""
+    """Numbered by its time, which is greater than the numbers of gateways: those count from 0."""
     return PresenceEvent(
         client=client,
         event=event,  # type: ignore[arg-type]

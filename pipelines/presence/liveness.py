@@ -1,11 +1,11 @@
 """Which gateways are alive, by their heartbeats and the ledger's ticks on the same partition of `presence` (R12, G2).
 
-A record's place in its partition and its append time decide, no clock and no timer: where a tick stands more than
-`timeout_ms` behind the last heartbeat of a gateway, the gateway is gone. So a ledger that was away for an hour judges
-as one that was there.
+Offsets and append times decide; there is no clock and no timer. If a tick is more than `timeout_ms` after the last
+heartbeat of a gateway, the gateway is gone. So a ledger that was down for an hour comes to the same result as one that
+was up.
 
-Ticks are witnesses too that records could be appended at all. Where there was none for long, because the broker or the
-ledger was away, silence says nothing: the time of all gateways begins anew with the first tick after it, as at a start.
+Ticks also prove that records could be appended at all. If there was no tick for long, because the broker or the ledger
+was down, silence says nothing: the timeout of every gateway starts anew with the next tick, as it does at a start.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,7 @@ from schemas.states import GatewayState
 
 
 class Sign(NamedTuple):
-    """What the records of a batch say of one gateway, by the last of them: its `boot`, append time, and whether it has
-    ended in good order."""
+    """The last sign of one gateway in a batch: its `boot`, append time, and whether it shut down in good order."""
 
     gateway: str
     boot: int
@@ -26,32 +25,32 @@ class Sign(NamedTuple):
 
 
 class Liveness:
-    """What is known of all gateways; `told` are the states that others have been told, before a restart.
+    """What is known of all gateways. `told` are the states published before a restart.
 
-    `beat_ms` is how often gateways and ledger say something. No tick for longer than `timeout_ms` less one and a half
-    beats is a gap: so a gateway that was heard a beat before the last tick, or a little more, is not found gone by the
-    first tick after a pause. Where that would be less than one and a half beats, ticks that come a little late would
-    all be gaps, and nobody ever be found gone: there it is these, and a timeout of three beats or more is better.
+    `beat_ms` is the interval of heartbeats and ticks. A time without ticks is a gap if it exceeds `timeout_ms` minus
+    one and a half beats. So the first tick after a pause does not find a gateway gone whose heartbeat came a beat, or a
+    little more, before the last tick. The limit is at least one and a half beats. Otherwise every tick that is a little
+    late would make a gap, and no gateway would ever be found gone. A timeout of three beats or more avoids that case.
     """
 
     def __init__(self, timeout_ms: int, beat_ms: int, told: Iterable[GatewayState] = ()) -> None:
         self._timeout_ms = timeout_ms
         self._gap_ms = max(timeout_ms - beat_ms * 3 // 2, beat_ms * 3 // 2)
         self._states = {state.gateway: state for state in told}
-        # When a gateway was last heard is not kept over a restart: its time runs from the next tick.
+        # The time of the last heartbeat is not kept over a restart: a gateway's timeout runs from the next tick.
         self._heard_ms: dict[str, int] = {}
         self._last_tick_ms: dict[int, int] = {}
         self._after_gap_ms: dict[int, int] = {}
 
     @property
     def gateways(self) -> Mapping[str, GatewayState]:
-        """By name: they say which attachments are void."""
+        """By name; they say which attachments are void."""
         return self._states
 
     def judge(self, signs: Iterable[Sign], ticks: Mapping[int, Sequence[int]], partitions: int) -> list[GatewayState]:
-        """Takes the signs of a batch, and by partition the append times of its ticks, in their order; returns the
-        states that are new. A gateway's records stand on partition `crc32(name) % partitions`. What is older than the
-        state of its gateway, as when records are replayed, changes nothing."""
+        """Take the signs of a batch, and the append times of its ticks by partition, in order; return the states that
+        are new. A gateway's records are on partition `crc32(name) % partitions`. Signs older than the state of their
+        gateway, as when records are re-read, change nothing."""
         before = dict(self._states)
         self._find_gaps(ticks)
         for sign in signs:
@@ -71,7 +70,7 @@ class Liveness:
         return [state for gateway, state in self._states.items() if before.get(gateway) is not state]
 
     def _find_gaps(self, ticks: Mapping[int, Sequence[int]]) -> None:
-        """By partition: the first tick after the last gap, which the start is too."""
+        """For each partition, find the first tick after the last gap; the start counts as a gap."""
         for partition, times_ms in ticks.items():
             for tick_ms in times_ms:
                 last_ms = self._last_tick_ms.get(partition)

@@ -1,6 +1,6 @@
-"""Message presence: records of `message-presence` in, what is known of each message out (M9, M11, M12, M13).
+"""Message presence: folds records of `message-presence` into what is known of each message (M9, M11, M12, M13).
 
-The merging itself is :mod:`pipelines.presence.custody`.
+The merging itself is in :mod:`pipelines.presence.custody`.
 """
 
 import msgspec
@@ -59,8 +59,8 @@ def told(records: DataFrame) -> DataFrame:
 
 
 def begun(told: bytes) -> bytes | None:
-    """The state of a message of which `message-presence-state` says so much; None if that cannot be read. Of events
-    that `message-presence` has no more nothing else tells."""
+    """The state of a message, rebuilt from its record on `message-presence-state`; None if that cannot be read. It is
+    the only source for events that `message-presence` no longer has."""
     state = decode_good(MessagePresenceState, told)
     return None if state is None else msgspec.json.encode(custody.known_from(state))
 
@@ -68,7 +68,7 @@ def begun(told: bytes) -> bytes | None:
 def fold(
     limits: Limits, state: bytes | None, message_id: str, rows: list[Row]
 ) -> tuple[bytes, list[MessagePresenceState]]:
-    """Rows of :func:`told` of one message: its new state, and what there is to tell of it if there is. For
+    """Folds the rows of :func:`told` of one message: its new state, and the state to publish if it has changed. For
     :class:`pipelines.storage.keyed_states.KeyedStates`."""
     old = Custody() if state is None else _CUSTODY.decode(state)
     new = custody.after(old, (Told(*(row[field] for field in Told._fields)) for row in rows), limits)
@@ -76,12 +76,13 @@ def fold(
 
 
 def last_used_ms(kept_ms: int, _message: str, state: bytes, _now_ms: int) -> int:
-    """So long after it the record of a message, whose state :func:`fold` gave, is kept; ms since the epoch."""
+    """The time from which the record of a message, whose state :func:`fold` gave, is kept for `kept_ms`; ms since the
+    epoch."""
     return _CUSTODY.decode(state).kept_until_ms - kept_ms
 
 
 def history(records: DataFrame) -> DataFrame:
-    """Rows of `message_presence_history`: every event as it came (M9)."""
+    """Rows of `message_presence_history`: every event, unchanged (M9)."""
     event = F.col("record")
     texts = [F.nullif(event[name], F.lit("")).alias(name) for name in _TEXTS]
     return judged(records, message_presence_format()).select(
@@ -108,7 +109,7 @@ def state_format() -> Format:
 
 
 def columns() -> list[Column]:
-    """The columns of `message_presence`, but for `bucket`, of a record of `message-presence-state`."""
+    """The columns of `message_presence`, except `bucket`, from a record of `message-presence-state`."""
     state = F.col("record")
     return [
         state["id"].alias("message_id"),

@@ -1,4 +1,4 @@
-"""What becomes of message presence: states on `message-presence-state` (M9)."""
+"""What message presence events lead to: states on `message-presence-state` (M9)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,11 +18,11 @@ from schemas.states import MessagePresenceState
 
 
 class MessagePresenceSink:
-    """Takes the batches of :func:`pipelines.presence.message_presence.told`: a callback for `foreachBatch`. What is
-    known of each message is in `directory`.
+    """Takes the batches of :func:`pipelines.presence.message_presence.told`: a callback for `foreachBatch`. The state
+    of each message is in `directory`.
 
-    Contract: at least once on `topic`, where only the latest of a key counts; a repeated batch tells the same. A
-    message of which nothing was heard for `kept_s` and whose record is kept no more is ended there, at least once.
+    Contract: at least once on `topic`, where only the latest record of a key counts; a repeated batch publishes the
+    same. A message without events for `kept_s`, whose record is no longer kept, is ended there, at least once.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Quality: what must hold of the ledger, and the rows that break it.
+"""Quality: what must hold of the ledger, and the rows that violate it.
 
 Does: state each expectation once and find its violations by SQL.
 Does not: judge or report (:mod:`jobs.quality`).

@@ -1,6 +1,6 @@
-"""What must hold of the ledger: every expectation once, by name, with the sentence that people read.
+"""What must hold of the ledger: each expectation once, by name, with the sentence that people read.
 
-:mod:`pipelines.quality.findings` finds what is not as expected; the quality job has Great Expectations judge it.
+:mod:`pipelines.quality.findings` finds violations; the quality job has Great Expectations judge them.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,8 @@ DELIVERY_LATENCY = "delivery_latency"
 
 
 class Expectation(NamedTuple):
-    """`name` is that of the query that finds what is not so, `suite` the family, `table` whose rows are judged."""
+    """`name` is also the name of the query that finds violations, `suite` the family, `table` the table whose rows are
+    judged."""
 
     name: str
     suite: str
@@ -29,7 +30,7 @@ class Expectation(NamedTuple):
 
 
 def of_uniqueness(table: Table) -> Expectation:
-    """A row is there once."""
+    """Each row exists once."""
     key = ", ".join(table.key)
     return Expectation(
         f"unique_{table.name}", "ids are unique", table, f"No two rows of {table.name} have the same {key}"
@@ -60,7 +61,7 @@ LOCAL = (
     ),
     Expectation("time_presence_history", _TIMES, PRESENCE_HISTORY, "Presence happens before it is appended"),
 )
-"""A look at one row tells."""
+"""Can be decided by looking at a single row."""
 
 ACROSS = (
     Expectation(
@@ -99,7 +100,7 @@ ACROSS = (
     Expectation("time_of_instruction", _TIMES, OUTCOMES, "An instruction is appended before its outcomes are"),
     Expectation("offsets", "no gap in ingress", MESSAGES, "Every offset of ingress is in messages or in quarantine"),
 )
-"""It takes other rows to tell."""
+"""Need other rows to decide."""
 
 LATENCIES = (
     Expectation(ROUTING_LATENCY, _LATENCY, INSTRUCTIONS, "A message is routed in time"),

@@ -1,9 +1,8 @@
-"""What of the ledger is not as expected: findings for some dates, from the history tables.
+"""Violations of expectations: findings for some dates, from the history tables.
 
-There is a query of Spark for each expectation (:mod:`pipelines.quality.expectations`), however many dates there are;
-those that
-look at single rows share one a table. They read the rows of the dates, and of what these refer to only some columns,
-from `since` to the day after. A finding is small: counts, and some examples.
+Each expectation (:mod:`pipelines.quality.expectations`) has one Spark query, however many dates are judged; those that
+look at single rows share one query per table. The queries read the rows of the dates. Of the rows that these refer to
+they read only some columns, from `since` to the day after. A finding is small: counts and some examples.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,19 +25,18 @@ from schemas.sql import named_blocks
 from schemas.tables import COMPLETIONS, HISTORY, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY, QUARANTINE, Table
 
 ACCURACY = 10_000
-"""Of a quantile: its rank is right to one part in so many."""
+"""Of a quantile: its rank is exact to one part in this many."""
 
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 Faults = DataFrame
-"""`date, expectation, example`: a row for each thing that is not as expected."""
+"""`date, expectation, example`: one row per violation."""
 
 
 class Scope(NamedTuple):
-    """What is judged: rows of `dates` appended before `until`. What they refer to is looked for from the date `since`
-    on, the last offset of a partition from `placed_since` on. `reach`: the youngest append time in each table that has
-    any; `ingress` the name of that topic.
-    """
+    """What is judged: rows of `dates` appended before `until`. What they refer to is looked up from the date `since`
+    on, and the last offset of a partition from `placed_since` on. `reach` is the completeness watermark of each table
+    that has rows: its youngest append time. `ingress` is the name of that topic."""
 
     dates: Sequence[date]
     until: datetime
@@ -49,8 +47,8 @@ class Scope(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What is asked: `skew_s` that clocks may differ, the `quantile` of latencies and their bounds in milliseconds, and
-    how many `examples` a finding names."""
+    """Parameters: `skew_s`, by how much clocks may differ; the `quantile` of latencies and their limits in
+    milliseconds; and how many `examples` a finding names."""
 
     skew_s: float
     quantile: float
@@ -63,14 +61,14 @@ class Bounds(NamedTuple):
 
 
 def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope, bounds: Bounds) -> Iterator[DataFrame]:
-    """`date, name, judged, unexpected, observed, examples`, from the history tables by name, in many small parts.
+    """`date, name, judged, unexpected, observed, examples`, from the history tables by name, in many small DataFrames.
 
-    Not in one: Spark plans what is left of a query anew after each of its stages, so that one of thirty parts takes
-    several times as long as thirty of one.
+    Not in one: Spark plans the rest of a query anew after each of its stages, so one query of thirty parts takes
+    several times as long as thirty queries.
 
-    A row for each date and table: `name` that of the table, `judged` its rows. For each date and expectation that is
-    not met: its name, how many `unexpected`, some `examples`. For each date and latency, met or not: also how many were
-    `judged`, and the quantile `observed` in milliseconds.
+    There is a row for each date and table, with the table's `name` and the number of rows `judged`. For each date and
+    violated expectation: its name, the number `unexpected`, some `examples`. For each date and latency, violated or
+    not: also the number `judged`, and the quantile `observed` in milliseconds.
     """
     views = _views(tables, scope)
     blocks = named_blocks(resources.files("pipelines.quality").joinpath("findings.sql").read_text())
@@ -99,7 +97,7 @@ def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope,
 
 
 def _views(tables: Mapping[str, DataFrame], scope: Scope) -> dict[str, DataFrame]:
-    """The DataFrames that the blocks of `quality.sql` name."""
+    """The DataFrames that the blocks of `findings.sql` refer to."""
     first, last, day = min(scope.dates), max(scope.dates), timedelta(days=1)
     views: dict[str, DataFrame] = {}
     for table in HISTORY:
@@ -123,7 +121,7 @@ def _placeholders(sql: str) -> set[str]:
 
 
 def _local(rows: DataFrame, table: Table, skew_s: float) -> Faults:
-    """What a look at each row tells: a required column is null, or times are out of order."""
+    """Violations visible in a single row: a required column is null, or times are out of order."""
     required = [column.name for column in table.columns if column.required]
     missing = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in required))
     checks = {of_required(table).name: (missing != "", F.concat(F.lit("without "), missing))}
@@ -138,7 +136,7 @@ def _local(rows: DataFrame, table: Table, skew_s: float) -> Faults:
 
 
 def _disorder(table: Table, skew: Column) -> list[tuple[Column, Column]]:
-    """Whether a row's own times are out of order, and what they are; at most one pair."""
+    """Whether a row's own times are out of order, and which they are; at most one pair."""
     order = {
         MESSAGES.name: [("accepted", "appended")],
         INSTRUCTIONS.name: [("message_appended", "appended")],
@@ -154,7 +152,7 @@ def _disorder(table: Table, skew: Column) -> list[tuple[Column, Column]]:
 
 
 def _copied(rows: DataFrame, table: Table, dates: Sequence[date]) -> Faults:
-    """Rows that are there before, that day or the day before."""
+    """Rows that already exist, on the same day or the day before."""
     copied = rows.groupBy(*table.key).agg(F.max("date").alias("last"), F.count(F.lit(1)).alias("copies"))
     faults = copied.where((F.col("copies") > 1) & F.col("last").isin(*dates))
     return faults.select(
@@ -169,7 +167,7 @@ def _example(table: Table, words: Column) -> Column:
 
 
 def _named(*columns: str) -> Column:
-    """`partition 0, offset 17`; what is null is left out."""
+    """`partition 0, offset 17`; nulls are left out."""
     return F.concat_ws(", ", *(F.concat(F.lit(f"{name} "), F.col(name).cast("string")) for name in columns))
 
 
@@ -207,7 +205,7 @@ def _counted(rows: DataFrame, name: str) -> DataFrame:
 
 
 def _measured(times: DataFrame, name: str, bounds: Bounds) -> DataFrame:
-    """The quantile of `ms`; unexpected are those above the bound, if it is exceeded."""
+    """The quantile of `ms`; rows above the limit are unexpected if the quantile exceeds it."""
     above = F.col("ms") > bounds.latency_ms(name)
     slow = F.when(
         above, F.concat(F.lit("message "), "message_id", F.lit(": "), F.col("ms").cast("string"), F.lit(" ms"))

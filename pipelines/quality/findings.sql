@@ -1,13 +1,14 @@
--- What is not as expected, a row each: its `date` and an `example` by which a person finds it; those of other dates than
--- the judged are passed over. Or, what is measured, a row each. One named block an expectation (pipelines/quality/expectations.py).
+-- Violations, one row each: its `date`, and an `example` by which a person finds it. Rows of dates other than the
+-- judged ones are ignored. Or measurements, one row each. One named block per expectation
+-- (pipelines/quality/expectations.py).
 --
--- `judged_<table>` are the rows to judge, `recent_<table>` these and those of the day before, and `<table>` all that they
--- can refer to: from `since` to the day after. `quarantined`: places on `ingress` of records that were
+-- `judged_<table>` are the rows to judge, `recent_<table>` these and those of the day before, and `<table>` everything
+-- they can refer to: from `since` to the day after. `quarantined`: positions on `ingress` of records that were
 -- quarantined. messages_reach, instructions_reach, outcomes_reach: the youngest append time in the table; a row that
--- refers to something younger is not yet judged for that. skew: seconds that clocks may differ by.
+-- refers to something younger is not judged yet. skew: seconds by which clocks may differ.
 --
--- An id of version 8 is derived from what its sender calls the message, and comes again when that is sent again: a
--- message is told by its id and append time.
+-- An id of version 8 is derived from the sender's own key of the message, and appears again when the message is sent
+-- again. So a message is identified by id and append time.
 
 -- name: unique_message_id
 SELECT date, 'message ' || id AS example
@@ -16,8 +17,8 @@ FROM (
 ) AS copied
 
 -- name: unique_outcomes
--- Two decisions on a message (scopes) number their instructions alike. In rows from before there was a scope a shard may
--- have got the same number twice.
+-- Two decisions on a message (scopes) use the same numbers. In rows written before scopes existed, a shard may have got
+-- the same number twice.
 WITH copied AS (
     SELECT max(date) AS date, message_id, scope, shard, `number`, client, outcome, count(*) AS copies
     FROM {recent_outcomes}
@@ -43,7 +44,7 @@ LEFT ANTI JOIN {quarantined} AS q ON q.`partition` = i.`partition` AND q.`offset
 WHERE i.message_appended >= TIMESTAMP {since} AND i.message_appended <= TIMESTAMP {messages_reach}
 
 -- name: message_of_outcome
--- Own copies (without a number, to a client) may be of retained messages of any age.
+-- Direct deliveries (without a number, to a client) may concern retained messages of any age.
 SELECT o.date, 'message ' || o.message_id || ', ' || o.outcome || coalesce(' to ' || o.client, '') AS example
 FROM {judged_outcomes} AS o
 LEFT ANTI JOIN {messages} AS m ON m.id = o.message_id
@@ -73,7 +74,7 @@ LEFT ANTI JOIN {instructions} AS i
 WHERE o.`number` IS NOT NULL AND o.message_appended >= TIMESTAMP {since} AND o.appended <= TIMESTAMP {instructions_reach}
 
 -- name: touches
--- Of two decisions on a message (scopes) the one that is finished first completes it.
+-- If there are two decisions on a message (scopes), the one that is finished first completes it.
 WITH counted AS (
     SELECT c.date, c.message_id, c.touches, coalesce(i.routed, 0) AS routed, coalesce(i.everyone, 0) AS everyone
     FROM {judged_completions} AS c
@@ -86,7 +87,7 @@ WITH counted AS (
 ), odd AS (
     SELECT * FROM counted WHERE NOT (touches = routed OR (touches = everyone AND everyone > 0))
 ), again AS (
-    -- What was sent again within the hour: completion counts both together.
+    -- Messages sent again within the hour: completion counts both together.
     SELECT m.id AS message_id FROM {messages} AS m LEFT SEMI JOIN odd ON odd.message_id = m.id
     GROUP BY m.id HAVING count(*) > count(DISTINCT date_trunc('HOUR', m.appended))
 )
@@ -96,9 +97,10 @@ SELECT o.date,
 FROM odd AS o LEFT ANTI JOIN again AS a ON a.message_id = o.message_id
 
 -- name: completion_last
--- By the first word on each recipient: after a crash a home may repeat itself. An outcome after the completion is no
--- fault if it can be that of the message's other decision (scope): the completion counts as many as that one has not.
--- By the routes nobody may have wanted it (`untouched`, no instruction), while the other router asked everyone.
+-- Uses the first report for each recipient, because a home may repeat itself after a crash. An outcome after the
+-- completion is no violation if the completion may be of the message's other decision (scope): if it counts as many
+-- instructions as the decision that the outcome does not belong to. By the routes, nobody may have wanted the message
+-- (`untouched`, no instruction) while the other router sent it to every shard.
 WITH finished AS (
     SELECT date, message_id, message_appended, shard, `number`, client, min(appended) AS appended
     FROM {judged_outcomes}
@@ -131,8 +133,8 @@ LEFT ANTI JOIN excused AS e
 LEFT ANTI JOIN again AS a ON a.message_id = l.message_id
 
 -- name: outcome_of_completion
--- Of the decision that is complete, each shard has said by then what became of the message. By shard: one that got both
--- decisions speaks for one of them only, and in the name of none for a copy that it made by itself.
+-- Every shard of the complete decision must have reported an outcome by then. Compared by shard, not by number: a shard
+-- that got both decisions reports for only one of them, and a direct delivery has no number.
 WITH counted AS (
     SELECT c.date, c.message_id, c.completed, c.touches, i.scope, i.shard
     FROM {judged_completions} AS c
@@ -156,7 +158,7 @@ WITH counted AS (
     GROUP BY date, message_id, completed
     HAVING count(silent) = count(*)
 ), again AS (
-    -- What was sent again: of outcomes that differ in nothing but the shard the ledger has the first only.
+    -- Messages sent again: of outcomes that differ only in the shard, the ledger has only the first.
     SELECT m.id AS message_id FROM {messages} AS m LEFT SEMI JOIN early ON early.message_id = m.id
     GROUP BY m.id HAVING count(*) > 1
 )
@@ -182,10 +184,10 @@ JOIN (
 WHERE i.appended > o.appended + INTERVAL {skew} SECONDS
 
 -- name: offsets
--- From the last offset of each partition before the first date on, `earlier_messages`. Where a topic begins is arbitrary:
--- retention takes its beginning. One that was made again counts from 0: an offset as small as the smallest before, with
--- a later append time, begins another topic. A broker's clock that goes back may look so, by some seconds: of what fills
--- a gap the append time may be as far off as that of its ends.
+-- Starts at the last offset of each partition before the first date (`earlier_messages`). Where a topic begins is
+-- arbitrary, because retention removes its beginning. A recreated topic counts from 0: an offset no larger than the
+-- smallest before it, with a later append time, begins another topic. A broker's clock that goes back by some seconds
+-- may look the same. So a record fills a gap if its append time is within the skew of those at the gap's ends.
 WITH placed AS (
     SELECT date, `partition`, `offset`, appended FROM {placed_messages}
     UNION ALL
