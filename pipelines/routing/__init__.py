@@ -1,6 +1,6 @@
-"""Routing: which shards get a message, and which routes say so (R2, R3, R7, R8).
+"""Routing: which shards get a message, and which routes decide that (R2, R3, R7, R8).
 
-Does: fold route events, join messages with routes, keep two routers half a batch apart, make decisions again.
+Does: fold route events, join messages with routes, keep two routers half a batch apart, recompute past decisions.
 Does not: read or write topics and tables.
 May import: pyspark, :mod:`schemas`, :mod:`pipelines.kafka`, :mod:`pipelines.storage`.
 """

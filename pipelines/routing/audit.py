@@ -1,10 +1,9 @@
-"""Every message's routing decision made again from the history of routes, and compared with what was instructed.
+"""Recomputes every message's routing decision from the history of routes, and compares it with its instructions.
 
-The shards that a message should have are found by the routers' own functions:
-:func:`pipelines.routing.routes.stepped` folds
-`routes_history`, and :func:`pipelines.routing.instructions.with_routes` and `with_shards` decide. What must hold of
-instructions is
-told, for one message, by :func:`pipelines.routing.decisions.judge`; here are the same rules for all of them.
+The routers' own functions find the shards that a message should go to: :func:`pipelines.routing.routes.stepped` folds
+`routes_history`, and :func:`pipelines.routing.instructions.with_routes` and `with_shards` decide.
+:func:`pipelines.routing.decisions.judge` states what must hold of one message's instructions; here are the same rules
+for all messages.
 """
 
 from datetime import datetime, timedelta
@@ -33,12 +32,12 @@ from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 
 SLICES = 96
 FEW = 32
-"""A route key with more intervals than `FEW` in the period is looked up by the slice of the period, a quarter of an
-hour of a day: routing sorts all candidates of a message, and keys that come and go by the minute would make that long.
-Of n intervals that makes a small multiple of n rows, whatever the routes were."""
+"""A route key with more than `FEW` intervals in the period is looked up by the slice of the period, a quarter of an
+hour of a day. Routing sorts all candidates of a message, which would take long for keys that come and go by the minute.
+The slices turn n intervals into a small multiple of n rows, whatever the routes were."""
 
 SLICED = "\0"
-"""Between slice and route key, where no topic has a character."""
+"""Separates slice and route key: no topic contains this character."""
 
 DIFFERENCES = "array<struct<kind:string,scope:string,shards:array<int>>>"
 
@@ -53,7 +52,7 @@ class Period(NamedTuple):
         return (moment >= F.lit(self.since)) & (moment < F.lit(self.until))
 
     def slice_of(self, moment: Column) -> Column:
-        """The number of the slice of this period, 0 … `SLICES`-1, in which a moment of it is."""
+        """The number, 0 … `SLICES`-1, of this period's slice that contains the moment."""
         begin, length = F.unix_micros(F.lit(self.since)), (self.until - self.since) // timedelta(microseconds=1)
         return F.floor((F.unix_micros(moment) - begin) * SLICES / length)
 
@@ -67,7 +66,7 @@ class Ledger(NamedTuple):
     outcomes: DataFrame
 
     def about(self, ids: DataFrame) -> "Ledger":
-        """The same, but of messages only those with these ids (`message_id`)."""
+        """The same, with only those messages whose ids are given (`message_id`)."""
         return Ledger(
             self.messages.join(ids, F.col("id") == F.col("message_id"), how="left_semi"),
             self.routes_history,
@@ -77,14 +76,14 @@ class Ledger(NamedTuple):
 
 
 def intervals(history: DataFrame) -> DataFrame:
-    """`route_key, shard, effective_from, effective_until` of rows of `routes_history`, nothing forgotten.
+    """`route_key, shard, effective_from, effective_until` from rows of `routes_history`, nothing forgotten.
 
-    The fold takes each event to all that came before, which for years of events would be long. So the events of a route
-    key and shard are cut where nothing later can touch what was before: it is closed, and has ended by the time that
-    any later event takes effect. Each part, seldom more than an `add` and a `drop`, is folded by itself.
+    The fold applies each event to all that came before, which takes long for years of events. So the events of a route
+    key and shard are cut wherever no later event can affect earlier ones: the route is closed, and has ended before any
+    later event takes effect. Each part, seldom more than an `add` and a `drop`, is folded separately.
     """
     of_pair = Window.partitionBy("route_key", "shard").orderBy("offset")
-    # Running from the end: Spark computes a frame that follows the row anew for each row.
+    # Runs from the end: Spark would compute a frame of following rows anew for each row.
     from_end = Window.partitionBy("route_key", "shard").orderBy(F.desc("offset"))
     ended = F.max("effective").over(of_pair.rowsBetween(Window.unboundedPreceding, -1))
     begins = F.min("effective").over(from_end.rowsBetween(Window.unboundedPreceding, Window.currentRow))
@@ -102,9 +101,9 @@ def intervals(history: DataFrame) -> DataFrame:
 
 
 def routes_in(period: Period, intervals: DataFrame) -> DataFrame:
-    """What the routes table would be if it held all `intervals` that matter in `period`, known to its end.
+    """The routes table as it would be if it held all `intervals` that matter in `period`, complete up to its end.
 
-    `route_key, targets, as_of`; keys of which there are many in slices (:func:`with_sliced_keys`).
+    `route_key, targets, as_of`; keys with many intervals are in slices (:func:`with_sliced_keys`).
     """
     since, until = F.lit(period.since), F.lit(period.until)
     last = F.least("effective_until", until) - F.expr("INTERVAL 1 MICROSECOND")
@@ -118,7 +117,7 @@ def routes_in(period: Period, intervals: DataFrame) -> DataFrame:
         .withColumn("keys", F.when(is_few, F.array("route_key")).otherwise(sliced))
         .select(F.explode("keys").alias("route_key"), target.alias("target"))
     )
-    # The row that tells a router until when the routes are known.
+    # The row that gives the time up to which the routes are known.
     known = intervals.sparkSession.range(1).select(F.lit(CATCH_ALL).alias("route_key"), until.alias("as_of"))
     return (
         pieces.unionByName(known, allowMissingColumns=True)
@@ -128,9 +127,9 @@ def routes_in(period: Period, intervals: DataFrame) -> DataFrame:
 
 
 def wanted(messages: DataFrame, routes: GroupedRoutes, period: Period, shards: int) -> DataFrame:
-    """`message_id, copy` of rows of `messages`: the message as a struct `partition, offset, appended, destination,
-    wanted` (the shards it should go to, ascending). All of them are of `period`, and so are `routes`, as
-    :func:`routes_in` gives them."""
+    """`message_id, copy` for rows of `messages`: `copy` is the message as a struct `partition, offset, appended,
+    destination, wanted` (the shards it should go to, ascending). All messages must be of `period`, and so must
+    `routes`, as returned by :func:`routes_in`."""
     depth = 2 * ROUTE_DEPTH + 1
     plan = RoutingPlan("", "", 1, shards, 0.0, "", depth)
     return (
@@ -153,7 +152,7 @@ def wanted(messages: DataFrame, routes: GroupedRoutes, period: Period, shards: i
 
 
 def with_sliced_keys(messages: DataFrame, period: Period) -> DataFrame:
-    """Adds to `key_0` … `key_n` those by which routes with many intervals are found, at `timestamp`."""
+    """Adds to `key_0` … `key_n` the keys under which routes with many intervals are found at `timestamp`."""
     number = period.slice_of(F.col("timestamp"))
     levels = range(ROUTE_DEPTH + 1)
     return messages.select(
@@ -162,11 +161,10 @@ def with_sliced_keys(messages: DataFrame, period: Period) -> DataFrame:
 
 
 def doubtful(copies: DataFrame, ledger: Ledger, period: Period, reach: Reach) -> DataFrame:
-    """`message_id` of all messages but those, nearly all, whose instructions are plainly the wanted ones by the routes.
+    """`message_id` of the messages whose instructions are not plainly those that the routes ask for; these are few.
 
-    What is wanted and what was instructed are brought together as marks, 64 bits a row, which take each other away:
-    numbers only, that Spark aggregates in compiled code. To look at each message (:func:`judged`) takes many times as
-    long.
+    Wanted and actual instructions become 64-bit marks, one per row, which cancel each other out. Spark aggregates such
+    numbers in compiled code; examining each message (:func:`judged`) takes many times as long.
     """
     row = ("partition", "offset", "scope", "shard", "number", "limit")
     mark = F.xxhash64(*(F.coalesce(name, F.lit(-1)) if name == "limit" else F.col(name) for name in row))
@@ -201,17 +199,17 @@ def doubtful(copies: DataFrame, ledger: Ledger, period: Period, reach: Reach) ->
 
 
 def to_everyone(ledger: Ledger, period: Period) -> DataFrame:
-    """A row for each message of `period` that a router sent to every shard, not knowing its routes to be complete."""
+    """One row for each message of `period` that a router sent to every shard because its routes might be incomplete."""
     instructions, _ = _of_period(ledger, period)
     return instructions.where((F.col("scope") == EVERYONE) & (F.col("number") == 0)).select("message_id")
 
 
 def judged(copies: DataFrame, ledger: Ledger, period: Period, shards: int, reach: Reach) -> DataFrame:
-    """One row a message of `period`, and one for each id that has instructions and no message.
+    """One row per message of `period`, and one for each id that has instructions but no message.
 
     `copies` are those of :func:`wanted`. Returns `message_id, partition, offset, destination, appended, wanted,
     instructed (array of scope, shard, number, limit), untouched, differences (array of kind, scope, shards), verdict`;
-    words as in :mod:`pipelines.routing.decisions`.
+    the terms are those of :mod:`pipelines.routing.decisions`.
     """
     return (
         _gathered(copies, ledger, period)
@@ -239,8 +237,8 @@ def judged(copies: DataFrame, ledger: Ledger, period: Period, shards: int, reach
 
 
 def _gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
-    """One row a message id: `copies`, `instructions`, whether it was reported as `untouched`, and its append time as
-    these say. One shuffle for all: the tables are far larger than memory."""
+    """One row per message id: `copies`, `instructions`, whether it was reported as `untouched`, and the append time
+    that instructions and reports give. One shuffle for all, because the tables are far larger than memory."""
     rows, reports = _of_period(ledger, period)
     entry = F.struct("partition", "offset", "scope", "shard", "number", "limit")
     instructions = rows.select("message_id", entry.alias("instruction"), "message_appended")
@@ -261,8 +259,8 @@ def _gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
 
 def _of_period(ledger: Ledger, period: Period) -> tuple[DataFrame, DataFrame]:
     """The rows of `instructions`, and the `untouched` ones of `outcomes`, about messages of `period`."""
-    # What follows from a message is appended on its day or later, or, as the brokers' clocks may differ, on the day
-    # before. Files of other days tell by their statistics that they have nothing of it.
+    # Records that follow from a message are appended on its day or later, or on the day before, because brokers' clocks
+    # may differ. The statistics of other days' files exclude them.
     begin = period.since.date() - timedelta(days=1)
     of_period = (F.col("date") >= F.lit(begin)) & period.holds(F.col("message_appended"))
     untouched = ledger.outcomes.where(of_period & (F.col("outcome") == "untouched"))
@@ -270,8 +268,8 @@ def _of_period(ledger: Ledger, period: Period) -> tuple[DataFrame, DataFrame]:
 
 
 def _apart(gathered: DataFrame) -> DataFrame:
-    """Adds the instructions of this copy of the message `by_routes` and `to_everyone`, and on the first copy those that
-    are of none (`elsewhere`); all ascending."""
+    """Adds this copy's instructions, `by_routes` and `to_everyone`, and on the first copy those that belong to no copy
+    (`elsewhere`); all ascending."""
     copy = F.col("copy")
 
     def is_of(one: Column, place: Column) -> Column:
@@ -299,7 +297,7 @@ def _apart(gathered: DataFrame) -> DataFrame:
 
 
 def _with_findings(messages: DataFrame, shards: int, reach: Reach) -> DataFrame:
-    """Adds `sure`, the differences, and `verdict`."""
+    """Adds `sure`, the certain differences, and `verdict`."""
     is_known = F.col("copy").isNotNull()
     wanted, everyone = F.col("copy.wanted"), F.array(*(F.lit(shard) for shard in range(shards)))
     is_inbox = F.col("copy.destination").startswith(INBOX_MARK)
@@ -341,7 +339,7 @@ def _with_findings(messages: DataFrame, shards: int, reach: Reach) -> DataFrame:
 
 
 def _compared(scope: str, wanted: Column, instructed: Column, applies: Column) -> list[Column]:
-    """The differences in one decision; nulls for those there are not."""
+    """The differences in one decision; null where there is none."""
     given = _shards_of(instructed)
     missing, superfluous = F.array_except(wanted, given), F.array_except(given, wanted)
     same = (F.size(missing) == 0) & (F.size(superfluous) == 0)

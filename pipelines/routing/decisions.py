@@ -1,13 +1,13 @@
-"""A routing decision and what must hold of it, in plain Python: which shards should have a message, and whether what
-the ledger holds agrees (R3, R6, R7).
+"""A routing decision and what must hold of it, in plain Python: which shards should get a message, and whether the
+ledger agrees (R3, R6, R7).
 
-For one message at a time; :mod:`pipelines.routing.audit` judges a day of them with Spark, by the routers' own
-functions. A property test holds the two together.
+For one message at a time. :mod:`pipelines.routing.audit` judges a day of messages with Spark, by the routers' own
+functions. A property test checks that the two agree.
 
-A decision is right if its instructions go to exactly the shards it should, ascending, with the numbers 0 … n-1 and n as
-limit on the last. A message may have two: of scope `routed`, by the routes in effect when it was appended; of scope
-`everyone`, to every shard, by a router that could not know the routes to be complete. One is enough. A message that no
-shard wants has an `untouched` record in place of the first.
+A decision is right if its instructions go to exactly the shards they should, ascending, numbered 0 … n-1, with n as
+limit on the last. A message may have two decisions: of scope `routed`, by the routes in effect when it was appended;
+and of scope `everyone`, to every shard, by a router that could not know whether the routes were complete. One is
+enough. A message that no shard wants has an `untouched` record in place of the first.
 
 Differences:
 
@@ -15,10 +15,10 @@ Differences:
 |---------------|-----------------------------------------------------------------------------------------------|
 | `missing`     | shards that should have been instructed and were not                                          |
 | `superfluous` | shards that were instructed and should not have been; an inbox never goes to everyone         |
-| `numbering`   | the right shards, but numbers or limit are not those of the order above                       |
+| `numbering`   | the right shards, but numbers or limit are not as described above                             |
 | `untouched`   | reported as wanted by nobody, although shards want it                                         |
-| `undecided`   | nobody wants it, and it was not reported so                                                   |
-| `unknown`     | instructions for a message that the ledger does not have, or for another place on `ingress`   |
+| `undecided`   | nobody wants it, but this was not reported                                                    |
+| `unknown`     | instructions for a message that the ledger lacks, or for another position on `ingress`        |
 """
 
 from collections import defaultdict
@@ -42,12 +42,12 @@ UNKNOWN = "unknown"
 RIGHT = "right"
 DIFFERS = "differs"
 LATER = "later"
-"""Verdicts. `later`: what is there is right, but the ledger does not reach far enough yet to miss what is not, or to
-know the routes."""
+"""Verdicts. `later`: what exists is right, but the ledger is not yet complete enough to know the routes, or to say that
+something is missing."""
 
 
 class RouteChange(NamedTuple):
-    """A row of `routes_history`, but for its route key."""
+    """A row of `routes_history`, without its route key."""
 
     offset: int
     op: str
@@ -57,7 +57,7 @@ class RouteChange(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A shard wants a route key for messages appended in [start, until); `by` are the events that made it so."""
+    """A shard wants a route key for messages appended in [start, until). `by` are the events that led to this."""
 
     shard: int
     start: datetime
@@ -69,7 +69,7 @@ class Interval(NamedTuple):
 
 
 class Instructed(NamedTuple):
-    """What a row of `instructions` decides."""
+    """The decision in a row of `instructions`."""
 
     scope: str
     shard: int
@@ -78,7 +78,7 @@ class Instructed(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """`scope` of the decision it was found in; `shards` it is about, ascending."""
+    """`scope` of the decision in which it was found; `shards` it concerns, ascending."""
 
     kind: str
     scope: str
@@ -86,10 +86,10 @@ class Difference(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """How far the ledger is, as append times of messages; None for not at all.
+    """The ledger's completeness watermarks, as append times of messages; None if nothing is complete.
 
-    Before `routes` all routes are known. What is not there of messages before `instructions`, `untouched`, `messages`
-    will not come any more: instructions, `untouched` records, the messages themselves.
+    All routes are known for messages before `routes`. Instructions, `untouched` records and messages that are absent
+    before `instructions`, `untouched` and `messages` will not come any more.
     """
 
     routes: datetime | None
@@ -98,13 +98,13 @@ class Reach(NamedTuple):
     messages: datetime | None
 
     def settled(self, appended: datetime) -> "Settled":
-        """What is settled of a message with this append time."""
+        """What is settled about a message with this append time."""
         return Settled(*(end is not None and appended < end for end in self[:3]))
 
 
 class Settled(NamedTuple):
-    """Whether the ledger reaches far enough: `routes` are known for the message, its `instructions` would be there, its
-    `untouched` record would."""
+    """Whether the ledger is complete enough: the message's `routes` are known, its `instructions` would be present, its
+    `untouched` record would be present."""
 
     routes: bool
     instructions: bool
@@ -112,9 +112,9 @@ class Settled(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What must be known of a message to judge what was decided: `wanted`, the shards it should go to, ascending;
-    whether it is addressed to one client (`inbox`); whether it was reported as `untouched`, wanted by nobody;
-    `instructed` are its instructions, `elsewhere` those with its id for another place on `ingress`."""
+    """What is needed to judge the decisions on a message: `wanted`, the shards it should go to, ascending; whether it
+    is addressed to one client (`inbox`); whether it was reported as `untouched`, wanted by nobody; `instructed`, its
+    instructions; `elsewhere`, instructions with its id for another position on `ingress`."""
 
     wanted: Sequence[int]
     inbox: bool
@@ -129,8 +129,8 @@ class Judgement(NamedTuple):
 
 
 def intervals(changes: Iterable[RouteChange]) -> list[Interval]:
-    """The intervals of one route key after `changes`, in order of their first events: what
-    :func:`pipelines.routing.routes.stepped` comes to, but that nothing is forgotten."""
+    """The intervals of one route key after `changes`, in order of their first events: the result of
+    :func:`pipelines.routing.routes.stepped`, except that nothing is forgotten."""
     of_shard: dict[int, list[RouteChange]] = defaultdict(list)
     for change in sorted(changes):
         of_shard[change.shard].append(change)
@@ -146,7 +146,7 @@ def wanted_by(destination: str, shards: int, routes: Sequence[Interval], appende
 
 
 def judge(message: Message, shards: int, settled: Settled) -> Judgement:
-    """What is to be said of the decisions on a message; `shards` is how many there are."""
+    """The verdict on the decisions about a message; `shards` is the number of shards."""
     if not settled.routes:
         return Judgement(LATER)
     wanted, untouched = message.wanted, message.untouched
@@ -189,7 +189,7 @@ def _compared(scope: str, wanted: Sequence[int], instructed: Sequence[Instructed
 
 @dataclass(slots=True)
 class _Span:
-    """An interval in the making."""
+    """An interval under construction."""
 
     start: datetime
     until: datetime
@@ -199,10 +199,11 @@ class _Span:
 def _of_one_shard(changes: Sequence[RouteChange]) -> Iterator[Interval]:
     """The intervals of one route key and shard after `changes`, ascending by offset.
 
-    Years of events are folded in one go: an interval that has ended by the time that any event still to come takes
-    effect is set aside, so that seldom more than one is looked at.
+    Years of events are folded in one pass. An interval that has ended before any remaining event takes effect is set
+    aside, so there is seldom more than one to look at.
     """
-    # When the first of this event and those that follow takes effect: not in their order if the lead was changed.
+    # When the first of this event and all later ones takes effect. If the lead was changed, effects are not in event
+    # order.
     first_effects = list(accumulate((change.effective for change in reversed(changes)), min))
     living: list[_Span] = []
     for change in changes:

@@ -1,11 +1,11 @@
-"""Routing: messages of `ingress` and the routes table in, instructions out (R2, R3, R7, R8).
+"""Routing: from messages of `ingress` and the routes table to instructions (R2, R3, R7, R8).
 
 `instructions = route(messages, routes)` is a pure function of the message (destination, append time, position) and of
-the routes (`[effective_from, effective_until)`): the active and the backup router, a replay, and an analyst years later
-get the same instructions. A message that came later than the routes are known for goes to every shard: more work,
-nothing lost.
+the routes (`[effective_from, effective_until)`). So the active router, the backup, a rerun, and an analyst years later
+get the same instructions. A message appended later than the routes are known for goes to every shard: more work, but
+nothing is lost.
 
-Only what Real-Time Mode allows is used: projections, broadcast hash joins with a static side, one generator.
+Uses only what Real-Time Mode allows: projections, broadcast hash joins with a static side, one generator.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,9 @@ from schemas.tables import FAR_FUTURE
 class RoutingPlan:
     """What routing needs to know besides messages and routes.
 
-    `egress` and `progress` are topic names; `progress_partitions` and `shards` their partition counts; `route_lead_s`
-    seconds from a route's event to its effect; `router` the name written beside each copy.
+    `egress` and `progress` are topic names; `progress_partitions` and `shards` are their partition counts;
+    `route_lead_s` is the time from a route's event to its effect, in seconds; `router` is the name written on each
+    copy.
     """
 
     egress: str
@@ -42,10 +43,10 @@ class RoutingPlan:
 def route(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -> DataFrame:
     """Instructions and zero-touch records for `messages`.
 
-    `messages`: Kafka source columns with headers (`key, value, headers, partition, offset, timestamp`).
-    `routes`: the routes table in groups, with the catch-all key.
-    Returns Kafka sink columns `topic, key, value, headers, partition`: one row an instruction, or one row on `progress`
-    for a message that nobody wants. Records without a valid envelope are left out; the ledger quarantines them.
+    `messages`: Kafka source columns with headers (`key, value, headers, partition, offset, timestamp`). `routes`: the
+    routes table in buckets, with the catch-all key. Returns Kafka sink columns `topic, key, value, headers, partition`:
+    one row per instruction, or one row on `progress` for a message that nobody wants. Records without a valid envelope
+    are left out; the ledger quarantines them.
     """
     return (
         messages.transform(addressed, plan.depth)
@@ -58,7 +59,7 @@ def route(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -> Data
 
 def addressed(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
     """Messages with a valid envelope, their destination, and the route keys to look up (`key_0` the catch-all)."""
-    # Written out header by header: generated code, where a lambda would be interpreted for every message.
+    # Written out header by header: this becomes generated code, where a lambda would be interpreted for every message.
     named = [F.col("headers")[place]["key"] == name for place, name in enumerate(INGRESS_HEADERS)]
     is_envelope = reduce(and_, [F.col("key").isNotNull(), F.size("headers") == len(INGRESS_HEADERS), *named])
     destination = F.col("key").cast("string")
@@ -75,8 +76,8 @@ def with_route_keys(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
 
 def with_routes(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -> DataFrame:
     """Adds `targets` (all candidate routes, whatever their time) and `known_until` (the time until which the routes are
-    known to be complete, `as_of + route_lead`): depth+1 broadcast hash joins."""
-    # For every row of the routes and not for every message: Spark adds an interval by way of the calendar.
+    known to be complete, `as_of + route_lead`), by depth+1 broadcast hash joins."""
+    # Computed per route row rather than per message: Spark adds intervals through the calendar, which is slow.
     known_until = F.col("as_of") + F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
     known = routes.rows.select("group", "route_keys", "targets", known_until.alias("known_until"))
     joined = messages
@@ -84,16 +85,16 @@ def with_routes(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -
         side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
         joined = joined.join(side, routes.groups.of(F.col(f"key_{level}")) == F.col(f"group_{level}"), how="left")
     found = [_targets_of(level, routes.groups) for level in range(plan.depth + 1)]
-    # Every side is asked for the same columns, though only the catch-all's row has `known_until`: so the joins share
-    # one broadcast. A second one would add a third to the pause between batches.
+    # Every side has the same columns, though only the catch-all's row has `known_until`, so that the joins share one
+    # broadcast. A second broadcast would lengthen the pause between batches by a third.
     until = F.coalesce(*(f"known_until_{level}" for level in range(plan.depth + 1)))
     return joined.select("*", F.concat(*found).alias("targets"), until.alias("known_until"))
 
 
 def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
-    """Adds `shards`: the distinct shards to instruct, ascending, and `scope`: how they were decided.
+    """Adds `shards`, the distinct shards to instruct, ascending, and `scope`, how they were decided.
 
-    An inbox goes to its client's shard without any route; a message appended when the routes are no longer known to be
+    An inbox goes to its client's shard without any route. A message appended when the routes are no longer known to be
     complete (`known_until` or later) goes to every shard.
     """
     appended = F.col("timestamp")
@@ -126,7 +127,7 @@ def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
 
 
 def numbered(messages: DataFrame) -> DataFrame:
-    """One row an instruction: `shard`, `number` 0 … n-1, `limit` n on the last and null before it (R3).
+    """One row per instruction: `shard`, `number` 0 … n-1, `limit` n on the last and null on the others (R3).
 
     A message without shards keeps one row with null `shard`.
     """
@@ -150,12 +151,12 @@ def as_records(instructions: DataFrame, plan: RoutingPlan) -> DataFrame:
 
 
 def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
-    """Adds `shards_at`, null where it is not `needed`: the shards of those `targets` that are in effect at `timestamp`,
-    `effective_from <= timestamp < effective_until`.
+    """Adds `shards_at`: the shards of those `targets` for which `effective_from <= timestamp < effective_until`; null
+    where it is not `needed`.
 
-    Without a lambda, which Spark would not compile, and with it none of the stage: the targets are sorted by their
-    beginning with the moment among them, after its equals, and what stands before it has begun; and so for their ends.
-    Each step is a column: as one expression it would be evaluated again wherever it is used.
+    This avoids a lambda, which would keep Spark from compiling the whole stage. The targets are sorted by start, with
+    the moment among them, after equal starts: those before it have begun. Their ends are treated likewise. Each step is
+    a column, because a single expression would be evaluated again wherever it is used.
     """
     moment, targets = F.col("timestamp"), F.col("targets")
     latest, last_shard = F.lit(FAR_FUTURE), F.lit(2**31 - 1)
@@ -177,7 +178,8 @@ def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
 
 
 def _targets_of(level: int, groups: RouteGroups) -> Column:
-    """Those of the key of this level in the group that was joined; none if it is not there, or there is no group."""
+    """The targets of this level's key in the bucket that was joined; none if the key is absent or there is no
+    bucket."""
     key, all_keys, all_targets = (F.col(f"{column}_{level}") for column in ("key", "route_keys", "targets"))
     part = groups.part_of(key, F.size(all_keys))
     return F.coalesce(F.get(F.get(all_targets, part), _place(F.get(all_keys, part), key) - 1), F.array())
@@ -200,7 +202,7 @@ def _header(name: str, text: Column) -> Column:
 
 
 def _flags() -> Column:
-    """Those of :class:`schemas.envelope.Meta`."""
+    """The flags of :class:`schemas.envelope.Meta`."""
     meta = F.col("headers")[INGRESS_HEADERS.index("meta")]["value"].cast("string")
     return F.coalesce(F.get(F.split(meta, ";"), F.lit(1 + Meta._fields.index("flags"))), F.lit(""))
 

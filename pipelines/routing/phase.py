@@ -1,33 +1,33 @@
-"""Keeping two routers half a batch apart: pure arithmetic on when batches begin and how long they take."""
+"""Keeping two routers half a batch apart: pure arithmetic on when batches start and how long they take."""
 
 from dataclasses import dataclass
 
 OFF_FRACTION = 1 / 6
-"""How much of a period a router may drift before it is realigned: the twin's pause is half a period away, on a busy
-machine a fifth of one long, and the next batch may bring as much again."""
+"""How much of a period a router may drift before it is realigned. The peer's pause is half a period away; on a busy
+machine it lasts a fifth of a period, and the next batch may drift as much again."""
 
 SETTLED_BATCHES = 1
-"""A router is not realigned again before it has run so many batches: realigning is a pause too."""
+"""A router is not realigned again before it has run this many batches: realigning causes a pause too."""
 
 PATIENT_BATCHES, MOST_PATIENT_BATCHES = 2, 32
-"""The same for one that keeps to the clock: of fewer it could not tell what a pause takes. Twice as many each time that
-it did not help, so that a machine on which starts take now this, now that long is not kept busy with them."""
+"""The same for a router that keeps to the clock: with fewer batches it cannot measure its pause. The number doubles
+each time realigning did not help, so that a machine with varying start times is not kept busy with restarts."""
 
 _SMOOTHING = 0.3
 
 
 def next_start(now: float, period_s: float, anchor: float) -> float:
-    """The next moment after `now` (seconds since the epoch) at which a batch in phase with `anchor` begins."""
+    """The next moment after `now` (seconds since the epoch) at which a batch in phase with `anchor` starts."""
     return now + (anchor - now) % period_s
 
 
 @dataclass
 class Phase:
-    """When a query's batches begin, and how long one takes with the pause behind it (`period_s`); all in seconds.
+    """When a query's batches start, and how long a batch takes with the pause after it (`period_s`); all in seconds.
 
-    `batch_s` is how long a batch should last; `began` when the present batch began, as if its pause were the usual one
-    if it is a query's first; None before records flow. A `patient` one keeps to the clock rather than to a twin, and
-    learns how long it takes to begin: `lead_s`, so much before its moment it is to be started.
+    `batch_s` is how long a batch should last. `began` is when the current batch started; for a query's first batch, as
+    if its pause were the usual one; None before records flow. A `patient` query keeps to the clock rather than to a
+    peer. It learns how long it takes to start: `lead_s`, by which it must be started before its moment.
     """
 
     batch_s: float
@@ -46,7 +46,8 @@ class Phase:
         self.period_s = self.batch_s
 
     def begin(self, period_s: float, realigned: bool = False) -> float:
-        """The query is started (anew): how long its batches should last, so that batch and pause fill `period_s`."""
+        """The query is started or restarted. Returns how long its batches should last so that batch and pause fill
+        `period_s`."""
         self._trigger_s = period_s - min(self.pause_s, self.batch_s / 10)
         if not self.patient:
             self._settled = SETTLED_BATCHES if realigned else 0
@@ -59,17 +60,17 @@ class Phase:
         return self._trigger_s
 
     def flows(self, now: float) -> None:
-        """The records of the first batch have begun to flow: from now on it lasts as long as any."""
+        """The records of the first batch have begun to flow: from now on it lasts as long as any other."""
         if self.began is None:
             self.began = now - self.pause_s
 
     def ended(self, batch_id: int, began: float, lasted_s: float) -> float | None:
-        """A batch that began at `began` has ended, and the next has begun; how long the pause at it was. None for a
-        query's first, which is no measure, and for a batch that is shown again."""
+        """A batch that started at `began` has ended, and the next has started. Returns the length of the pause between
+        them; None for a query's first batch, which is no measure, and for a batch already reported."""
         if batch_id == self._batch_id:
             return None
         pause = max(0.0, lasted_s - self._trigger_s)
-        # What the first batch of all takes is no measure: everything is cold.
+        # The very first batch is no measure: everything is cold.
         is_measure = self._batches > 0
         if is_measure:
             self.pause_s += _SMOOTHING * (pause - self.pause_s) if self.pause_s else pause
@@ -79,13 +80,15 @@ class Phase:
         return pause if is_measure else None
 
     def off_s(self, anchor: float, period_s: float) -> float:
-        """How late batches begin against `anchor` and every `period_s` from there; negative if early; 0 if unknown."""
+        """How late batches start, measured against `anchor` plus multiples of `period_s`; negative if early; 0 if
+        unknown."""
         if self.began is None:
             return 0.0
         return (self.began - anchor + period_s / 2) % period_s - period_s / 2
 
     def learn(self, anchor: float, period_s: float) -> None:
-        """Of a realigned query's first batch, how late the second begins: the next start is to be so much earlier."""
+        """After a realigned query's first batch, note how late the second starts: the next start will be that much
+        earlier."""
         if self._learns and self._batches == 1:
             self._learns = False
             self.lead_s = min(max(0.0, self.lead_s + self.off_s(anchor, period_s)), period_s / 2)
@@ -95,9 +98,9 @@ class Phase:
         return self._batches >= self._settled and abs(self.off_s(anchor, period_s)) > period_s * OFF_FRACTION
 
     def is_in_the_way(self, anchor: float, other: "Phase", period_s: float) -> bool:
-        """Whether this and the `other`, whose moment is half a period away, pause at the same time, and this is the one
-        that is further from its moment: while they do, neither covers the other, so that one has to move at once,
-        however often that was tried."""
+        """Whether this query and the `other`, whose moment is half a period away, pause at the same time, and this one
+        is further from its moment. Meanwhile neither covers the other, so one must move at once, however often that was
+        tried."""
         if self.began is None or other.began is None or self._batches < PATIENT_BATCHES:
             return False
         meet = abs(self.off_s(other.began, period_s)) < period_s * OFF_FRACTION

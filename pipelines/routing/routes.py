@@ -1,17 +1,17 @@
-"""Route events folded into the routes table (R6, R7): which shard wants which route key, and from when until when.
+"""Route events folded into the routes table (R6, R7): which shard wants which route key, from when until when.
 
 An event takes effect `route_lead` after its append time. For each (route key, shard):
 
-* `add` opens an interval [effective, far future). While one is open it changes nothing, so that the earliest start
-  stands. An `add` that takes effect within an interval whose end is known takes that end back.
-* `drop` closes the open interval at its effect, never before its start; an interval of no length disappears.
+* `add` opens an interval [effective, far future). If one is open, nothing changes, so the earliest start stays. An
+  `add` that takes effect within an interval whose end is known removes that end.
+* `drop` closes the open interval when it takes effect, but never before its start; an empty interval disappears.
 * `tick` changes nothing.
-* An interval that ended more than the message window ago is forgotten: no message that young exists.
+* An interval that ended longer ago than the message window is forgotten: no message can be that old.
 
 Contract: events are folded in order of their offsets. `as_of`, on the catch-all row, is the append time of the batch's
-last record: all events appended before it are in the table. Folding a batch twice, or beginning again from any earlier
-offset and going on to the end, leads to the same table; on the way `as_of` has gone back to where the fold is, so
-routers trust nothing that is not there (they send later messages to every shard).
+last record: all events appended before it are in the table. Folding a batch twice, or restarting from any earlier
+offset and going on to the end, produces the same table. Meanwhile `as_of` goes back to where the fold is, so routers
+rely on nothing that is not there (they send later messages to every shard).
 """
 
 from collections.abc import Iterable
@@ -62,16 +62,16 @@ def route_events(records: DataFrame) -> DataFrame:
 
 
 def bucket_of(route_key: Column) -> Column:
-    """The partition of the routes table in which a route key stands."""
+    """The partition of the routes table that holds a route key."""
     return F.when(route_key == CATCH_ALL, CATCH_ALL_BUCKET).otherwise((F.crc32(route_key) % BUCKETS).cast("int"))
 
 
 def touched(records: DataFrame) -> DataFrame:
-    """What a batch of records of `routes` concerns, one row: `buckets` of its adds and drops, `rejected` (how many
+    """What a batch of records of `routes` affects, one row: `buckets` of its adds and drops, `rejected` (how many
     records are bad), `as_of_us` (append time of the last record, µs since the epoch; null without records)."""
     good = F.col("quarantined").isNull()
     changed = F.when(good & (F.col("record.op") != "tick"), bucket_of(F.col("record.route_key")))
-    # One partition in, one out: no shuffle for the one tick that most batches are.
+    # One partition in, one out: no shuffle for the single tick that most batches consist of.
     return (
         judged(records, route_format())
         .coalesce(1)
@@ -84,10 +84,10 @@ def touched(records: DataFrame) -> DataFrame:
 
 
 def fold(current: DataFrame, events: DataFrame, as_of_us: int, lead_s: float, window_days: int) -> DataFrame:
-    """The rows of the routes table after `events`; `current` are those of all buckets that the events concern.
+    """The rows of the routes table after `events`. `current` are the rows of all buckets that the events affect.
 
-    `as_of_us` as :func:`touched` tells it; `window_days` how long ended intervals are kept. The catch-all row is always
-    there.
+    `as_of_us` is that of :func:`touched`; `window_days` is how long ended intervals are kept. The catch-all row is
+    always present.
     """
     as_of = F.timestamp_micros(F.lit(as_of_us))
     oldest = as_of - F.expr(f"INTERVAL {window_days} DAYS")
@@ -108,13 +108,13 @@ def fold(current: DataFrame, events: DataFrame, as_of_us: int, lead_s: float, wi
 
 
 def stepped(targets: Column, steps: Column) -> Column:
-    """The targets of a route key after `steps`, structs `offset, op, shard, effective` in the order of their offsets;
-    `targets` those before, null for none."""
+    """The targets of a route key after `steps`, structs `offset, op, shard, effective` in order of offsets. `targets`
+    are those before; null for none."""
     return F.aggregate(steps, F.coalesce(targets, _no_targets()), _step)
 
 
 def routes_history(records: DataFrame, lead_s: float) -> DataFrame:
-    """Rows of `routes_history`: every add and drop as it came, with the time of its effect."""
+    """Rows of `routes_history`: every add and drop, unchanged, with the time when it takes effect."""
     return (
         route_events(records)
         .where(F.col("op") != "tick")
@@ -131,15 +131,15 @@ def routes_history(records: DataFrame, lead_s: float) -> DataFrame:
 
 
 def in_buckets(buckets: Iterable[int]) -> str:
-    """The condition that picks the partitions `buckets` and that of the catch-all row, which every batch rewrites."""
+    """The condition that selects the partitions `buckets` and that of the catch-all row, which every batch rewrites."""
     return f"bucket IN ({', '.join(str(bucket) for bucket in sorted({CATCH_ALL_BUCKET, *buckets}))})"
 
 
 def _with_steps(current: DataFrame, events: DataFrame, lead_s: float) -> DataFrame:
-    """One row a route key: `targets` so far (null for a new key) and `steps`, its events in order of their offsets."""
+    """One row per route key: `targets` so far (null for a new key) and `steps`, its events in order of offsets."""
     step = F.struct("offset", "op", "shard", (F.col("appended") + _lead(lead_s)).alias("effective"))
     change = F.struct("route_key", F.when(F.col("op") != "tick", step).alias("step"))
-    # Every event brings the catch-all row into being too: its as_of moves on with every batch.
+    # Every event also adds the catch-all row, whose as_of advances with every batch.
     catch_all = F.struct(F.lit(CATCH_ALL).alias("route_key"), F.when(F.lit(False), step).alias("step"))
     new = events.select(F.inline(F.array(change, catch_all)))
     return (

@@ -1,11 +1,11 @@
-"""The routes table held in memory by a process that routes, so that a batch begins without reading it.
+"""The routes table held in memory by a router process, so that a batch starts without reading it.
 
-Spark plans a batch and reads its static sides while nothing flows. Here the table is read beside the queries that go
-on, and not by Spark, which takes a second of CPU time to find out what belongs to a Delta table. deltalake copies it to
-two files; a plan reads these, and Spark takes what is cached of them instead. What is held may be older than the table
-by the time between two looks; `as_of` is as old as the rest, so that a process that cannot read any more sends to every
-shard. The copy has the routes in groups (:mod:`pipelines.routing.route_buckets`), as they are joined; the catch-all
-has a file of its own, because mostly nothing but its row has changed.
+Nothing flows while Spark plans a batch and reads its static sides. So the table is read beside the running queries, and
+not by Spark, which takes a second of CPU time to find a Delta table's files. deltalake copies the table to two files; a
+plan reads these, and Spark uses the cached data instead. The routes in memory may be older than the table by one
+refresh interval. `as_of` is as old as the rest, so a process that can no longer read sends to every shard. The copy has
+the routes in buckets (:mod:`pipelines.routing.route_buckets`), as they are joined. The catch-all has a file of its own,
+because mostly only its row has changed.
 """
 
 import pyarrow as pa
@@ -22,13 +22,13 @@ from schemas.tables import ROUTES
 
 COPY, COPY_OF_CATCH_ALL = "routes.parquet", "catch-all.parquet"
 ROWS_AT_ONCE = GROUPS // 4
-"""What one task of Spark's reads at least, if the copy is too large for one."""
+"""The least that one Spark task reads, if the copy is too large for one task."""
 
 
 class RoutesInMemory:
-    """The routes table under `tables`, in the cache of `spark`; the copy stands in the checkpoint of `stream`, of which
-    there is one process at a time, and in it one of these: a later one takes the copy and the cache over. One thread
-    calls :meth:`refresh`, and has called it before any :meth:`read`."""
+    """The routes table under `tables`, in the cache of `spark`. The copy is in the checkpoint of `stream`, which one
+    process uses at a time, with one instance of this class; a later instance takes over copy and cache. One thread
+    calls :meth:`refresh`, and must do so before any :meth:`read`."""
 
     def __init__(self, spark: SparkSession, tables: str, stream: StreamId) -> None:
         checkpoint = Checkpoint(stream, tables)
@@ -41,14 +41,14 @@ class RoutesInMemory:
         self._catch_all = _Copy(spark, checkpoint, COPY_OF_CATCH_ALL, self._groups)
 
     def read(self) -> GroupedRoutes:
-        """The routes in groups, for a query's plan: each of its batches has them as they were taken over last."""
+        """The routes in buckets, for a query's plan: each batch uses the routes as last refreshed."""
         return GroupedRoutes(self._groups, self._routes.read().unionByName(self._catch_all.read()))
 
     def refresh(self) -> bool:
-        """Take over the table as it is now; False if nothing has changed. Raises what Spark and deltalake raise.
+        """Load the current table; False if nothing has changed. Raises what Spark and deltalake raise.
 
-        A query that is started in the very moment between the copy and the cache may find a file of another length,
-        fail, and is started again.
+        A query that is started exactly between copying and caching may find a file of another length and fail; it is
+        then restarted.
         """
         if self._table is None:
             self._table = DeltaTable(self._uri)
@@ -57,7 +57,7 @@ class RoutesInMemory:
         version = self._table.version()
         if version == self._version:
             return False
-        # `as_of` comes last: until then it says that less is known than there is.
+        # `as_of` comes last: until then it claims less than the copy has.
         files = _files_of_routes(self._table)
         if files != self._files:
             self._routes.replace(_routes_of(self._table, "!="))
@@ -68,7 +68,7 @@ class RoutesInMemory:
 
 
 class _Copy:
-    """Routes in groups in a file that plans read, which Spark has in its cache."""
+    """Routes in buckets in a file that plans read and Spark caches."""
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint, name: str, groups: RouteGroups) -> None:
         self._spark = spark
@@ -81,13 +81,13 @@ class _Copy:
 
     def replace(self, routes: pa.Table) -> None:
         self._checkpoint.write(self._name, _as_parquet(self._grouping.rows(routes)))
-        # Spark knows what is cached by its plan: also what an earlier one of these has left.
+        # Spark finds cached data by plan, including what an earlier instance has left.
         now = self.read().unpersist().cache()
         now.write.format("noop").mode("overwrite").save()
 
 
 def _routes_of(table: DeltaTable, is_catch_all: str) -> pa.Table:
-    """`route_key, targets, as_of` of the catch-all (`=`) or of all others (`!=`)."""
+    """`route_key, targets, as_of` of the catch-all (`=`) or of all other keys (`!=`)."""
     only = [("bucket", is_catch_all, CATCH_ALL_BUCKET)]
     return table.to_pyarrow_table(filters=only, columns=["route_key", "targets", "as_of"])
 
@@ -98,7 +98,7 @@ def _files_of_routes(table: DeltaTable) -> frozenset[str]:
 
 
 def _as_parquet(rows: pa.Table) -> bytes:
-    """Not packed: it is read once, a moment later."""
+    """Uncompressed: it is read once, a moment later."""
     file = pa.BufferOutputStream()
     pq.write_table(
         rows, file, compression="none", use_dictionary=False, write_statistics=False, row_group_size=ROWS_AT_ONCE
