@@ -1,6 +1,6 @@
-"""Where all that the pipelines write goes: Delta tables (history by :mod:`pipelines.storage.appends`, states by
-:mod:`pipelines.storage.current_table`), Kafka topics (presence by :mod:`pipelines.presence.client_presence_sink`),
-and the tables' creation."""
+"""Everything that the pipelines write: Delta tables (history through :mod:`pipelines.storage.appends`, states through
+:mod:`pipelines.storage.current_table`), Kafka topics (presence through :mod:`pipelines.presence.client_presence_sink`),
+and the creation of tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,22 +30,22 @@ from schemas.tables import ROUTES, TABLES, Table
 
 LARGEST_RECORD_BYTES = 32 * 1024 * 1024
 FULLEST_BATCH_BYTES = 256 * 1024
-"""What a producer puts into one request for a partition while earlier ones are under way; it never waits for more.
-Kafka's own 16 KiB make thousands of requests a second under load, which cost producer and broker a fifth of the
-throughput."""
+"""The most a producer puts into one request for a partition while earlier requests are under way; it never waits to
+fill one. Kafka's own 16 KiB make thousands of requests a second under load, which cost producer and broker a fifth of
+the throughput."""
 
 PROPERTIES = {
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 1 day",
-    # Not longer than the log is kept: Delta demands it.
+    # Delta does not allow more than the log's retention.
     "delta.deletedFileRetentionDuration": "interval 1 day",
-    # What deltalake, DuckDB and Polars can read.
+    # So that deltalake, DuckDB and Polars can read the tables.
     "delta.enableDeletionVectors": "false",
     "delta.checkpointPolicy": "classic",
 }
 REWRITTEN = PROPERTIES | {
-    # Buckets are rewritten every few seconds: a longer memory of removed files would weigh on every snapshot and the
-    # disk.
+    # Buckets are rewritten every few seconds: remembering removed files for longer would slow down every snapshot and
+    # fill the disk.
     "delta.logRetentionDuration": "interval 1 hour",
     "delta.deletedFileRetentionDuration": "interval 1 hour",
 }
@@ -56,7 +56,7 @@ CATCH_ALL_ROW = f"""
     FROM routes
     WHERE false
 """
-"""Of an empty table: nothing to aggregate, one row, with the types of the columns."""
+"""For an empty table: with nothing to aggregate, this gives one row with the types of the columns."""
 
 
 class Remembered(NamedTuple):
@@ -67,13 +67,14 @@ class Remembered(NamedTuple):
 
 
 def files_of(stream: StreamId, tables: str, table: Table, topic: ReadTopic | None) -> tuple[TableFiles, Checkpoint]:
-    """What `stream`, which reads `topic`, writes of a table, and its checkpoint."""
+    """The table's files as `stream`, which reads `topic`, writes them, and the stream's checkpoint."""
     checkpoint = Checkpoint(stream, tables, table.name)
     return TableFiles(table_uri(tables, table), table, topic, checkpoint), checkpoint
 
 
 def quarantine_to(kafka: Kafka, topic: str) -> Quarantine:
-    """What writes the bad records of a batch (:func:`pipelines.records.judged`) to the topic `quarantine`."""
+    """A function that writes the bad records of a batch (:func:`pipelines.records.judged`) to the topic
+    `quarantine`."""
 
     def write(batch: DataFrame) -> None:
         bad = batch.transform(quarantine_records)
@@ -93,12 +94,11 @@ def append_to_table(
     turns: Turns | None = None,
     seen: Remembered | None = None,
 ) -> StreamingQuery:
-    """Start appending `rows` to a Delta table, and giving the bad ones among them to `quarantine` if they are marked.
+    """Start appending `rows` to a Delta table. Rows marked as bad go to `quarantine`.
 
     Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.storage.appends.Appends`).
-    With
-    the `topic` that the rows are from the table says how far it has it. Batches are written in their `turns`. If what
-    was `seen` is remembered, copies are left out.
+    With the `topic` of the rows, the table records how far it has that topic. With `turns`, the batch limiter schedules
+    the batches. With `seen`, copies are left out.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
     keys = seen and SeenKeys(file_of(seen.directory, stream.query), table.key, seen.kept_s, files.since)
@@ -125,10 +125,10 @@ def keep_current(
     topic: ReadTopic | None = None,
     turns: Turns | None = None,
 ) -> StreamingQuery:
-    """Start keeping a table of how things are, from the `records` of a compacted topic, which have the format `form`.
+    """Start keeping a current-state table from the `records` of a compacted topic, which have the format `form`.
 
     Contract: exactly once; bad records go to `quarantine` at least once
-    (:class:`pipelines.storage.current_table.CurrentTable`). Batches are written in their `turns`.
+    (:class:`pipelines.storage.current_table.CurrentTable`). With `turns`, the batch limiter schedules the batches.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
     write = CurrentTable(table, files, quarantine)
@@ -145,7 +145,7 @@ def keep_current(
 def tell_states(
     events: DataFrame, stream: StreamId, tables: str, sink: Callable[[DataFrame, int], None], trigger_s: float
 ) -> StreamingQuery:
-    """Start telling what follows from events: contract as that of the sink."""
+    """Start publishing what follows from events. The contract is that of the sink."""
     return (
         events.writeStream.foreachBatch(sink)
         .queryName(stream.name)
@@ -160,7 +160,7 @@ def produce_in_real_time(
 ) -> StreamingQuery:
     """Start writing `records` (`topic, key, value, headers, partition`) as they come, in Real-Time Mode.
 
-    `batch_s` is how long a batch lasts: then offsets are logged and static sides read anew. Contract: at least once, in
+    `batch_s` is how long a batch lasts; then offsets are logged and static sides re-read. Contract: at least once, in
     the order of the source partition; a crash repeats up to one batch.
     """
     writer = (
@@ -170,12 +170,12 @@ def produce_in_real_time(
         .options(**kafka.options())
         .option("kafka.linger.ms", "0")
         .option("kafka.batch.size", str(FULLEST_BATCH_BYTES))
-        # A record that the broker took from a gateway must go out again: Kafka's own default stops at 1 MiB.
+        # Every record that the broker accepted from a gateway must fit; Kafka's default limit is 1 MiB.
         .option("kafka.max.request.size", str(LARGEST_RECORD_BYTES))
         .option("includeHeaders", "true")
         .option("checkpointLocation", checkpoint)
     )
-    # pyspark's stubs do not know Real-Time Mode.
+    # pyspark's stubs lack Real-Time Mode.
     query: StreamingQuery = writer.trigger(realTime=_interval(batch_s)).start()  # type: ignore[call-overload]
     return query
 
@@ -183,9 +183,9 @@ def produce_in_real_time(
 def fold_into_routes(
     records: DataFrame, stream: StreamId, table: "RoutesTable", quarantine: Quarantine, trigger_s: float
 ) -> StreamingQuery:
-    """Start folding records of `routes` into the routes table, and giving bad ones to `quarantine`.
+    """Start folding records of `routes` into the routes table. Bad records go to `quarantine`.
 
-    Contract: exactly once into the table (:class:`RoutesTable`); at least once to quarantine, and before the table.
+    Contract: exactly once into the table (:class:`RoutesTable`); at least once to `quarantine`, before the table.
     """
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -208,12 +208,13 @@ def fold_into_routes(
 class RoutesTable:
     """The routes table under `tables`, as the fold writes it; see :mod:`pipelines.routing.routes` for the rest.
 
-    A batch is one commit that carries Spark's id of the query and its number; a number that the table has is skipped,
-    so that a batch may be repeated, and those of a new checkpoint are not; it is begun anew when maintenance has taken
-    ended targets away meanwhile. No MERGE: it would be slower, and leave more behind. Spark folds, deltalake reads and
-    commits: tens of milliseconds, where Spark takes a second for each, and many in a process that has just begun.
+    A batch is one commit with Spark's id of the query and the batch's number. A number that the table already has is
+    skipped, so a batch may be repeated; batches of a new checkpoint have a new id and are not skipped. If maintenance
+    has removed ended targets meanwhile, the batch is folded again. No MERGE: it is slower and leaves more files behind.
+    Spark folds; deltalake reads and commits in tens of milliseconds, where Spark takes a second for each, and many in a
+    new process.
 
-    `on_folded` is told how far the table is after a batch: `as_of`, µs since the epoch.
+    `on_folded` is called after each batch with `as_of`, µs since the epoch: how far the table is.
     """
 
     tables: str
@@ -223,11 +224,11 @@ class RoutesTable:
     _has_folded: bool = False
 
     def write(self, batch: DataFrame, buckets: list[int], as_of_us: int, query: str, batch_id: int) -> None:
-        """Fold one batch of records of `routes`; the other arguments as :func:`pipelines.routing.routes.touched`
-        tells them.
+        """Fold one batch of records of `routes`; the other arguments come from
+        :func:`pipelines.routing.routes.touched`.
 
-        The first batch of a process is folded whatever it holds: what it has to load takes seconds, better before
-        anyone waits for a route.
+        The first batch of a process is folded whatever it holds: loading what the fold needs takes seconds, and should
+        happen before anyone waits for a route.
         """
         for attempt in until_committed():
             with attempt:
@@ -258,11 +259,11 @@ class RoutesTable:
 
 
 def ensure_tables(tables: str) -> None:
-    """Create the Delta tables that are not there yet, with their comments, under the directory or URI `tables`.
+    """Create the missing Delta tables, with their comments, under the directory or URI `tables`.
 
-    Takes a tenth of a second (of Spark it needs only the session that parses types). The routes table gets its
-    catch-all row at once, without `as_of`: routers can start, know of no routes, and send everything to every shard
-    until the first events are folded in.
+    Takes a tenth of a second (Spark is needed only to parse types). The routes table gets its catch-all row at once,
+    without `as_of`. So routers can start: they know no routes, and send everything to every shard until the first
+    events are folded.
     """
     for table in TABLES.values():
         ensure_table(tables, table)
@@ -273,9 +274,9 @@ def ensure_tables(tables: str) -> None:
 
 
 def ensure_table(tables: str, table: Table) -> None:
-    """Create a table that is not there yet, the declaration as the first commit of its Delta log: milliseconds with
-    deltalake; Spark's own builder takes a second for each table of a fresh installation. A table of an earlier version
-    gets the columns it lacks, empty in the rows it has."""
+    """Create a table if it is missing, with its declaration as the first commit of its Delta log. deltalake takes
+    milliseconds; Spark's own builder takes a second per table of a fresh installation. A table of an earlier version
+    gets the columns it lacks, null in existing rows."""
     declared = Schema.from_json(table_schema(table).json())
     existing = DeltaTable.create(
         table_uri(tables, table),

@@ -1,4 +1,4 @@
-"""The one file of the pipelines that reads: Kafka topics as streams, Delta tables as they are now."""
+"""The only file of the pipelines that reads: Kafka topics as streams, Delta tables as they are now."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,28 +13,28 @@ from schemas.errors import SettingsError
 from schemas.tables import Table
 
 _JAVA_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
-"""Settings that librdkafka and the Java client spell differently; all others they have in common."""
+"""Settings that librdkafka and the Java client spell differently; all others are the same."""
 
 _PEM_FILES = {
     "ssl.ca.location": ("ssl.truststore.certificates", "truststore"),
     "ssl.certificate.location": ("ssl.keystore.certificate.chain", "keystore"),
     "ssl.key.location": ("ssl.keystore.key", "keystore"),
 }
-"""PEM files of librdkafka: the Java setting that takes their content, and the kind of store it makes."""
+"""PEM files of librdkafka: the Java setting for their content, and the kind of store it belongs to."""
 
 EARLIEST_OFFSET = -2
-"""Stands for it where Spark wants an offset for each partition."""
+"""Spark's code for the earliest offset, where it wants an offset for each partition."""
 
 LONGEST_WAIT = "1m"
 
 LONGEST_FETCH_MS = 5
-"""How long the broker may keep a request for records that are not there yet. A broker answers a connection's requests
-in order, and Spark's consumer, once it has records, asks for the next ones and then for the topic's ends: with Kafka's
-500 ms each batch would wait that long for each partition after which nothing follows."""
+"""How long the broker may hold a request for records that do not exist yet. A broker answers a connection's requests in
+order. Spark's consumer, once it has records, asks for the next ones and then for the topic's ends. With Kafka's default
+of 500 ms each batch would wait that long for each partition that has no more records."""
 
 
 class Kafka(NamedTuple):
-    """A broker to talk to; `client` further settings as librdkafka spells them."""
+    """A broker; `client` are further settings as librdkafka spells them."""
 
     bootstrap: str
     client: Mapping[str, str] = {}
@@ -59,15 +59,15 @@ def topic_stream(
     min_offsets: int = 0,
     starting: str = "earliest",
 ) -> DataFrame:
-    """Records of `topics`: `key, value, topic, partition, offset, timestamp` and, if asked for, `headers`.
+    """Records of `topics`: `key, value, topic, partition, offset, timestamp` and optionally `headers`.
 
-    With `min_offsets` a batch waits for so many records, a minute at most. `starting` is where a query without
-    checkpoint begins (:func:`pipelines.kafka.starting_offsets.begin`).
+    With `min_offsets` a batch waits for that many records, but at most a minute. `starting` is where a query without a
+    checkpoint starts (:func:`pipelines.kafka.starting_offsets.begin`).
 
     Contract: every record from there on, once in the query's offsets, in order within a partition; at most
-    `max_offsets` a batch, so that the first batch after downtime stays bounded. When the broker has deleted records
-    before they were read, the query fails (`failOnDataLoss`): a gap in the ledger must not pass in silence. It takes a
-    new generation to go on.
+    `max_offsets` per batch, so that the first batch after downtime is bounded. If the broker has deleted records before
+    they were read, the query fails (`failOnDataLoss`), because a gap in the ledger must not go unnoticed. A new
+    generation is needed to go on.
     """
     least = {"minOffsetsPerTrigger": str(min_offsets), "maxTriggerDelay": LONGEST_WAIT} if min_offsets else {}
     return (
@@ -83,12 +83,12 @@ def topic_stream(
 
 
 def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: str | None = None) -> DataFrame:
-    """Records of `topic` with headers for a Real-Time-Mode query, which knows no bound on a batch but its time.
+    """Records of `topic` with headers for a Real-Time-Mode query, whose batches are bounded only by time.
 
-    Contract: every record from the beginning, or from `positions` on (JSON, `{topic: {partition: offset}}`), for a
-    query whose checkpoint is new; in order within a partition, at least once: a crash shows up to one batch again.
-    When the broker has deleted records before they were read, the query fails at each start: in Real-Time Mode
-    `failOnDataLoss` does not have it skip them (:mod:`pipelines.storage.skipping` does).
+    Contract: for a query with a new checkpoint, every record from the beginning, or from `positions` on (JSON, `{topic:
+    {partition: offset}}`); in order within a partition, at least once: a crash repeats up to one batch. If the broker
+    has deleted records before they were read, the query fails at each start: in Real-Time Mode `failOnDataLoss` does
+    not make it skip them (:mod:`pipelines.storage.skipping` does).
     """
     return (
         spark.readStream.format("kafka")
@@ -102,7 +102,7 @@ def realtime_stream(spark: SparkSession, kafka: Kafka, topic: str, positions: st
 
 
 def topic_until(spark: SparkSession, kafka: Kafka, topic: str, ends: Mapping[int, int]) -> DataFrame:
-    """What there still is of `topic` before `ends`, by partition the first offset that is not to be read."""
+    """What remains of `topic` before `ends`: by partition, the first offset not to be read."""
     return (
         spark.read.format("kafka")
         .options(**kafka.source_options())
@@ -115,8 +115,8 @@ def topic_until(spark: SparkSession, kafka: Kafka, topic: str, ends: Mapping[int
 
 
 def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> DataFrame:
-    """What a compacted topic says now: `key, value, appended_ms` and `record`, as `form` parses it: the latest good one
-    of each key that has not ended."""
+    """The current contents of a compacted topic: `key, value, appended_ms` and `record`, as `form` parses it: the
+    latest good record of each key that has not been ended."""
     records = (
         spark.read.format("kafka")
         .options(**kafka.source_options())
@@ -125,7 +125,7 @@ def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> Da
         .option("endingOffsets", "latest")
         .load()
     )
-    # An end has no value, and is no record of the format; max_by passes over what is null, but not over structs.
+    # A tombstone has no value and is not of the format; max_by ignores nulls, but not structs.
     known = parsed(records, form, with_ends=True).where("key IS NOT NULL")
     fields = F.struct("value", "record", F.unix_millis("timestamp").alias("appended_ms"))
     latest = F.max_by(fields, F.col("offset")).alias("latest")
@@ -133,13 +133,13 @@ def topic_now(spark: SparkSession, kafka: Kafka, topic: str, form: Format) -> Da
 
 
 def table_uri(tables: str, table: Table) -> str:
-    """Where a Delta table stands under the directory or URI `tables`."""
+    """The location of a Delta table under the directory or URI `tables`."""
     return f"{tables}/{table.name}"
 
 
 def read_table(spark: SparkSession, tables: str, table: Table) -> DataFrame:
-    """A Delta table as of now. Columns that a table of an earlier version lacks, until the ledger adds them at its next
-    start, are there and null."""
+    """A Delta table as of now. If a table of an earlier version lacks columns, which the ledger adds at its next start,
+    they are present here and null."""
     rows = spark.read.format("delta").load(table_uri(tables, table))
     there = set(rows.columns)
     missing = {one.name: F.lit(None).cast(one.type) for one in table.columns if one.name not in there}
@@ -149,9 +149,9 @@ def read_table(spark: SparkSession, tables: str, table: Table) -> DataFrame:
 def _java_client(client: Mapping[str, str]) -> dict[str, str]:
     """Settings as the Java client spells them.
 
-    Certificates and keys are named by file for librdkafka; Java gets their content, so that executors, which may be on
-    machines without these files, need none. Passwords of keys go with them. Raises SettingsError if a file
-    cannot be read.
+    librdkafka takes certificates and keys as files. Java gets their content, so that executors, which may be on
+    machines without these files, need none. Passwords of keys are passed along. Raises SettingsError if a file cannot
+    be read.
     """
     settings = {_JAVA_NAMES.get(name, name): value for name, value in client.items() if name not in _PEM_FILES}
     for name, (java_name, store) in _PEM_FILES.items():

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 
 class StreamId(NamedTuple):
-    """`query` says what it computes, `generation` how often it was begun anew.
+    """`query` says what is computed, `generation` how often it was started afresh.
 
-    The name is query name and checkpoint name at once, so that they cannot part. A new generation begins with a new
-    checkpoint, counts its batches from 0 again, and goes on where its table ends
-    (:mod:`pipelines.kafka.starting_offsets`). What
-    its commits to a table say of the batch they hold goes with the checkpoint too: it is Spark's id of the query.
+    The query and its checkpoint have the same name, so they always match. A new generation starts with a new
+    checkpoint, counts its batches from 0 again, and resumes where its table ends
+    (:mod:`pipelines.kafka.starting_offsets`). Commits to a table identify their batch by Spark's id of the query, which
+    changes with the checkpoint too.
     """
 
     query: str
@@ -21,13 +21,13 @@ class StreamId(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> "StreamId":
-        """The identity whose name is `name`; a name without a generation is taken as a first one."""
+        """The identity with this name; a name without a generation counts as the first generation."""
         query, _, generation = name.rpartition("-")
         return cls(query, int(generation)) if query and generation.isdecimal() else cls(name)
 
     def checkpoint(self, tables: str, table: str | None = None) -> str:
-        """Where the checkpoint stands: under the table the query writes, or beside the tables if it writes a topic.
+        """The location of the checkpoint: under the table the query writes, or beside the tables if it writes a topic.
 
-        Delta and its readers pass over names that begin with an underscore.
+        Delta and its readers ignore names that begin with an underscore.
         """
         return f"{tables}/{table}/_checkpoints/{self.name}" if table else f"{tables}/_checkpoints/{self.name}"

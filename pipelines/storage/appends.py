@@ -9,7 +9,7 @@ from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles, query_id, until_committed
 
 Quarantine = Callable[[DataFrame], None]
-"""Takes a batch with the column `quarantined`, and reports the rows where that is not null."""
+"""Takes a batch with the column `quarantined`, and reports the rows where it is not null."""
 
 
 class Appends:
@@ -17,8 +17,8 @@ class Appends:
 
     Contract: exactly once (:class:`pipelines.storage.table_files.TableFiles`).
 
-    With `quarantine` batches have the column `quarantined`: rows where it is not null are not appended. A batch that
-    has such rows is given to `quarantine` before it is committed, so at least once. With `seen` rows that are copies of
+    With `quarantine`, batches have the column `quarantined`; rows where it is not null are not appended. A batch with
+    such rows is passed to `quarantine` before it is committed, so at least once. With `seen`, rows that are copies of
     earlier ones are not appended either.
     """
 
@@ -45,7 +45,7 @@ class Appends:
         self._commit(directory, query, batch_id)
 
     def _commit(self, directory: str, query: str, batch_id: int) -> None:
-        """The same files at each try: what other writers remove makes no difference to them."""
+        """Each attempt commits the same files: rows removed by other writers make no difference to them."""
         for attempt in until_committed():
             with attempt:
                 if attempt.retry_state.attempt_number == 1 or not self._files.has(query, batch_id):

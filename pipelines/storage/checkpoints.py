@@ -1,4 +1,4 @@
-"""What is looked at, and kept, in the checkpoint of a query, beside what Spark does with it."""
+"""What is read from, and stored in, the checkpoint of a query besides Spark's own files."""
 
 import json
 from functools import cached_property
@@ -12,16 +12,16 @@ from pipelines.streams import StreamId
 from schemas.errors import WaystationError
 
 TOPICS = "topics.json"
-"""In the checkpoint: the ids of the topics that its offsets are of, by their names."""
+"""In the checkpoint: the ids of the topics its offsets belong to, by topic name."""
 
 
 class TopicReplaced(WaystationError):
-    """A topic is not the one that the checkpoint's offsets are of: it was deleted and made again."""
+    """The checkpoint's offsets belong to another topic of this name: the topic was deleted and recreated."""
 
 
 class Checkpoint:
-    """The checkpoint of `stream`, whose tables are under the directory or URI `tables`; `table` as
-    :meth:`pipelines.streams.StreamId.checkpoint` takes it."""
+    """The checkpoint of `stream`, whose tables are under the directory or URI `tables`; `table` is that of
+    :meth:`pipelines.streams.StreamId.checkpoint`."""
 
     def __init__(self, stream: StreamId, tables: str, table: str | None = None) -> None:
         self.uri = stream.checkpoint(tables, table)
@@ -31,21 +31,21 @@ class Checkpoint:
 
     @property
     def is_new(self) -> bool:
-        """Whether no batch was ever begun."""
+        """Whether no batch was ever started."""
         return not self._batches("offsets")
 
     def taken(self) -> Offsets:
-        """How far the batches that are finished have taken their topics."""
+        """How far the finished batches have read their topics."""
         finished = self._batches("commits")
         return self.reached(max(finished)) if finished else {}
 
     def reached(self, batch_id: int) -> Offsets:
-        """How far a batch takes its topics; Spark writes that down before it begins. Nothing for other sources."""
+        """How far a batch reads its topics; Spark stores that before the batch starts. Empty for other sources."""
         _, _, *sources = self._read(f"offsets/{batch_id}").splitlines()
         return {topic: of for source in sources for topic, of in offsets(source).items()}
 
     def belongs_to(self, topic: ReadTopic) -> None:
-        """Remembers that the offsets are those of `topic`. Raises TopicReplaced if they are another's."""
+        """Record that the offsets are those of `topic`. Raises TopicReplaced if they belong to another topic."""
         known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
         if known.get(topic.name, topic.id) != topic.id:
             raise TopicReplaced(
@@ -57,8 +57,9 @@ class Checkpoint:
             self.write(TOPICS, json.dumps({topic.name: topic.id}).encode())
 
     def write(self, name: str, content: bytes) -> None:
-        """A file of ours in the checkpoint, in the place of one of that name: who reads it gets one or the other."""
-        # Unbuffered streams hand deltalake's handler a buffer, and it takes nothing but bytes.
+        """Write a file of ours into the checkpoint, replacing one of that name; a reader gets the old content or the
+        new."""
+        # Unbuffered streams pass deltalake's handler a buffer, but it accepts only bytes.
         stream = DeltaStorageHandler(self._tables).open_output_stream(f"{self._directory}/{name}")
         with pa.BufferedOutputStream(stream, len(content) + 1) as file:
             file.write(content)
@@ -68,7 +69,7 @@ class Checkpoint:
         return PyFileSystem(DeltaStorageHandler(self._tables))
 
     def _batches(self, log: str) -> list[int]:
-        """Those that are in one of Spark's logs."""
+        """The batches in one of Spark's logs."""
         found = self._files.get_file_info(FileSelector(f"{self._directory}/{log}", allow_not_found=True))
         return [int(info.base_name) for info in found if info.base_name.isdecimal()]
 

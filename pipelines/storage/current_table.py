@@ -1,8 +1,8 @@
-"""Tables that say how things are now, one row a key, from the records of a compacted topic.
+"""Current-state tables, one row per key, from the records of a compacted topic.
 
-Such a table is partitioned by `bucket`, a hash of the key, and a batch rewrites the partitions that it concerns: the
-cost goes with the number of keys, not with what has happened to them. Spark judges the records and makes rows of them;
-what is left is small, and merged and written without it: a plan made for one batch takes seconds to be made.
+Such a table is partitioned by `bucket`, a hash of the key, and a batch rewrites the partitions it touches. So the cost
+grows with the number of keys, not with the length of their history. Spark judges the records and turns them into rows.
+The few that remain are merged and written without Spark, because planning a query for one batch takes seconds.
 """
 
 import pyarrow as pa
@@ -18,10 +18,11 @@ from schemas.tables import CURRENT_BUCKETS, Table
 
 
 def current_rows(records: DataFrame, form: Format, columns: list[Column]) -> DataFrame:
-    """Records of a Kafka source, which have the format `form`, as :class:`CurrentTable` takes them: `name`, the key as
-    text; `offset`; `good`; `quarantined` (:func:`pipelines.records.judged`); and the `columns` of the table, but for
-    `bucket`, of the record (`record` as `form` parses it, `timestamp`), its key null if it is none of the table's."""
-    # No value is right: it ends the key.
+    """Records of a Kafka source with the format `form`, as :class:`CurrentTable` takes them: `name`, the key as text;
+    `offset`; `good`; `quarantined` (:func:`pipelines.records.judged`); and the table's `columns`, except `bucket`,
+    computed from `record`, as `form` parses it, and `timestamp`. The key column is null if the record belongs to
+    another table."""
+    # A record without a value is valid: it ends the key.
     ends = F.col("value").isNull() & F.col("key").isNotNull()
     judgement = F.when(~ends, F.col("quarantined"))
     rows = records.transform(judged, form).withColumn("quarantined", judgement)
@@ -32,11 +33,10 @@ def current_rows(records: DataFrame, form: Format, columns: list[Column]) -> Dat
 class CurrentTable:
     """Brings a table up to date with batches of :func:`current_rows`: a callback for `foreachBatch`.
 
-    Contract: exactly once (:class:`pipelines.storage.table_files.TableFiles`). Of the good records of a key the last
-    counts; if
-    it has no value, or is none of the table's, the key has no row from then on. Bad records change nothing; a batch
-    that has any is given to `quarantine` before it is committed, so at least once. When maintenance has taken rows away
-    meanwhile, they are merged anew.
+    Contract: exactly once (:class:`pipelines.storage.table_files.TableFiles`). The last good record of a key counts. If
+    it has no value, or belongs to another table, the key has no row from then on. Bad records change nothing; a batch
+    with any is passed to `quarantine` before it is committed, so at least once. If maintenance removes rows meanwhile,
+    the batch is merged again.
     """
 
     def __init__(self, table: Table, files: TableFiles, quarantine: Quarantine) -> None:
@@ -57,7 +57,7 @@ class CurrentTable:
             self._merge(last, query, batch_id)
 
     def _merge(self, news: pa.Table, query: str, batch_id: int) -> None:
-        """Until nobody else has written to the same partitions meanwhile."""
+        """Repeat until no other writer has changed the same partitions meanwhile."""
         names = news["name"].to_pylist()
         buckets = sorted({bucket_of(name) for name in names})
         rows = news.filter(pc.is_valid(news[self._key]))
@@ -75,12 +75,12 @@ class CurrentTable:
 
 
 def _last_of_each(rows: pa.Table) -> pa.Table:
-    """By `name` the row of the greatest `offset`."""
+    """For each `name`, the row with the greatest `offset`."""
     ordered = rows.sort_by("offset")
     last = {name: place for place, name in enumerate(ordered["name"].to_pylist())}
     return ordered.take(pa.array(sorted(last.values()), pa.int64()))
 
 
 def bucket_of(key: str) -> int:
-    """The partition in which a key's row stands."""
+    """The partition that holds a key's row."""
     return hash_of(key) % CURRENT_BUCKETS

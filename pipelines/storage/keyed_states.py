@@ -1,15 +1,16 @@
-"""The state of each key of a fold, one text a key, in a SQLite file beside the driver of its query.
+"""The state of each key of a fold, one text per key, in a SQLite file beside the driver of its query.
 
-What a query folds key by key, in Python, is a handful of records a batch: so the driver does it, with one read and one
-write for all keys of a batch. (`transformWithState` takes a millisecond for each key: docs/performance-notes.md.)
+A fold by key in Python has few records per batch, so the driver does it, with one read and one write for all keys of a
+batch. (`transformWithState` takes a millisecond per key: docs/performance-notes.md.)
 
-The file says which batch of which query it has. It is written after all that a batch gives out, so a batch that the
-file has is done, and one that it has not is folded again from the same states. If it is not the batch before (another
-query, another machine, a damaged file), the states are made anew from what the query has told: those on its topic.
+The file records which batch of which query it has, and is written after everything that the batch publishes. So a batch
+that the file has is done, and any other is folded again from the same states. If the file does not match the previous
+batch (another query, another machine, a damaged file), the states are rebuilt from what the query has published on its
+topic.
 
-A key of which nothing was heard for long is forgotten, unless its state lasts: a client that stays connected says
-nothing, and is there. What the topic says of a key is ended before it is forgotten: so the topic does not grow for
-ever. Both are found by an index, some keys a batch.
+A key without events for a long time is forgotten, unless its state is still of use: a client that stays connected sends
+no events. Before a key is forgotten, its state on the topic is ended, so that the topic does not grow forever. An index
+finds these keys, a limited number per batch.
 """
 
 import sqlite3
@@ -24,7 +25,7 @@ from pipelines.storage.table_files import query_id
 
 LAYOUT = 1
 FORGOTTEN_A_BATCH = 5_000
-"""Keys that are looked at in a batch whether they are to be forgotten: a batch after a long pause is no longer."""
+"""How many keys per batch are checked for expiry, so that a batch after a long pause takes no longer."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS states (key BLOB PRIMARY KEY, state BLOB NOT NULL, heard_ms INTEGER NOT NULL) WITHOUT ROWID;
@@ -32,20 +33,20 @@ CREATE INDEX IF NOT EXISTS heard ON states (heard_ms);
 """
 
 Told = Callable[[SparkSession], Iterable[tuple[str, bytes, int]]]
-"""Key, state, and when it was told, ms since the epoch."""
+"""Key, state, and when it was published, ms since the epoch."""
 
 Given = TypeVar("Given")
 Fold = Callable[[bytes | None, str, list[Row]], tuple[bytes | None, Iterable[Given]]]
-"""`(state, key, rows of a batch in any order) -> (new state, what is to be given out)`; None leaves the old one."""
+"""`(state, key, rows of a batch in any order) -> (new state, what to publish)`; None keeps the old state."""
 
 LastUsed = Callable[[str, bytes, int], int]
-"""`(key, state, append time of the last record) -> when the state was last of use`, both ms since the epoch: a state
-that goes on being of use is so now."""
+"""`(key, state, append time of the last record) -> when the state was last of use`, both ms since the epoch. For a
+state that is still of use, that is now."""
 
 
 class KeyedStates:
-    """One thread at a time. A key of which nothing was heard for `kept_s`, and whose state was of no use for as long,
-    is forgotten. Raises sqlite3.Error if the file cannot be written."""
+    """For one thread at a time. A key is forgotten if it had no events for `kept_s` and its state was of no use for as
+    long. Raises sqlite3.Error if the file cannot be written."""
 
     def __init__(self, file: Path, kept_s: int, told: Told) -> None:
         self._file = LocalDatabase(file, _TABLES)
@@ -63,9 +64,9 @@ class KeyedStates:
         last_used: LastUsed = lambda _key, _state, _now_ms: 0,
         is_folded: Callable[[Row], bool] = lambda _row: True,
     ) -> None:
-        """Take a batch of a streaming query, of few rows with `appended_ms`: have those that are to be folded folded by
-        the column `key`, and `tell(rows, given, batch)` give out what comes of it; `batch` names it among all batches.
-        Then `end(keys)` those that are to be forgotten. A batch that is done is passed over."""
+        """Process a batch of a streaming query, which has few rows, with `appended_ms`: fold the rows that `is_folded`
+        selects by the column `key`, and have `tell(rows, given, batch)` publish the result; `batch` identifies the
+        batch among all. Then `end(keys)` ends the keys to be forgotten. A batch that is done is skipped."""
         query = query_id(batch.sparkSession)
         if not self.begin(batch.sparkSession, query, batch_id):
             return
@@ -79,9 +80,8 @@ class KeyedStates:
         self.finish(query, batch_id, {**states, **dict.fromkeys(over)}, heard_ms, lasting)
 
     def unused(self, now_ms: int, heard: Mapping[str, object], last_used: LastUsed) -> tuple[list[str], dict[str, int]]:
-        """Of the keys of which nothing was heard for long, but for those `heard` of just now, `FORGOTTEN_A_BATCH` at
-        most: those to be forgotten, and when the others were last of use, ms since the epoch. The same if asked again.
-        """
+        """Of at most `FORGOTTEN_A_BATCH` keys without events for long, except those `heard` just now: the keys to be
+        forgotten, and when the others were last of use, ms since the epoch. Repeated calls give the same result."""
         since_ms, over, lasting = now_ms - self._kept_ms, list[str](), dict[str, int]()
         quiet = "SELECT key, state FROM states WHERE heard_ms < ? ORDER BY heard_ms, key LIMIT ?"
         for raw, state in self._database.execute(quiet, (since_ms, FORGOTTEN_A_BATCH)):
@@ -96,7 +96,7 @@ class KeyedStates:
         return over, lasting
 
     def begin(self, spark: SparkSession, query: str, batch_id: int) -> bool:
-        """Have the states ready for a batch; False if they have it already."""
+        """Have the states ready for a batch; False if they already include it."""
         has = self._file.taken
         if has == Taken(LAYOUT, query, batch_id):
             return False
@@ -105,7 +105,7 @@ class KeyedStates:
         return True
 
     def folded(self, rows: Iterable[Row], key: str, fold: Fold[Given]) -> tuple[dict[str, bytes], list[Given]]:
-        """The new states by key, and what `fold` gives out, for rows of which the column `key` is the key."""
+        """The new states by key, and what `fold` publishes, for rows whose key is in the column `key`."""
         by_key: dict[str, list[Row]] = {}
         for row in rows:
             by_key.setdefault(row[key], []).append(row)
@@ -125,9 +125,9 @@ class KeyedStates:
         heard_ms: int,
         lasting: Mapping[str, int] | None = None,
     ) -> None:
-        """All that the batch gives out is out: take over its states; None has a key forgotten. `heard_ms`: the append
-        time of its last record, 0 if it has none. `lasting`: when states of which nothing was heard were last of use
-        (:meth:`unused`); without it all of which nothing was heard for long are forgotten."""
+        """Store the states of a batch, after everything it publishes is stored; None forgets a key. `heard_ms`: the
+        append time of its last record, 0 if it has none. `lasting`: when states without events were last of use
+        (:meth:`unused`); without it, all keys without events for long are forgotten."""
         written = {key: state for key, state in states.items() if state is not None}
         there = len(self.known(written))
         with self._database as database:
@@ -144,7 +144,7 @@ class KeyedStates:
             self._file.take(Taken(LAYOUT, query, batch_id), rows, len(written), removed)
 
     def known(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """The states of those of the keys that have one."""
+        """The states of the given keys that have one."""
         return dict(self._rows([key.encode() for key in keys]))
 
     def _rows(self, keys: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:

@@ -1,9 +1,9 @@
 """A SQLite file beside the driver of a query, for what it has to remember between batches.
 
-The file can be lost: what is in it can be made anew from tables or topics. So one that is damaged is thrown away.
+The file may be lost: its contents can be rebuilt from tables or topics. So a damaged file is deleted.
 
-One connection a file at a time: SQLite up to 3.51.2 may corrupt a file in WAL mode that has two (its WAL-reset bug).
-Other processes are kept out by an exclusive lock; in this one the latest run of a query has the file.
+A file has one connection at a time: SQLite up to 3.51.2 may corrupt a file in WAL mode that has two (its WAL-reset
+bug). An exclusive lock keeps other processes out; within this process the latest run of a query has the file.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 KEYS_A_QUERY = 10_000
-"""SQLite takes 32,766 parameters."""
+"""SQLite allows 32,766 parameters."""
 
 
 _BATCHES = """
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS batches (
 
 
 class Taken(NamedTuple):
-    """The last batch that a database has, of which query, in which `layout` of its tables."""
+    """The last batch in a database, its query, and the `layout` of the database's tables."""
 
     layout: int
     query: str
@@ -34,19 +34,19 @@ class Taken(NamedTuple):
 
 
 def file_of(directory: Path, query: str) -> Path:
-    """The database of a query, by its name without generation."""
+    """The database of a query, by the query's name without generation."""
     return directory / f"{query}.sqlite"
 
 
 _OPENING = threading.RLock()
 _OPEN: "WeakValueDictionary[Path, LocalDatabase]" = WeakValueDictionary()
-"""By absolute path, the one in this process that has a connection; changed while `_OPENING` is held."""
+"""The object in this process that has a connection, by absolute path; changed only while `_OPENING` is held."""
 
 
 def measures_of(file: Path) -> Mapping[str, int] | None:
-    """Of the database of a query of this process: the `rows` it has, its `disk_bytes`, and of its last batch the rows
-    `updated_rows` and `removed_rows`, and what it found to be `copies`. None if there is none to be read. While the
-    query has the file open, it is not opened a second time."""
+    """Measures of the database of a query of this process: its `rows` and `disk_bytes`, and for the last batch the
+    numbers of `updated_rows`, `removed_rows` and `copies`. None if there is none to read. While the query has the file
+    open, it is not opened a second time."""
     try:
         with _OPENING:
             owner = _OPEN.get(file.absolute())
@@ -67,11 +67,11 @@ def _read_measures(file: Path) -> Mapping[str, int]:
 
 
 class LocalDatabase:
-    """The database `file`, opened when it is first asked for, with the tables that `layout` (SQL) makes, and one that
-    says which batch it has.
+    """The database `file`, opened on first use, with the tables that `layout` (SQL) creates, and one that records which
+    batch it has.
 
-    One thread at a time. Raises sqlite3.Error if the file cannot be opened or written, if another process has it, and
-    once another object of this process has opened it: the query was started again, and this run of it is over.
+    For one thread at a time. Raises sqlite3.Error if the file cannot be opened or written, if another process has it,
+    or if another object of this process has opened it since: then the query was restarted, and this run of it is over.
     """
 
     def __init__(self, file: Path, layout: str) -> None:
@@ -80,7 +80,7 @@ class LocalDatabase:
         self._opened: sqlite3.Connection | None = None
         self._superseded = False
         self.measures: Mapping[str, int] | None = None
-        """What :func:`measures_of` says of the last batch taken, but for the size."""
+        """What :func:`measures_of` returns for the last batch, without the size."""
 
     def __del__(self) -> None:
         if self._opened is not None:
@@ -88,22 +88,22 @@ class LocalDatabase:
 
     @property
     def taken(self) -> Taken | None:
-        """The last batch it has; None if it has none."""
+        """The last batch in the database; None if there is none."""
         row = self.connection.execute("SELECT layout, query, batch FROM batches").fetchone()
         return None if row is None else Taken(*row)
 
     @property
     def rows(self) -> int:
-        """How many it had after that."""
+        """The number of rows after that batch."""
         row = self.connection.execute("SELECT measures FROM batches").fetchone()
         return 0 if row is None else int(json.loads(row[0])["rows"])
 
     def forget(self) -> None:
-        """Says that it has no batch; within the caller's transaction."""
+        """Record that the database has no batch; within the caller's transaction."""
         self.connection.execute("DELETE FROM batches")
 
     def take(self, taken: Taken, rows: int, updated: int, removed: int, copies: int = 0) -> None:
-        """Says that it has a batch now; within the caller's transaction."""
+        """Record that the database has this batch; within the caller's transaction."""
         measures = {"rows": rows, "updated_rows": updated, "removed_rows": removed, "copies": copies}
         self.forget()
         self.measures = measures
@@ -121,7 +121,7 @@ class LocalDatabase:
         return self._opened
 
     def _take_over(self) -> None:
-        """Closes the connection of an earlier run of the query."""
+        """Close the connection of an earlier run of the query."""
         if (earlier := _OPEN.pop(self._file.absolute(), None)) is not None:
             earlier._superseded = True
             if earlier._opened is not None:
@@ -133,13 +133,13 @@ class LocalDatabase:
             return self._open()
         except sqlite3.OperationalError:
             raise
-        except sqlite3.DatabaseError:  # it is damaged, or no database
+        except sqlite3.DatabaseError:  # damaged, or not a database
             for file in self._file.parent.glob(f"{self._file.name}*"):
                 file.unlink()
             return self._open()
 
     def _open(self) -> sqlite3.Connection:
-        # Spark calls from a thread of its own for each run of a query.
+        # Spark uses a separate thread for each run of a query.
         database = sqlite3.connect(self._file, check_same_thread=False)
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -158,5 +158,5 @@ class LocalDatabase:
 
 
 def placeholders(count: int) -> str:
-    """For so many parameters of an `IN (…)`."""
+    """The parameters of an `IN (…)` with this many values."""
     return ", ".join("?" * count)

@@ -1,11 +1,11 @@
-"""Which rows of a history table were there before: copies are told by the key of the table.
+"""Which rows of a history table existed before: copies are recognised by the table's key.
 
-A topic may hold copies, of the other router, of a replay, of Spark's Kafka sink, and they may come days after the
-first: a router that was away repeats what it had not finished. So keys are remembered for days. Spark's own operators
-look through all they remember in every batch; here a batch costs what is in it, whatever is remembered: keys stand in a
-SQLite file beside the driver, newest last, and are looked up by index.
+A topic may hold copies (from the other router, a rerun, or Spark's Kafka sink), even days after the first record: a
+router that was down repeats what it had not finished. So keys are remembered for days. Spark's own operators scan
+everything they remember in every batch. Here a batch costs only what is in it: keys are in a SQLite file beside the
+driver, newest last, and are looked up by index.
 
-No row is ever too late: a row whose key is not remembered any more is taken for a first one.
+No row is ever too late: a row whose key is no longer remembered counts as a first one.
 """
 
 import sqlite3
@@ -19,15 +19,15 @@ import pyarrow as pa
 from pipelines.storage.local_database import KEYS_A_QUERY, LocalDatabase, Taken, placeholders
 
 LAYOUT = 2
-"""Of the file, and of what rows are told by: a file of another one is made anew from the table."""
+"""Version of the file's layout and of how keys are made. A file of another version is rebuilt from the table."""
 HEARD = "appended"
 BORN = "message_appended"
-"""Copies share it. First in the key, it has the keys of a time stand side by side in the file."""
+"""All copies share it. As the first part of the key, it keeps keys of the same time together in the file."""
 
 DIGEST_BYTES = 12
 LEAST_FORGOTTEN = 1000
-"""A batch forgets twice as many keys as it brings, and so many at least: whatever is old is gone in time, and after a
-broker's clock has jumped no batch has to forget all of it."""
+"""A batch forgets at most twice as many keys as it brings, or this many if that is more. So everything old is forgotten
+in time, and after a jump of the broker's clock no batch has to forget everything at once."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS seen (key BLOB PRIMARY KEY, heard_ms INTEGER NOT NULL, batch INTEGER NOT NULL) WITHOUT ROWID;
@@ -35,18 +35,19 @@ CREATE INDEX IF NOT EXISTS heard ON seen (heard_ms);
 """
 
 Told = Callable[[Sequence[str], int], Iterable[pa.RecordBatch]]
-"""`(columns, kept_s)` -> these columns of what the table has of so long before its end."""
+"""`(columns, kept_s)` -> these columns of the table's rows of the last `kept_s`."""
 
 
 class SeenKeys:
-    """The keys of a table's rows, remembered for `kept_s` after the append time of their first record, by the clock of
-    the youngest that came.
+    """The keys of a table's rows, remembered for `kept_s` after the append time of their first record, measured by the
+    youngest record so far.
 
-    `key`: the columns that tell rows apart. The file says which batch of which query it has. It has the keys of a batch
-    before the table has its rows, so a batch that is repeated is not taken for its own copy. If it has not the batch
-    before (another query, another machine, power lost), all is made anew from what the table has.
+    `key`: the columns that identify a row. The file records which batch of which query it has. It has the keys of a
+    batch before the table has its rows, so it stores the batch of each key, and a repeated batch is not taken for a
+    copy of itself. If the file does not match the previous batch (another query, another machine, a power failure), it
+    is rebuilt from the table.
 
-    One thread at a time. Raises sqlite3.Error if the file cannot be written.
+    For one thread at a time. Raises sqlite3.Error if the file cannot be written.
     """
 
     def __init__(self, file: Path, key: Sequence[str], kept_s: int, told: Told) -> None:
@@ -56,12 +57,12 @@ class SeenKeys:
         self._file = LocalDatabase(file, _TABLES)
 
     def columns(self, names: Iterable[str]) -> list[str]:
-        """Those of a table's columns that :meth:`first` looks at."""
+        """The table's columns that :meth:`first` needs."""
         return [name for name in names if name in {*self._key, HEARD, BORN}]
 
     def first(self, rows: pa.Table, query: str, batch_id: int) -> pa.Array:
-        """By row of a batch, in the order of its topic, whether it is no copy of an earlier one; from then on these are
-        remembered."""
+        """For each row of a batch, in topic order, whether it is no copy of an earlier row. Its keys are remembered
+        from then on."""
         self._begin(query, batch_id)
         at = _first_of_each(rows, self._key)
         firsts = rows.take(at)
@@ -84,13 +85,13 @@ class SeenKeys:
         for rows in self._told([*self._key, HEARD, BORN], self._kept_s):
             table = pa.Table.from_batches([rows])
             keys = zip(keys_of(table, self._key), _ms(table[HEARD]), strict=True)
-            with self._file.connection as database:  # each by itself: all at once would be a file of its own size
+            with self._file.connection as database:  # one by one: a single transaction would double the file
                 inserted += _insert(database, ((key, ms, batch_id - 1) for key, ms in keys))
         with self._file.connection:
             self._file.take(Taken(LAYOUT, query, batch_id - 1), inserted, inserted, 0)
 
     def _known(self, keys: Sequence[bytes], batch_id: int) -> set[bytes]:
-        """Those of the keys that a batch before this one has brought."""
+        """The given keys that an earlier batch has brought."""
         found: set[bytes] = set()
         for first in range(0, len(keys), KEYS_A_QUERY):
             some = keys[first : first + KEYS_A_QUERY]
@@ -111,14 +112,15 @@ class SeenKeys:
 
 
 def keys_of(rows: pa.Table, key: Sequence[str]) -> list[bytes]:
-    """What a row is told by: when its message was appended, if it is of one, and a digest of the `key` columns."""
+    """The key that identifies a row: the append time of its message, if it has one, and a digest of the `key`
+    columns."""
     born = [ms.to_bytes(6, "big") for ms in _ms(rows[BORN])] if BORN in rows.column_names else [b""] * rows.num_rows
     values = zip(*(_plain(rows[name]) for name in key), strict=True)
     return [ms + _digest(of) for ms, of in zip(born, values, strict=True)]
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """Times as numbers: they read the same from every file, whoever wrote it."""
+    """Times as numbers, which read the same from every file, whoever wrote it."""
     if not pa.types.is_timestamp(column.type):
         return list(column.to_pylist())
     return list(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist())
@@ -129,7 +131,7 @@ def _digest(values: tuple[object, ...]) -> bytes:
 
 
 def _first_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Where the first row of each key is, ascending."""
+    """The positions of the first row of each key, ascending."""
     places = pa.array(range(rows.num_rows), pa.int64())
     of = rows.select(list(key)).append_column("place", places)
     firsts = of.group_by(list(key), use_threads=False).aggregate([("place", "min")])["place_min"]
@@ -141,5 +143,5 @@ def _ms(times: pa.ChunkedArray) -> list[int]:
 
 
 def _insert(database: sqlite3.Connection, rows: Iterable[tuple[bytes, int, int]]) -> int:
-    """How many were not there."""
+    """How many were new."""
     return max(0, database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", rows).rowcount)

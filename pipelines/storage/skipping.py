@@ -1,4 +1,4 @@
-"""A checkpoint that is moved on behind records that are lost."""
+"""Moves a checkpoint past records that are lost."""
 
 import json
 
@@ -8,13 +8,13 @@ from pipelines.storage.checkpoints import Checkpoint
 
 class SkippingCheckpoint(Checkpoint):
     """The checkpoint of a query in Real-Time Mode, which cannot skip by itself: whatever `failOnDataLoss` says, it asks
-    for the next offset, fails as that is out of range, and does so again whenever it is started."""
+    for the next offset, fails because that is out of range, and fails again at every start."""
 
     def skip(self, topic: ReadTopic) -> None:
-        """Have the query go on at the oldest records that `topic` has, where it would ask for older ones.
+        """Make the query resume at the oldest records of `topic` where it would ask for older ones.
 
-        While the query is stopped. Written is what Spark reads when it starts: where its last batch ended. A crash
-        leaves each file as it was or as it is to be.
+        Call it only while the query is stopped. It rewrites what Spark reads at its start: where the last batch ended.
+        A crash leaves each file in its old or its new state.
         """
         finished = self._batches("commits")
         begun = [batch for batch in self._batches("offsets") if finished and batch >= max(finished)]
@@ -26,7 +26,7 @@ class SkippingCheckpoint(Checkpoint):
 
 
 def _behind(topic: ReadTopic, line: str) -> str:
-    """A source's offsets, none of `topic` before the oldest record there is."""
+    """A source's offsets, with those of `topic` moved up to the oldest existing record."""
     ends = json.loads(line)
     reached = ends.get(topic.name, {})
     moved = {partition: max(offset, topic.begins.get(int(partition), 0)) for partition, offset in reached.items()}

@@ -1,8 +1,8 @@
-"""The files of a Delta table: Spark writes them, deltalake is told of them.
+"""The files of a Delta table: Spark writes them, deltalake adds them to the log.
 
-Delta's own sinks look for the batch's number among the table's transactions, and for that read the whole log anew with
-a Spark job for each batch: some 40 % of the ledger's CPU time, and more with every file of the table. deltalake keeps
-the table in memory and reads what came since.
+Delta's own sinks look for the batch's number among the table's transactions. For that they re-read the whole log with a
+Spark job in each batch: some 40 % of the ledger's CPU time, and more with every file of the table. deltalake keeps the
+table's state in memory and reads only what is new.
 """
 
 import json
@@ -31,10 +31,10 @@ from pipelines.storage.checkpoints import Checkpoint
 from schemas.tables import Table
 
 QUERY_ID = "sql.streaming.queryId"
-"""Spark's name for the property of a query's thread that holds its id: that of its checkpoint, across starts."""
+"""Spark's property of a query's thread that holds the query's id, which is that of its checkpoint, across restarts."""
 
 LONGEST_STATISTIC = 64
-"""Characters of a text that is kept as the least or greatest of a file."""
+"""The longest text, in characters, kept as minimum or maximum of a file."""
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -42,26 +42,27 @@ MOST_TRIES = 5
 
 
 def until_committed() -> Retrying:
-    """Tries of what reads a table and commits to it, one after the other until one is not refused.
+    """Attempts to read a table and commit to it, repeated until one is not refused.
 
-    deltalake refuses a commit when another writer has removed rows since the table was read, if only those of a date
-    that is kept no more. Each try has to read the table anew. Raises what the last of `MOST_TRIES` raised.
+    deltalake refuses a commit if another writer has removed rows since the table was read, even if these are of a date
+    that is no longer kept. Each attempt must re-read the table. Raises the error of the last of `MOST_TRIES` attempts.
     """
     return Retrying(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(MOST_TRIES), reraise=True)
 
 
 def query_id(spark: SparkSession) -> str:
-    """The id of the streaming query in whose batch this is called."""
+    """The id of the streaming query whose batch is running."""
     return str(spark.sparkContext.getLocalProperty(QUERY_ID))
 
 
 class TableFiles:
-    """Batches of one streaming query as files of the table at `uri`, a commit each.
+    """Batches of one streaming query as files of the table at `uri`, one commit each.
 
-    Contract: exactly once. The commit carries the query's id and the batch's number. Each try writes into a directory
-    of its own, which nobody reads unless it is committed; those of tries that a crash ended go with VACUUM.
+    Contract: exactly once. The commit carries the query's id and the batch's number. Each attempt writes into a
+    directory of its own, which nobody reads before it is committed. VACUUM removes the directories of attempts that a
+    crash ended.
 
-    With the query's `topic` and `checkpoint` a commit also says how far the table has the topic
+    With the query's `topic` and `checkpoint`, a commit also records how far the table has the topic
     (:mod:`pipelines.kafka.positions`).
     """
 
@@ -80,22 +81,22 @@ class TableFiles:
         return written is not None and written >= batch_id
 
     def has_of_topic(self) -> dict[int, int]:
-        """By partition, how far the table has the query's topic; empty if it has nothing of it."""
+        """How far the table has the query's topic, by partition; empty if it has nothing of it."""
         return dict(self._has_of_topic)
 
     @property
     def is_silent(self) -> bool:
-        """Whether the table has rows and does not tell its positions, as those of earlier versions."""
+        """Whether the table has rows but does not record its positions, like tables of earlier versions."""
         return positions.is_silent(self._delta)
 
     def write(self, rows: DataFrame, batch_id: int) -> str:
-        """Writes files; gives their directory, for `commit`."""
+        """Write files; returns their directory, for `commit`."""
         directory = f"{batch_id}-{uuid4()}"
         rows.write.partitionBy(*self._table.partition_by).parquet(f"{self._uri}/{directory}")
         return directory
 
     def commit(self, directory: str, query: str, batch_id: int) -> None:
-        """Makes the files part of the table. Nothing is committed for no rows."""
+        """Make the files part of the table. Without rows, nothing is committed."""
         files: list[AddAction | RemoveAction] = list(self._added(directory))
         if files:
             properties, partition_by = self._properties(query, batch_id), list(self._table.partition_by)
@@ -104,8 +105,8 @@ class TableFiles:
             )
 
     def keep(self, directory: str, columns: Sequence[str], chosen: Callable[[pa.Table], pa.Array]) -> None:
-        """Leaves of the rows in a directory those that are `chosen` by the `columns` of all, in the order in which they
-        were written."""
+        """Keep only those rows of a directory that are `chosen`, given the `columns` of all rows in the order they were
+        written."""
         files = sorted(self._files_in(directory), key=lambda file: str(file.path))
         read = [self._read(file, columns) for file in files]
         if not read:
@@ -118,7 +119,7 @@ class TableFiles:
                 self._rewrite(file, self._read(file).filter(of_file))
 
     def since(self, columns: Sequence[str], kept_s: int) -> Iterator[pa.RecordBatch]:
-        """These `columns`, of those that the table has, of its rows of the last `kept_s` before its newest date."""
+        """Those of these `columns` that the table has, for its rows of the last `kept_s` before its newest date."""
         known = [column.name for column in self._table.columns if column.name in columns]
         dates = [date.fromisoformat(of["date"]) for of in self._delta.partitions()]
         if dates:
@@ -126,12 +127,12 @@ class TableFiles:
             yield from self._delta.to_pyarrow_dataset().to_batches(columns=known, filter=is_young)
 
     def rows_in(self, partitions: Sequence[int]) -> pa.Table:
-        """What the table has in the partitions of these values, as :meth:`has` has seen it."""
+        """The table's rows in the partitions with these values, as of the last :meth:`has`."""
         (partition,) = self._table.partition_by
         return self._delta.to_pyarrow_dataset().to_table(filter=ds.field(partition).isin(partitions))
 
     def replace(self, rows: pa.Table, partitions: Sequence[int], query: str, batch_id: int) -> None:
-        """Puts rows in the place of all there is in the partitions of these values, in one commit."""
+        """Replace everything in the partitions with these values by `rows`, in one commit."""
         (partition,) = self._table.partition_by
         write_deltalake(
             self._delta,
@@ -145,7 +146,7 @@ class TableFiles:
         return CommitProperties(app_transactions=[Transaction(query, batch_id), *self._positions_after(batch_id)])
 
     def _positions_after(self, batch_id: int) -> list[Transaction]:
-        """A query that replays its topic to rebuild its state may be behind its table."""
+        """Never less than before: a query that re-reads its topic to rebuild its state may be behind its table."""
         if self._topic is None or self._checkpoint is None:
             return []
         has, batch = self._has_of_topic, self._checkpoint.reached(batch_id).get(self._topic.name, {})
@@ -154,7 +155,7 @@ class TableFiles:
 
     @cached_property
     def _has_of_topic(self) -> dict[int, int]:
-        """Read once, as asking for each partition takes milliseconds; a table has one writer."""
+        """Read once, because asking for each partition takes milliseconds and a table has one writer."""
         return {} if self._topic is None else positions.told_by(self._delta, self._topic)
 
     @cached_property
@@ -175,11 +176,11 @@ class TableFiles:
             return pq.ParquetFile(opened).read(columns)
 
     def _rewrite(self, file: FileInfo, rows: pa.Table) -> None:
-        """Puts another file in the place of one that nobody reads yet. Under another name: Hadoop keeps a checksum
-        beside what it has written to a local disk."""
+        """Replace a file that nobody reads yet. The new file has another name, because Hadoop keeps a checksum beside
+        each file it writes to a local disk."""
         parent, _, name = file.path.rpartition("/")
-        # pyarrow's own `write` hands the handler's stream a buffer, and that takes nothing but bytes, which the writer
-        # of Parquet gives it.
+        # pyarrow's own `write` passes the handler's stream a buffer, but it accepts only bytes, which the Parquet
+        # writer passes.
         with DeltaStorageHandler(self._uri).open_output_stream(f"{parent}/first-{name}") as stream:
             pq.write_table(rows, stream, coerce_timestamps="us")
         for old in (file.path, f"{parent}/.{name}.crc"):
@@ -207,10 +208,11 @@ def _added(file: FileInfo, footer: pq.FileMetaData) -> AddAction:
 
 
 def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """What Delta's log tells readers of a file, so that they can pass over it: rows, and of each plain column the least
-    and greatest value and the number of nulls (Delta protocol, "Per-file Statistics").
+    """The statistics of a file in Delta's log, by which readers can skip it: number of rows, and for each plain column
+    minimum, maximum and number of nulls (Delta protocol, "Per-file Statistics").
 
-    Left out: what a part of the file does not tell, booleans, bytes, and texts longer than `LONGEST_STATISTIC`.
+    Left out: columns without statistics in part of the file, booleans, bytes, and texts longer than
+    `LONGEST_STATISTIC`.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
@@ -234,8 +236,8 @@ def _is_told(value: Any) -> bool:
 
 
 def _told(value: Any, step: timedelta = timedelta(0)) -> Any:
-    """A value as statistics have it. They know times by the millisecond, and some readers take the greatest at its
-    word: with `step` a time between two milliseconds is that of the second one."""
+    """A value as statistics have it. Their times are in milliseconds, and some readers take the maximum literally. So
+    with `step` a time between two milliseconds is rounded up."""
     if isinstance(value, datetime):
         whole = value.astimezone(UTC)
         whole += step if whole.microsecond % 1000 else timedelta(0)
