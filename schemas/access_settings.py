@@ -1,5 +1,5 @@
-"""Settings of who may come in and what they may do: `[gateway.tls]`, `[gateway.authentication]`,
-`[gateway.authorization]` (R11). Keys are documented where they stand, in `conf/base.toml`."""
+"""Settings for who may connect and what they may do: `[gateway.tls]`, `[gateway.authentication]`,
+`[gateway.authorization]` (R11). `conf/base.toml` documents every key."""
 
 import ipaddress
 from typing import Annotated, Literal
@@ -40,7 +40,7 @@ class TlsSettings(Section, frozen=True, kw_only=True):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything listens with TLS."""
+        """Whether any listener uses TLS."""
         return not {self.mqtts_port, self.wss_port, self.https_port} <= {OFF}
 
 
@@ -74,7 +74,7 @@ class AuthorizationSettings(Section, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. A name other than `localhost` might be anywhere."""
+    """Whether only this machine can reach `host`. A name other than `localhost` could be any machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -82,7 +82,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSettings) -> None:
-    """The rules that hold between keys; raises SettingsError."""
+    """The rules between keys. Raises SettingsError."""
     methods = authentication.methods
     if not methods and not is_loopback(host):
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""Arrow's view of the declarations: schemas of the Delta tables for those who write or read them without Spark."""
+"""Arrow schemas of the Delta tables, for readers and writers without Spark."""
 
 import re
 
@@ -19,7 +19,7 @@ _PRIMITIVES = {
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """The columns of a Delta table. All are nullable, as they are for Spark."""
+    """The columns of a Delta table. All are nullable, as in Spark."""
     return pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
 
 
@@ -37,7 +37,7 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def _split(fields: str) -> list[str]:
-    """The fields of a struct: parted by commas that are not within a nested type."""
+    """The fields of a struct, split at commas that are not within a nested type."""
     parts, depth, start = [], 0, 0
     for at, character in enumerate(fields):
         depth += (character == "<") - (character == ">")

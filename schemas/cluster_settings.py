@@ -1,5 +1,5 @@
-"""Settings of the cluster that Spark applications are submitted to: `[cluster]`. Keys are documented where they stand,
-in `conf/base.toml`."""
+"""Settings of the cluster that Spark applications are submitted to: `[cluster]`. `conf/base.toml` documents every
+key."""
 
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class ApplicationSize(Section, frozen=True, kw_only=True):
-    """What one application gets: of its driver the heap, of each of its executors heap and tasks at a time."""
+    """Resources of one application: the heap of its driver; heap and parallel tasks of each executor."""
 
     driver_memory: Memory
     executors: Positive
@@ -58,7 +58,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
 
     @property
     def in_pods(self) -> bool:
-        """Whether drivers run in pods: of the image, which has packages and jars, and without files of this machine."""
+        """Whether drivers run in pods: these have the image's packages and jars, and no files of this machine."""
         return self.kind == "kubernetes" and self.deploy_mode == "cluster"
 
     @property
@@ -68,15 +68,15 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
 
 
 def router_slots(ingress_partitions: int, relief: bool, roles: int = 1) -> int:
-    """Tasks that a router's process runs all the time: one for each partition of ingress and each of its queries.
-    Those are two if it has both `roles`, or one with its relief (`router.relief`). With fewer slots some partition is
-    not read, and nothing says so."""
+    """Tasks that a router's process runs permanently: one per ingress partition and query. It has two queries if it has
+    both `roles`, or one role with its standby query (`router.relief`). With fewer slots, some partition is silently not
+    read."""
     queries = 2 if relief or roles > 1 else 1
     return queries * ingress_partitions
 
 
 def check_cluster(cluster: ClusterSettings, ingress_partitions: int, relief: bool, bootstrap: str, tables: str) -> None:
-    """The rules between the keys of `[cluster]` and others, if there is a cluster. Raises SettingsError."""
+    """The rules between `[cluster]` and other keys, if there is a cluster. Raises SettingsError."""
     if not cluster.kind:
         return
     _check_mode(cluster)

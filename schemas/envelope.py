@@ -16,7 +16,8 @@ A record of `egress` has the same key, value and headers, then
 | `instr`  | `partition;offset;number;limit;appended;scope`, see :class:`Instruction`                       |
 | `router` | which router wrote this copy: `active` or `backup`                                             |
 
-The order is fixed so that a reader takes headers by position. The router reads key and headers, never the payload (R2).
+The order is fixed so that a reader can access headers by position. The router reads key and headers, never the payload
+(R2).
 """
 
 from typing import NamedTuple
@@ -31,9 +32,9 @@ EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
 NO_PROPERTIES = b"\0"
 """As `props`: an empty property section as MQTT 5.0 encodes it."""
 RETAIN_FLAG = "r"
-"""In `flags`: the message is to be kept as the retained message of its topic."""
+"""In `flags`: the message becomes the retained message of its topic."""
 OVERSIZED_FLAG = "a"
-"""In `flags`: an attachment larger than policy has it at the source gateway (`gateway.policy.attachments`, Q12)."""
+"""In `flags`: an attachment larger than the policy of the source gateway allows (`gateway.policy.attachments`, Q12)."""
 ROUTED = "routed"
 EVERYONE = "everyone"
 _SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
@@ -44,10 +45,10 @@ Headers = list[tuple[str, bytes]]
 class Meta(NamedTuple):
     """What the source gateway decided about a message, once (Q12).
 
-    `qos` 0, 1, 2; `flags` a string of letters (`r` retained, `a` oversized attachment, `w` will, `h` posted over HTTP);
-    `expires` ms since the epoch after which it must not be delivered, None for never; `accepted` µs since the epoch,
-    the source gateway's clock when it took the message; `seq` the sender's packet identifier of a QoS 2 message of a
-    persistent session, None otherwise (G8).
+    `qos` is 0, 1 or 2; `flags` a string of letters (`r` retained, `a` oversized attachment, `w` will, `h` posted over
+    HTTP); `expires` the time after which it must not be delivered, ms since the epoch, None for never; `accepted` the
+    time when the source gateway took the message, by its clock, µs since the epoch; `seq` the sender's packet
+    identifier of a QoS 2 message of a persistent session, None otherwise (G8).
     """
 
     qos: int
@@ -85,12 +86,12 @@ class Meta(NamedTuple):
 class Instruction(NamedTuple):
     """ "Shard s, deliver this message": identified by (partition, offset) of the message on `ingress` and the shard.
 
-    `number` counts 0 … n-1 within the message; `limit` is n on the last instruction and None on the others (R3);
-    `appended` is the message's append time on `ingress`, ms since the epoch, broker clock.
+    `number` counts 0 … n-1 within the message and scope; `limit` is n on the last instruction and None on the others
+    (R3); `appended` is the message's append time on `ingress`, ms since the epoch, broker clock.
 
     `scope` is the decision the instruction belongs to: `routed` by the routes, or `everyone` because the routes were
-    not known to be complete. One router may decide `routed` and its twin `everyone` for the same message; each decision
-    is numbered, and completed, by itself.
+    not known to be complete. One router may decide `routed` and its peer `everyone` for the same message; each decision
+    is numbered and completed separately.
     """
 
     partition: int

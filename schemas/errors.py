@@ -3,7 +3,7 @@
 WaystationError
 ├── SettingsError          a configuration file or environment override is wrong
 ├── RecordError            a record on a Kafka topic cannot be parsed (goes to `quarantine`)
-├── pipelines.kafka.starting_offsets, .checkpoints, .kafka_topics, .kafka_writer: why a query cannot begin or go on …
+├── pipelines.kafka (broker_topics, starting_offsets, writer), pipelines.storage.checkpoints: a query cannot go on …
 ├── gateway.errors.GatewayError …
 └── jobs.errors.JobError …
 
@@ -15,11 +15,11 @@ class WaystationError(Exception):
     """Base of all errors raised by Waystation; its text is meant for the user."""
 
     exit_status = 1
-    """Of a program that ends with it."""
+    """The exit status of a program that ends with this error."""
 
 
 class SettingsError(WaystationError):
-    """A setting is unknown or has a value that is not allowed; names the key, the value and what is allowed."""
+    """A setting is unknown or its value is not allowed. The text names the key, the value and what is allowed."""
 
 
 class RecordError(WaystationError):

@@ -1,10 +1,10 @@
 """The JSON events on `routes`, `progress`, `completion`, `presence`, `message-presence` and `quarantine`.
 
-States that Spark merges from them are in :mod:`schemas.states`.
+The states that Spark merges from them are in :mod:`schemas.states`.
 
 Each event is a msgspec struct; Spark reads it with the schema that :mod:`schemas.spark` derives from the same struct.
-Every event carries its version `v`; readers refuse a version they do not know. Times are integers since the epoch and
-say their unit: `_us` microseconds, `_ms` milliseconds.
+Every event has a version `v`; readers refuse a version they do not know. Times are integers since the epoch, named by
+unit: `_us` microseconds, `_ms` milliseconds.
 """
 
 from typing import Literal, TypeVar
@@ -17,20 +17,21 @@ from schemas.origin import Origin
 E = TypeVar("E", bound="Event")
 
 CLOCKS_APART_S = 3600
-"""How far the clocks of others may be ahead of the broker's, seconds: what claims to be younger is not believed."""
+"""By how many seconds other machines' clocks may be ahead of the broker's. Records that claim to be younger are
+refused."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of all events: the version of its layout."""
+    """Base of all events, with the version of the layout."""
 
     v: int = 1
 
 
 class RouteEvent(Event, frozen=True, kw_only=True):
-    """On `routes`, key `shard:route_key` (or `tick`): shard begins or ends to want a route key (R6, R7).
+    """On `routes`, key `shard:route_key` (or `tick`): a shard begins or ceases to want a route key (R6, R7).
 
-    It takes effect `route_lead` after its append time. A `tick` changes nothing; its append time tells how far the
-    routes are complete even when nobody subscribes.
+    It takes effect `route_lead` after its append time. A `tick` changes nothing; its append time shows up to when the
+    routes are complete even while nobody subscribes.
     """
 
     op: Literal["add", "drop", "tick"]
@@ -45,8 +46,8 @@ class RouteEvent(Event, frozen=True, kw_only=True):
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a message for one recipient.
 
-    `delivered` the client acknowledged it; `sent` written to the client's connection at QoS 0; `expired` its time was
-    over; `ended` the recipient's session ended first; `dropped` refused by a limit of the recipient's session.
+    `delivered`: the client acknowledged it; `sent`: written to the client's connection at QoS 0; `expired`: its expiry
+    time passed; `ended`: the recipient's session ended first; `dropped`: refused by a limit of the recipient's session.
     """
 
     client: str
@@ -56,17 +57,17 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressEvent(Event, frozen=True, kw_only=True):
-    """On `progress`, key message id: how far an instruction has come (R4).
+    """On `progress`, key message id: the progress of an instruction (R4).
 
-    `outcome` reports deliveries, more may come; `relinquish` reports the last ones and ends the instruction;
-    `untouched` comes from the router: nobody wants the message, it is complete with limit 0 (R7). `replayed` marks a
-    relinquish that a home repeats after a restart because it can no longer tell whether it was heard; it counts for
-    completion and adds nothing to `outcomes`. `scope` is that of the instruction
-    (:class:`schemas.envelope.Instruction`): a message is complete when all instructions of one scope are relinquished.
+    `outcome` reports deliveries, with more to come; `relinquish` reports the last ones and ends the instruction;
+    `untouched` comes from the router: nobody wants the message, so it is complete with limit 0 (R7). `replayed` marks a
+    relinquish that a home repeats after a restart because it may already have been published; it counts for completion
+    and adds nothing to `outcomes`. `scope` is that of the instruction (:class:`schemas.envelope.Instruction`): a
+    message is complete when all instructions of one scope are relinquished.
 
-    `partition` and `offset` are those of the message on `ingress`; of a retained message sent on SUBSCRIBE `partition`
-    is -1 and `offset` that on `retained`. `offered_us` is when such a message was offered to its recipient, and tells
-    one sending from the next. `origin` is who has sent the message. Both are null from gateways of earlier versions.
+    `partition` and `offset` are those of the message on `ingress`. For a retained message sent on SUBSCRIBE,
+    `partition` is -1 and `offset` is that on `retained`; `offered_us` is when it was offered to its recipient, which
+    tells one sending from the next. `origin` is who sent the message. Both are null from gateways of earlier versions.
     """
 
     kind: Literal["outcome", "relinquish", "untouched"]
@@ -94,17 +95,17 @@ class CompletionEvent(Event, frozen=True, kw_only=True):
 
 
 class PresenceEvent(Event, frozen=True, kw_only=True):
-    """On `presence`, key client id, or the gateway's name for what it says of itself, or `tick` (R12).
+    """On `presence`, key client id, the gateway's name for an event about itself, or `tick` (R12).
 
-    A client's connection is an *attachment*: (`gateway`, `attachment`), the latter where one gateway has several of a
-    client. `connected`, `heartbeat`: it is live. `disconnected`, `lost`: it has ended, `lost` without the client saying
-    so. (`epoch`, `seq`) orders the events of a client. `reason` is the word of the close reason; `user` whom the client
-    was authenticated as, "" for nobody (R11).
+    A client's connection is an *attachment*, identified by (`gateway`, `attachment`); the latter is used if one gateway
+    has several of a client. `connected`, `heartbeat`: it is live. `disconnected`, `lost`: it has ended; `lost` without
+    a report by the client. (`epoch`, `seq`) orders the events of a client. `reason` is the close reason; `user` is the
+    user the client was authenticated as, "" for none (R11).
 
-    With `client` "" a gateway speaks of itself: `heartbeat` that it is alive, `disconnected` that it ends. `boot` tells
-    its incarnations apart: when its process began, µs since the epoch; 0 if the reporter has none. With `gateway` ""
-    too it is a `tick` of the ledger, one in each partition: where no heartbeat of a gateway has stood for long before
-    it, the gateway is gone, and with it all its attachments.
+    With an empty `client`, a gateway reports on itself: `heartbeat`, it is alive; `disconnected`, it shuts down. `boot`
+    identifies its process by its start time, µs since the epoch; 0 if the reporter has none. With an empty `gateway`
+    too, the event is a `tick` of the ledger, one in each partition. If no heartbeat of a gateway precedes it for long,
+    the gateway is gone, and all its attachments with it.
     """
 
     client: str
@@ -132,12 +133,12 @@ class MessagePresenceEvent(Event, frozen=True, kw_only=True):
     * `propagated`: `agent` has handed a copy to `peer`
     * `claimed`: `agent` asks to be the one that delivers, until `until_us` at the latest (M11)
     * `delivered`: `agent` has delivered it to `peer`, its recipient (M12)
-    * `refused`: `agent` does not hold it, or no more, for `reason` (M6); ends a claim of its own
+    * `refused`: `agent` does not, or no longer, hold it, for `reason` (M6); ends a claim of its own
     * `expired`: its time was over
     * `retired`: its originator knows what became of it and needs no record (M13)
 
-    `at_us` is when, the agent's clock; `until_us` how long the record of the message is to be kept, or the claim; 0 for
-    as long as is usual.
+    `at_us` is when it happened, by the agent's clock; `until_us` is how long the claim, or the record of the message,
+    is to be kept; 0 for the default.
     """
 
     id: str
@@ -153,8 +154,8 @@ class MessagePresenceEvent(Event, frozen=True, kw_only=True):
 class QuarantineEvent(Event, frozen=True, kw_only=True):
     """On `quarantine`, key source topic: a record nobody could parse; `record` is its value, base64, cut at 64 KiB.
 
-    `appended_ms` is when the record was appended: a topic that was made again has the same offsets once more. Null from
-    earlier versions.
+    `appended_ms` is when the record was appended: a recreated topic has the same offsets again. Null from earlier
+    versions.
     """
 
     topic: str
@@ -183,7 +184,7 @@ def decode(kind: type[E], raw: bytes) -> E:
 
 
 def decode_good(kind: type[E], raw: bytes) -> E | None:
-    """As :func:`decode`, but None for what is no such event."""
+    """As :func:`decode`, but None if `raw` is no such event."""
     try:
         return decode(kind, raw)
     except RecordError:

@@ -1,8 +1,8 @@
-"""Who goes where: the one hash of the platform, shards, partitions, inboxes and route keys (architecture: "Routing").
+"""Where things belong: the platform's one hash, shards, partitions, inboxes and route keys (architecture: "Routing").
 
-Functions of identifiers, topics and filters are pure and agree with their Spark counterparts in
-:mod:`pipelines.routing.instructions`; a test holds them together. So is :func:`derived_message_id`. Not pure is
-:func:`new_message_id`: it reads the clock and draws random digits, some in advance.
+The functions of identifiers, topics and filters are pure and agree with their Spark counterparts in
+:mod:`pipelines.routing.instructions`; a test checks this. :func:`derived_message_id` is pure too.
+:func:`new_message_id` is not: it reads the clock and draws random digits, some in advance.
 """
 
 import hashlib
@@ -12,13 +12,14 @@ import zlib
 from uuid import UUID
 
 CATCH_ALL = "#"
-"""Route key that every topic looks up; it cannot be a topic name, so nothing collides with it."""
+"""Route key that every topic looks up. No topic can have this name, so nothing collides with it."""
 
 INBOX_MARK = "@"
 """First character of a destination that is a client's inbox: `@client-id`."""
 
 MESSAGE_NAMESPACE = UUID("f480ea60-b61e-4ee2-8da8-5f1899d67af6")
-"""The namespace of derived message ids (RFC 9562, 6.5). It never changes: the same message would get another id."""
+"""The namespace of derived message ids (RFC 9562, 6.5). It must never change, or the same message would get another
+id."""
 
 ROUTE_DEPTH = 2
 """How many leading topic levels a route key keeps."""
@@ -81,11 +82,11 @@ def _forget_random_digits() -> None:
     _random_digits.clear()
 
 
-os.register_at_fork(after_in_child=_forget_random_digits)  # else parent and child would give the same ids
+os.register_at_fork(after_in_child=_forget_random_digits)  # otherwise parent and child would give the same ids
 
 
 def new_message_id() -> str:
-    """A UUID version 7 (RFC 9562, 5.7) in canonical text: unique, and in order of time by the millisecond."""
+    """A UUID version 7 (RFC 9562, 5.7) in canonical text: unique, and ordered by time to the millisecond."""
     digits = _random_digits.pop() if _random_digits else _more_random_digits()
     moment = f"{time.time_ns() // 1_000_000:012x}"
     return f"{moment[:8]}-{moment[8:]}-7{digits[1:4]}-{_VARIANT[digits[0]]}{digits[4:7]}-{digits[7:]}"
@@ -94,10 +95,10 @@ def new_message_id() -> str:
 def derived_message_id(session: str, sequence: int | str) -> str:
     """A UUID version 8 from a name (RFC 9562, 5.8 and B.2: SHA-256 of namespace and name), in canonical text.
 
-    The same session and sequence give the same id, now and in every later release; others give others, and none is that
-    of :func:`new_message_id`. The number 1 and the text "1" are two sequences. For senders that may write a message
-    twice, so that its copies can be told by their id. `sequence` is that of one message of the session, for ever: a
-    number that is used again, such as an MQTT packet identifier, will not do.
+    The same session and sequence give the same id, now and in every later release; others give other ids, and none
+    equals one of :func:`new_message_id`. The number 1 and the text "1" are two sequences. For senders that may write a
+    message twice, so that copies are recognised by id. `sequence` must identify one message of the session forever; a
+    number that is reused, such as an MQTT packet identifier, is not suitable.
     """
     kind, text = ("n", str(sequence)) if isinstance(sequence, int) else ("t", sequence)
     owner = session.encode()

@@ -1,7 +1,7 @@
 """Logging of every Waystation process: structlog to standard error, as text or JSON (`[log]`).
 
-What libraries say through the standard library's logging takes the same form, from warnings up only: below that some
-of them write what they carry, payloads and passwords included.
+What libraries log through the standard library takes the same form, but only from warnings up: below that, some of them
+log what they carry, including payloads and passwords.
 """
 
 import logging
@@ -13,7 +13,7 @@ from schemas.settings import LogSettings
 
 
 def configure_logging(settings: LogSettings) -> None:
-    """One line an event, times in UTC, nothing below the configured level."""
+    """One line per event, times in UTC, nothing below the configured level."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if settings.format == "json"

@@ -1,4 +1,4 @@
-"""`[maintain]`: what is kept, and for how long. Keys are documented where they stand, in `conf/base.toml`."""
+"""`[maintain]`: what is kept, and for how long. `conf/base.toml` documents every key."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from schemas.errors import SettingsError
 from schemas.sections import Natural, Positive, Section
 
 KEPT = ("message_days", "presence_days", "quarantine_days", "quality_days")
-"""The keys that say how many days history is kept; 0 for ever."""
+"""The keys that say for how many days history is kept; 0 for ever."""
 
 
 class MaintainSettings(Section, frozen=True, kw_only=True):

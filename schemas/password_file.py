@@ -1,7 +1,8 @@
 """The password file: lines `user:$argon2id$…`, written by `waystation passwd`, read by the gateway (R11).
 
-Empty lines and lines that begin with `#` are passed over. Passwords are hashed with Argon2id (RFC 9106), with the
-parameters that OWASP gives for logins: 19 MiB, two passes, one lane. Each line carries its own, so other ones do too.
+Empty lines and lines that begin with `#` are ignored. Passwords are hashed with Argon2id (RFC 9106), with the
+parameters that OWASP recommends for logins: 19 MiB, two passes, one lane. Each line has its own parameters, so others
+work too.
 """
 
 import re
@@ -17,17 +18,17 @@ _HASH = re.compile(r"\$argon2id\$v=\d+\$m=\d{1,8},t=\d{1,4},p=\d{1,3}\$[A-Za-z0-
 
 
 def hasher() -> PasswordHasher:
-    """What hashes new passwords."""
+    """The hasher for new passwords."""
     return PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
 
 def is_user_name(user: str) -> bool:
-    """Whether a gateway takes `user` for a name: 1 to 255 bytes of UTF-8, all printable."""
+    """Whether a gateway accepts `user` as a name: 1 to 255 bytes of UTF-8, all printable."""
     return user.isprintable() and 0 < len(user.encode()) <= USER_BYTES_MAX
 
 
 def parse(text: str, source: str) -> dict[str, str]:
-    """The hash of each user; `source` names the file in the SettingsError for a line that is not right."""
+    """The hash of each user. Raises SettingsError for a malformed line; `source` names the file in it."""
     users: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -43,7 +44,7 @@ def parse(text: str, source: str) -> dict[str, str]:
 
 
 def with_user(text: str, user: str, encoded: str | None) -> str:
-    """The file's text with the user's hash in it, or without the user if there is none; other lines stay."""
+    """The file's text with the user's hash set, or, if `encoded` is None, without the user; other lines stay."""
     lines = text.splitlines()
     kept = [line for line in lines if line.startswith("#") or line.partition(":")[0] != user]
     if encoded is not None:

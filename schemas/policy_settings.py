@@ -1,5 +1,5 @@
-"""Settings of what the source gateway allows, whoever asks: `[gateway.policy]` (Q12). Keys are documented where they
-stand, in `conf/base.toml`."""
+"""Settings of what the source gateway allows, for all clients: `[gateway.policy]` (Q12). `conf/base.toml` documents
+every key."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from msgspec import Meta
 from schemas.sections import Natural, NotNegative, Positive, Section
 
 Rate = NotNegative
-"""A second; 0 for no limit."""
+"""Per second; 0 for no limit."""
 TopicFilter = Annotated[
     str,
     Meta(

@@ -1,4 +1,4 @@
-"""`[presence]`: who is there, and who has which message."""
+"""`[presence]`: which clients are online, and which agents have which message."""
 
 from typing import Annotated
 

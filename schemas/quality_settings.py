@@ -1,4 +1,4 @@
-"""Settings of the quality job: `[quality]`. Keys are documented where they stand, in `conf/base.toml`."""
+"""Settings of the quality job: `[quality]`. `conf/base.toml` documents every key."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from schemas.sections import Memory, NotNegative, Positive, Section
 
 
 class QualitySettings(Section, frozen=True, kw_only=True):
-    """What the quality job asks of the ledger, and where it writes its pages."""
+    """What the quality job checks, and where it writes its pages."""
 
     settle_s: NotNegative
     clock_skew_s: Annotated[float, Meta(ge=0.001)]

@@ -1,4 +1,4 @@
-"""How a part of a stack says that it is ready: a JSON file at `<data>/ready/<part>.json`.
+"""How a part of a stack announces that it is ready: a JSON file at `<data>/ready/<part>.json`.
 
 The supervisor deletes the file before each start of the part and waits for it. The part learns its name from the
 environment variable `WAYSTATION_PART`; a process started by hand has none and announces nothing.
@@ -18,22 +18,22 @@ def ready_file(data: str | Path, part: str) -> Path:
 
 
 def beside(part: str) -> str:
-    """The name under which the process that is to replace a part says that it is ready."""
+    """The name under which the candidate that is to replace a part announces that it is ready."""
     return f"{part}.beside"
 
 
 def announce_ready(data: str | Path, part: str, content: Mapping[str, Any]) -> None:
-    """Say that `part` is ready.
+    """Announce that `part` is ready.
 
-    A gateway's content is `{"listeners": {"mqtt": "127.0.0.1:1883", …}, "recovered": {"egress": 12, …}}`, the latter
-    how many records it read to recover; a Spark application's `{"listeners": {"ledger-metrics": "127.0.0.1:9467"}}`,
-    and the ledger's, once each of its queries has begun, also `"settled": true`.
+    A gateway's content is `{"listeners": {"mqtt": "127.0.0.1:1883", …}, "recovered": {"egress": 12, …}}`; `recovered`
+    says how many records it read to recover. A Spark application's is `{"listeners": {"ledger-metrics":
+    "127.0.0.1:9467"}}`, and the ledger's, once each of its queries has started, also has `"settled": true`.
     """
     write_json(ready_file(data, part), content)
 
 
 def read_ready(data: str | Path, part: str) -> dict[str, Any] | None:
-    """What `part` announced, None if it has not."""
+    """What `part` announced; None if nothing."""
     return read_json(ready_file(data, part))
 
 

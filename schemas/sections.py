@@ -1,6 +1,6 @@
-"""What the tables of the configuration are made of: their base, and the types of common values.
+"""The building blocks of the configuration's tables: their base, and the types of common values.
 
-Where a pattern says what is allowed, `description` says it to people: error messages show no patterns.
+Error messages show no patterns: where a pattern defines what is allowed, `description` says it in words.
 """
 
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 OFF: Literal["off"] = "off"
-"""The port of a listener that does not listen."""
+"""The port of a listener that is turned off."""
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -21,7 +21,7 @@ NotEmpty = Annotated[str, Meta(min_length=1)]
 Memory = Annotated[
     str, Meta(pattern=r"^[1-9]\d*[mg]\Z", description='a size in megabytes or gigabytes, such as "512m"')
 ]
-"""Of a Java heap."""
+"""The size of a Java heap."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
