@@ -1,9 +1,9 @@
-"""Records of the session log: the topic `sessions`, one partition a shard, compacted.
+"""Records of the session log: the topic `sessions`, one partition per shard, compacted.
 
 A session has up to three records, so that what changes often stays small. The key is the client id, a NUL and the kind;
-a record without value (tombstone) ends that kind. A share group (MQTT 5.0, 4.8.2) has one record, in the partition of
-its own shard; it exists as long as subscriptions of sessions name it. Instead of a client id its key has a NUL, which
-no client id has, and `$share/name/filter`.
+a record without a value (tombstone) ends that kind. A share group (MQTT 5.0, 4.8.2) has one record, in the partition of
+its own shard; it exists as long as subscriptions of sessions name it. Instead of a client id, its key has a NUL, which
+no client id contains, and `$share/name/filter`.
 
 | kind | record                  | written                                                          |
 |------|-------------------------|------------------------------------------------------------------|
@@ -24,8 +24,8 @@ _SEPARATOR = b"\x00"
 
 class WillRecord(msgspec.Struct, frozen=True):
     """`flags`: what policy found when the client connected, as in :class:`schemas.envelope.Meta` (Q12). `of_us` is when
-    the connection began that it is the will of, µs since the epoch: no other will of the client has the same, and its
-    message id is derived from it."""
+    the will's connection began, µs since the epoch. No two wills of a client share it, and the message id is derived
+    from it."""
 
     topic: str
     payload: bytes
@@ -39,10 +39,10 @@ class WillRecord(msgspec.Struct, frozen=True):
 
 
 class SessionOpened(msgspec.Struct, frozen=True):
-    """`expiry_s` seconds a session outlives its connection; `disconnected_ms` None while connected; `since` the
-    position on `egress[shard]` from which instructions concern the session; `born_us` when it began, µs since the
-    epoch, which tells it from earlier sessions of the client; `user` whom its client was authenticated as, "" for
-    nobody (and in records from before there were users)."""
+    """`expiry_s`: seconds that a session outlives its connection; `disconnected_ms`: None while connected; `since`: the
+    position on `egress[shard]` from which instructions concern the session; `born_us`: when it began, µs since the
+    epoch, which distinguishes it from earlier sessions of the client; `user`: the user its client was authenticated as,
+    "" for none (and in records written before users existed)."""
 
     client: str
     expiry_s: int
@@ -55,11 +55,12 @@ class SessionOpened(msgspec.Struct, frozen=True):
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`effective_ms`: instructions carry messages appended from then on; before, the home reads `ingress` itself, until
-    then. Nothing before `ingress_from` (offset by partition of `ingress`) comes to the subscription.
+    """`effective_ms`: messages appended from then on come by instruction; the home reads earlier ones from `ingress`
+    itself. Nothing before `ingress_from` (offset by partition of `ingress`) reaches the subscription.
 
-    For a shared subscription both are those of its share group, and `group_since`, `group_born_us` say of the group
-    what :class:`SessionOpened` says of a session."""
+    For a shared subscription both are those of its share group, and `group_since` and `group_born_us` are for the group
+    what `since` and `born_us` of :class:`SessionOpened` are for a session.
+    """
 
     filter: str
     qos: int
@@ -80,7 +81,7 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 class OutgoingRecord(msgspec.Struct, frozen=True):
     """A QoS 2 message to the client: `packet_id` is durable before its PUBLISH is sent, `released` before PUBREL (G8).
-    One that a crash has left released stays, with packet id 0, until the queue can no longer bring it again."""
+    One that was released before a crash stays, with packet id 0, until the queue can no longer deliver it again."""
 
     packet_id: int
     partition: int
@@ -88,13 +89,13 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
     released: bool
 
     def without_packet_id(self) -> "OutgoingRecord":
-        """The exchange is over; the message must still not come again."""
+        """The exchange is over, but the message must still not be delivered again."""
         return msgspec.structs.replace(self, packet_id=0)
 
 
 class SettledRecord(msgspec.Struct, frozen=True):
-    """Up to where messages to the client are settled: `routed` the position on `egress[shard]`, by partition of
-    `ingress`; `own` the offset on `ingress` of own copies, by partition; `row` the row of the spool."""
+    """Up to where messages to the client are settled: `routed`, the position on `egress[shard]`, by partition of
+    `ingress`; `own`, the offset on `ingress` of direct deliveries, by partition; `row`, the row of the spool."""
 
     routed: dict[int, int] = {}
     own: dict[int, int] = {}
@@ -102,18 +103,19 @@ class SettledRecord(msgspec.Struct, frozen=True):
 
 
 class WindowRecord(msgspec.Struct, frozen=True):
-    """Both windows of a session; its size is bounded by them, however many messages have gone through.
+    """Both windows of a session. The windows bound its size, however many messages have gone through.
 
-    `received`: packet ids of QoS 2 messages from the client that are on `ingress` and not yet released, complete up
-    to offset `received_until` of the client's ingress partition; later ones are found there by their `seq`.
+    `received`: packet ids of QoS 2 messages from the client that are on `ingress` and not yet released, complete up to
+    offset `received_until` of the client's ingress partition; later ones are found there by their `seq`.
 
-    `settled`: QoS 1 and 2 messages to the client that are at or before it need not, and at QoS 2 must not, come again,
-    except those in `outgoing` and those in `open`, places (partition, offset) on `ingress`.
+    `settled`: QoS 1 and 2 messages to the client at or before this point need not, and at QoS 2 must not, be delivered
+    again, except those in `outgoing` and those in `open`, positions (partition, offset) on `ingress`.
 
-    `dropped` are places of messages that have left a full queue: they must not come again either, though they were
-    never sent. Those whose end is known everywhere are not among them.
+    `dropped`: positions of messages dropped from a full queue. They must not be delivered again either, though they
+    were never sent. Those whose end is recorded everywhere are left out.
 
-    Version 1 had no `settled`: it listed settled messages one by one in `outgoing`, with packet id 0. It is still read.
+    Version 1 had no `settled`: it listed settled messages one by one in `outgoing`, with packet id 0. It can still be
+    read.
     """
 
     outgoing: list[OutgoingRecord]
@@ -126,17 +128,17 @@ class WindowRecord(msgspec.Struct, frozen=True):
 
 
 class LentRecord(OutgoingRecord, frozen=True, kw_only=True):
-    """A QoS 2 message that a share group has given to a member: to the session of `client` that began at `born_us`, and
-    to no other, whatever becomes of it. Without a packet id that session is over."""
+    """A QoS 2 message that a share group has assigned to a member: to the session of `client` that began at `born_us`,
+    and to no other, whatever becomes of it. Without a packet id, that session is over."""
 
     client: str
     born_us: int
 
 
 class GroupRecord(msgspec.Struct, frozen=True):
-    """What the members of the share group that began at `born_us` have in hand; one of an earlier group of the same
-    name means nothing. `settled`, `open` and `dropped` are as in :class:`WindowRecord`, of the group's shard and rows;
-    messages in `lent` are settled too, if they are at or before it."""
+    """What the share group that began at `born_us` has assigned to its members; a record of an earlier group of the
+    same name is void. `settled`, `open` and `dropped` are as in :class:`WindowRecord`, for the group's shard and rows.
+    Messages in `lent` that are at or before `settled` are settled too."""
 
     lent: list[LentRecord]
     settled: SettledRecord
@@ -166,7 +168,7 @@ class SessionKey(NamedTuple):
 
 Record = SessionOpened | Subscribed | WindowRecord | GroupRecord
 KIND_OF: dict[type, str] = {SessionOpened: "o", Subscribed: "s", WindowRecord: "w", GroupRecord: "g"}
-"""In the order in which a recovery applies them: each needs those before it."""
+"""In the order in which recovery applies them: each needs those before it."""
 KINDS_OF_SESSION = ("o", "s", "w")
 KIND_OF_GROUP = "g"
 _TYPE_OF: dict[str, type[Record]] = {kind: record_type for record_type, kind in KIND_OF.items()}

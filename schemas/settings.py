@@ -1,9 +1,9 @@
 """Configuration: `conf/base.toml`, then an overlay such as `conf/local.toml`, then the environment, as frozen values.
 
-An environment variable `WAYSTATION_<SECTION>__<KEY>` overrides one key: `WAYSTATION_GATEWAY__MQTT_PORT=1884`
-or, one table deeper, `WAYSTATION_GATEWAY__LIMITS__QUEUE_MESSAGES=10`. Keys are documented where they stand, in
-`conf/base.toml`. Unknown keys and wrong values raise one SettingsError, which names for each the file or variable, the
-key, the value, what is allowed, and what was probably meant.
+An environment variable `WAYSTATION_<SECTION>__<KEY>` overrides one key: `WAYSTATION_GATEWAY__MQTT_PORT=1884` or, one
+table deeper, `WAYSTATION_GATEWAY__LIMITS__QUEUE_MESSAGES=10`. `conf/base.toml` documents every key. Unknown keys and
+wrong values raise one SettingsError, which names for each the file or variable, the key, the value, what is allowed,
+and what was probably meant.
 """
 
 import os
@@ -41,8 +41,8 @@ from schemas.validation import convert, settings_error
 DAY_S = 24 * 60 * 60
 
 RESERVED_FILES = 500
-"""Open files of a gateway beside those of its connections: Kafka, spool, listeners, scrapes, and connections that are
-just being refused."""
+"""Open files of a gateway besides its connections: Kafka, spool, listeners, scrapes, and connections that are being
+refused."""
 
 TopicPrefix = Annotated[
     str, Meta(pattern=r"^[a-z0-9._-]*\Z", description="letters a-z, digits, `.`, `_`, `-`, or nothing")
@@ -118,12 +118,12 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
 
     @property
     def open_files(self) -> int:
-        """How many open files the gateway's process needs for so many connections."""
+        """How many open files the gateway's process needs for this many connections."""
         return self.connections + RESERVED_FILES
 
 
 class HttpSettings(Section, frozen=True, kw_only=True):
-    """The HTTP bearer; its bodies are limited by `limits.packet_bytes`, its connections count as others do."""
+    """The HTTP bearer. `limits.packet_bytes` limits its bodies, and its connections count like all others."""
 
     requests: Positive
     streams: Positive
@@ -236,15 +236,15 @@ class Settings(Section, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> str:
-        """Where the Delta tables stand: a directory or an object store's URI."""
+        """The location of the Delta tables: a directory or an object store's URI."""
         return self.storage.tables.rstrip("/") or f"{self.data}/tables"
 
 
 def load_settings(paths: list[Path], environment: Mapping[str, str]) -> Settings:
-    """Settings from `paths`, later files over earlier ones, and `environment` over all.
+    """Settings from `paths`, later files overriding earlier ones, and `environment` overriding all.
 
     Raises SettingsError for a file that is missing or not TOML; for all unknown keys and values that are not allowed,
-    each with its file or environment variable; for values that do not fit together.
+    each with its file or environment variable; and for values that do not fit together.
     """
     sources = Sources(Settings)
     for path in paths:
@@ -260,9 +260,10 @@ def load_settings(paths: list[Path], environment: Mapping[str, str]) -> Settings
 
 
 def process_settings(environment: Mapping[str, str]) -> Settings:
-    """The settings of this process, from its environment alone; how a supervisor tells its children.
+    """The settings of this process, from its environment alone; a supervisor passes settings to its children in this
+    way.
 
-    `WAYSTATION_CONF` names the files, separated by `os.pathsep` (without it: `conf/base.toml` as installed);
+    `WAYSTATION_CONF` names the files, separated by `os.pathsep` (default: `conf/base.toml` as installed);
     `WAYSTATION_DATA` overrides `data`; `WAYSTATION_<TABLE>__<KEY>` any other key. Raises SettingsError.
     """
     named = environment.get("WAYSTATION_CONF", "")
@@ -274,7 +275,7 @@ def process_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def with_secrets(settings: Settings) -> Settings:
-    """The settings with the password of Kafka's clients, where a file has it. Raises SettingsError."""
+    """The settings with the password of Kafka's clients, if a file holds it. Raises SettingsError."""
     kafka = settings.kafka
     if not kafka.password_file:
         return settings
@@ -284,7 +285,7 @@ def with_secrets(settings: Settings) -> Settings:
 
 
 def read_secret(key: str, file: str) -> str:
-    """What stands in the file that the setting `key` names, without the end of its line. Raises SettingsError."""
+    """The content of the file that the setting `key` names, without the final newline. Raises SettingsError."""
     try:
         return Path(file).read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -292,7 +293,7 @@ def read_secret(key: str, file: str) -> str:
 
 
 def _broken_rules(settings: Settings) -> Iterator[str]:
-    """Of each group of rules that hold between keys, the first that is broken."""
+    """For each group of rules between keys, the first broken one."""
     gateway, kafka = settings.gateway, settings.kafka
     checks: tuple[Callable[[], None], ...] = (
         lambda: _check_times(settings),

@@ -1,4 +1,4 @@
-"""Files and environment as one table, which remembers where each of its values comes from."""
+"""Files and environment merged into one table that remembers the source of each value."""
 
 import re
 import tomllib
@@ -28,12 +28,12 @@ class Sources:
         self._origins: dict[tuple[str, ...], str] = {}
 
     def add_file(self, path: Path) -> None:
-        """Lays a file over what there is. Raises SettingsError if it cannot be read or is not TOML."""
+        """Merge a file over the present values. Raises SettingsError if it cannot be read or is not TOML."""
         self._origins.setdefault((), str(path))
         self._merge(self.table, read_toml(path, "the configuration file"), (), str(path))
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Lays `WAYSTATION_<TABLE>__<KEY>` over what there is."""
+        """Merge `WAYSTATION_<TABLE>__<KEY>` variables over the present values."""
         nested = [path for path in paths(self._section) if len(path) > 1]
         misspelt = {ENVIRONMENT_PREFIX + "_".join(path).upper(): path for path in nested}
         for name, text in sorted(environment.items()):
@@ -44,11 +44,11 @@ class Sources:
                 self.problems.append(f"environment variable {name} is not a setting. Did you mean {meant}?")
 
     def sentences(self, problems: Iterable[Problem]) -> list[str]:
-        """All that is wrong, each with the file or variable that says so."""
+        """All problems, each with its file or variable."""
         return [*self.problems, *(f"{self._origin(problem.key)}: {problem.text}" for problem in problems)]
 
     def with_origins(self, sentence: str) -> str:
-        """A sentence about settings, and where each of them comes from: `… (gateway.host: c1.toml)`."""
+        """A sentence about settings, with the source of each: `… (gateway.host: c1.toml)`."""
         origins = {key: self._origins.get(tuple(key.split("."))) for key in _KEY.findall(sentence)}
         named = [f"{key}: {origin}" for key, origin in origins.items() if origin is not None]
         return f"{sentence} ({'; '.join(named)})" if named else sentence
@@ -78,13 +78,14 @@ class Sources:
         for part in path[:-1]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
-                return  # a file says otherwise, and is wrong
+                return  # a file has another value there, which is wrong
         table[path[-1]] = from_text(text, type_of(path, self._section))
         self._origins[path] = f"environment variable {name}"
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """The content of a file that is called `what`. Raises SettingsError with the file, and the line that is wrong."""
+    """The content of a file; `what` describes it in errors. Raises SettingsError with the file and the line that is
+    wrong."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Spark's view of the declarations: StructTypes of the Delta tables and of the JSON events.
+"""Spark schemas of the declarations: StructTypes of the Delta tables and of the JSON events.
 
 The only module of :mod:`schemas` that imports pyspark.
 """
@@ -23,8 +23,7 @@ _PRIMITIVES: dict[type, T.DataType] = {
 def table_schema(table: Table) -> T.StructType:
     """The columns of a Delta table, with their comments.
 
-    Columns are nullable for Spark, as everything that comes out of a stream is; `required` is checked by the quality
-    job.
+    Columns are nullable in Spark, like everything that comes from a stream; the quality job checks `required`.
     """
     fields = []
     for column in table.columns:
@@ -34,7 +33,7 @@ def table_schema(table: Table) -> T.StructType:
 
 
 def event_schema(kind: type[Event] | type[msgspec.Struct]) -> T.StructType:
-    """The schema with which `from_json` reads an event: all fields nullable, so that a bad record becomes nulls."""
+    """The schema with which `from_json` reads an event: all fields are nullable, so that a bad record becomes nulls."""
     hints = typing.get_type_hints(kind)
     return T.StructType([T.StructField(name, _spark_type(hints[name])) for name in kind.__struct_fields__])
 

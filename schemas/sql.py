@@ -1,8 +1,8 @@
-"""SQL in files: named blocks, one a query or view."""
+"""SQL in files: named blocks, one per query or view."""
 
 
 def named_blocks(text: str) -> dict[str, str]:
-    """SQL by name, where each block begins with a line `-- name: …`."""
+    """SQL by name; each block begins with a line `-- name: …`."""
     blocks = {}
     for block in text.split("-- name: ")[1:]:
         name, _, sql = block.partition("\n")

@@ -1,7 +1,7 @@
 """What Spark merges from events: the JSON records on the compacted topics `presence-state` and
-`message-presence-state`, one a key. A record without value ends its key.
+`message-presence-state`, one per key. A record without a value ends its key.
 
-Times are integers since the epoch and say their unit.
+Times are integers since the epoch, named by unit.
 """
 
 from typing import Literal
@@ -11,14 +11,14 @@ import msgspec
 from schemas.events import Event
 
 GATEWAY_MARK = "\0gateway/"
-"""Begins the key of a gateway's own record on `presence-state`: no client id has a U+0000 (MQTT 5.0, 1.5.4)."""
+"""Prefix of the key of a gateway's own record on `presence-state`. No client id contains U+0000 (MQTT 5.0, 1.5.4)."""
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """One way a client was connected, by the newest epoch heard of: see :class:`schemas.events.PresenceEvent`.
+    """One way a client was connected, by the newest known epoch: see :class:`schemas.events.PresenceEvent`.
 
-    `event` is the last one and `live` what follows from it: connected, and its gateway not known to be gone. `since_us`
-    is when the epoch began, as far as that was heard; `at_us` the time of the last event.
+    `event` is the last one, and `live` follows from it: connected, and its gateway not known to be gone. `since_us` is
+    when the epoch began, as far as known; `at_us` the time of the last event.
     """
 
     gateway: str
@@ -39,9 +39,9 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 class PresenceState(Event, frozen=True, kw_only=True):
     """On `presence-state`, key client id: whether a client is online, over all its attachments (R12).
 
-    Online while any attachment is live. `at_us` is the time of the event that made it so, by its gateway's clock, or,
-    if its gateway is gone, when that was found, by the broker's; `reason` why the last attachment ended, "" while
-    online.
+    It is online while any attachment is live. `at_us` is the time of the event that led to this, by its gateway's
+    clock; if its gateway is gone, the time when that was found, by the broker's clock. `reason` is why the last
+    attachment ended, "" while online.
     """
 
     client: str
@@ -53,8 +53,8 @@ class PresenceState(Event, frozen=True, kw_only=True):
 
 class GatewayState(Event, frozen=True, kw_only=True):
     """On `presence-state`, key `GATEWAY_MARK` and name: whether a gateway is alive. One record voids or revives all its
-    attachments: those of a `boot` before this one, and while it is not `alive` of this one too. `at_ms` is when that
-    was found, broker's clock."""
+    attachments: those of an earlier `boot` are void, and those of this `boot` while it is not `alive`. `at_ms` is when
+    that was found, broker's clock."""
 
     gateway: str
     alive: bool
@@ -68,7 +68,8 @@ class GatewayState(Event, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Who alone may deliver a message, and until when, by the broker's clock; `at_us` when it was asked for (M11)."""
+    """Who alone may deliver a message, and until when, by the broker's clock; `at_us` is when it was requested
+    (M11)."""
 
     agent: str
     at_us: int
@@ -76,8 +77,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said last of whether `agent` holds a message: by itself, or, `propagated`, by who gave it the copy;
-    `at_us` when, that agent's clock; `reason` why it refused, "" if it did not (M6)."""
+    """The last report on whether `agent` holds a message: by the agent itself or, if `propagated`, by the agent that
+    gave it the copy; `at_us` is when, by the reporting agent's clock; `reason` why it refused, "" if it did not
+    (M6)."""
 
     agent: str
     event: Literal["attempting", "propagated", "refused"]
@@ -88,12 +90,13 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
 class MessagePresenceState(Event, frozen=True, kw_only=True):
     """On `message-presence-state`, key message id: what all agents together know of a message (M9).
 
-    `state`: `delivered` wins over `expired`, and that over `pending`. `delivered_us` is the earliest delivery, by
-    `delivered_by` to `delivered_to`. `holders` are those that were said to hold a copy and have not refused it;
-    `attempting` those among them that try; `said` is what these lists follow from. `claim` is the one granted last,
-    which may be over. `retired`: its originator needs the record no more. It is kept until `kept_until_ms`. `judged` is
-    the offset, on the message's partition of `message-presence`, of the last claim that was granted or not, -1 for
-    none, and `judged_ms` when it was appended there: offsets begin anew when the topic does.
+    `state`: `delivered` wins over `expired`, and `expired` over `pending`. `delivered_us` is the earliest delivery, by
+    `delivered_by` to `delivered_to`. `holders` are the agents reported to hold a copy that have not refused it;
+    `attempting` are those among them that try to deliver it; `said` are the reports from which these lists follow.
+    `claim` is the last one granted, which may be over. `retired`: the originator no longer needs the record. It is kept
+    until `kept_until_ms`. `judged` is the offset, on the message's partition of `message-presence`, of the last claim
+    that was granted or not, -1 for none; `judged_ms` is its append time there, because offsets start again on a
+    recreated topic.
     """
 
     id: str
@@ -113,12 +116,12 @@ class MessagePresenceState(Event, frozen=True, kw_only=True):
     said: list[Word] = msgspec.field(default_factory=list)
 
     def has_judged(self, offset: int, appended_ms: int) -> bool:
-        """Whether a claim that stands at `offset`, appended at `appended_ms`, has been granted or not."""
+        """Whether the claim at `offset`, appended at `appended_ms`, has been judged: granted or not."""
         return self.judged >= offset and self.judged_ms >= appended_ms
 
     def is_claimed_by(self, agent: str, at_us: int, now_ms: int) -> bool:
-        """Whether `agent` alone may deliver the message, by the claim that it made at `at_us` (M11): it was granted,
-        is not over, and there is still something to deliver."""
+        """Whether `agent` alone may deliver the message, by the claim it made at `at_us` (M11): the claim was granted
+        and is not over, and there is still something to deliver."""
         claim = self.claim
         if claim is None or self.state != "pending" or self.retired:
             return False

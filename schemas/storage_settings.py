@@ -1,7 +1,7 @@
-"""Settings of where the tables stand: `[storage]`. Keys are documented where they stand, in `conf/base.toml`.
+"""Settings for the location of the tables: `[storage]`. `conf/base.toml` documents every key.
 
-One section feeds both that read and write there: deltalake, which learns of a store from the environment
-(:func:`store_environment`), and Spark, which learns of it from Hadoop's settings (:func:`hadoop_settings`).
+One section serves both readers and writers of a store: deltalake, which is configured by the environment
+(:func:`store_environment`), and Spark, which uses Hadoop's settings (:func:`hadoop_settings`).
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from schemas.errors import SettingsError
 from schemas.sections import Section
 
 STORES = {"": "directory", "file": "directory", "s3a": "s3", "abfss": "azure", "gs": "gcs"}
-"""Schemes that Spark and deltalake both speak, and what kind of store each is."""
+"""Schemes that both Spark and deltalake support, and the kind of store each stands for."""
 
 
 class StorageSettings(Section, frozen=True, kw_only=True):
-    """`secret_file` has what the kind of store calls its secret: S3's secret key, Azure's account key; or is Google's
-    key file."""
+    """`secret_file` contains the store's secret: S3's secret key or Azure's account key. For Google it is the key file
+    itself."""
 
     tables: str
     endpoint: str
@@ -58,7 +58,7 @@ def check_storage(storage: StorageSettings) -> None:
 
 
 def store_environment(storage: StorageSettings, secret: str) -> dict[str, str]:
-    """What deltalake and Arrow read of a store from the environment; `secret` is the content of `secret_file`."""
+    """Environment variables of a store for deltalake and Arrow; `secret` is the content of `secret_file`."""
     environment: dict[str, str] = {}
     match storage.kind:
         case "s3":
@@ -73,14 +73,14 @@ def store_environment(storage: StorageSettings, secret: str) -> dict[str, str]:
         case "azure":
             environment = {"AZURE_STORAGE_ACCOUNT_NAME": account(storage), "AZURE_STORAGE_ACCOUNT_KEY": secret}
         case "gcs":
-            # The first is deltalake's name of it, the second that of Google's own library, which Arrow reads with.
+            # The first is deltalake's name; the second is that of Google's own library, which Arrow uses.
             names = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS")
             environment = dict.fromkeys(names, storage.secret_file)
     return {name: value for name, value in environment.items() if value} | storage.deltalake
 
 
 def hadoop_settings(storage: StorageSettings, secret: str) -> dict[str, str]:
-    """The same for Hadoop's file systems, as Hadoop spells them."""
+    """The same for Hadoop's file systems, with Hadoop's names."""
     settings: Mapping[str, str] = {}
     match storage.kind:
         case "s3":

@@ -1,14 +1,14 @@
-"""The Delta tables of the ledger: every column once, with its meaning. :mod:`schemas.spark` projects them for Spark.
+"""The Delta tables of the ledger: each column once, with its meaning. :mod:`schemas.spark` converts them for Spark.
 
-Times are UTC with microseconds. "Append time" is the broker's clock when the record was appended to its topic.
-History tables are append-only and partitioned by `date`, the UTC date of the record's own append time.
+Times are UTC with microseconds. "Append time" is the broker's clock when the record was appended to its topic. History
+tables are append-only and partitioned by `date`, the UTC date of the record's own append time.
 """
 
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 CURRENT_BUCKETS = 16
-"""Partitions of a table that says how things are now."""
+"""Partitions of a current-state table."""
 
 FAR_FUTURE = datetime(9999, 12, 31, tzinfo=UTC)
 """`effective_until` of a target of `routes` that has not ended."""
@@ -26,7 +26,8 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`partition_by` columns; `key` the columns of which no two rows have the same, nulls being equal to each other."""
+    """`partition_by`: columns. `key`: columns of which no two rows have the same values; nulls are equal to each
+    other."""
 
     name: str
     doc: str
@@ -392,4 +393,4 @@ TABLES = {
 }
 
 HISTORY = tuple(table for table in TABLES.values() if {"appended", "date"} <= {column.name for column in table.columns})
-"""The tables of what came from the topics: append-only, a row dated by its own append time."""
+"""The tables filled from topics: append-only, each row dated by its own append time."""

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 DAY_MS = 24 * 60 * 60 * 1000
 ESSENTIAL = ("message.timestamp.type", "cleanup.policy")
-"""Settings of topics without which messages are routed wrongly, or states are lost; the others are about room and time.
-"""
+"""Topic settings without which messages are misrouted or states are lost; the others concern disk space and time."""
 NO_GROUP = "unused"
-"""The consumer group of those that choose their partitions themselves and keep nothing in it. librdkafka asks for one,
-and for its coordinator: with ACLs each user needs READ on it (docs/clusters.md)."""
+"""The consumer group of clients that choose their partitions themselves and store nothing in it. librdkafka requires a
+group and its coordinator: with ACLs each user needs READ on it (docs/clusters.md)."""
 
 
 def lease_group(prefix: str, name: str) -> str:
@@ -18,7 +17,7 @@ def lease_group(prefix: str, name: str) -> str:
 
 
 class Topic(NamedTuple):
-    """`config` are broker settings of the topic, as Kafka spells them."""
+    """`config`: broker settings of the topic, with Kafka's names."""
 
     name: str
     partitions: int
@@ -44,11 +43,12 @@ class Topics:
         self.quarantine = prefix + "quarantine"
 
     def declared(self, ingress_partitions: int, shards: int, kept_ms: int) -> Iterator[Topic]:
-        """Every topic with its settings. Times are the broker's: routing compares append times."""
+        """Every topic with its settings. Times are the broker's, because routing compares append times."""
         clock = {"message.timestamp.type": "LogAppendTime"}
         kept = clock | {"cleanup.policy": "delete", "retention.ms": str(kept_ms)}
-        # A gateway reads these from their beginning when it starts. The broker leaves a topic's last segment alone, and
-        # waits until so much of the rest is out of date: both are small, so that a start is quick after any history.
+        # A gateway reads these from the beginning when it starts. The broker never compacts a topic's last segment, and
+        # compacts the rest only once this share of it is out of date. Both are small, so that a start is quick after
+        # any history.
         compacted = clock | {
             "cleanup.policy": "compact",
             "segment.ms": str(DAY_MS // 24),

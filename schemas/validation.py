@@ -1,7 +1,7 @@
-"""What is wrong with a table read from TOML, in words for people: every problem, what is allowed, the likely meaning.
+"""Finds every problem of a table read from TOML, and says in plain words what is allowed and what was probably meant.
 
-msgspec decides what is allowed, by the types of a :class:`schemas.sections.Section`. It stops at the first error and
-shows patterns; here every key is tried by itself, and its type is described.
+msgspec decides what is allowed, by the types of a :class:`schemas.sections.Section`. But it stops at the first error
+and shows patterns; here each key is checked separately, and its type is described.
 """
 
 import json
@@ -30,14 +30,14 @@ PROBLEMS_SHOWN = 20
 
 
 class Problem(NamedTuple):
-    """`key`: where in the table; `text`: a sentence that names it, its value and what is allowed."""
+    """`key`: the path in the table; `text`: a sentence with the key, its value and what is allowed."""
 
     key: Key
     text: str
 
 
 def settings_error(sentences: Sequence[str]) -> SettingsError:
-    """One error for all that is wrong: its sentence, or a list."""
+    """One error for all problems: its sentence, or a list."""
     if len(sentences) == 1:
         return SettingsError(sentences[0])
     more = [f"… and {len(sentences) - PROBLEMS_SHOWN} more"] if len(sentences) > PROBLEMS_SHOWN else []
@@ -46,7 +46,7 @@ def settings_error(sentences: Sequence[str]) -> SettingsError:
 
 
 def convert(table: Table, section: type[SectionType]) -> SectionType | list[Problem]:
-    """The table as a `section`; or every problem that it has."""
+    """The table as a `section`, or all its problems."""
     if _is_finite(table):
         with suppress(msgspec.ValidationError):
             return msgspec.convert(table, section)
@@ -54,7 +54,7 @@ def convert(table: Table, section: type[SectionType]) -> SectionType | list[Prob
 
 
 def dotted(path: Key) -> str:
-    """A key as TOML has it: `gateway.limits`, `kafka.client."sasl.password"`; an item of a list as `methods[0]`."""
+    """A key as in TOML: `gateway.limits`, `kafka.client."sasl.password"`; an item of a list as `methods[0]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -66,7 +66,7 @@ def dotted(path: Key) -> str:
 
 
 def paths(section: type[Section], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every setting below a section."""
+    """All settings below a section."""
     for name, declared in _fields(section).items():
         if _is_section(declared):
             yield from paths(declared, (*path, name))
@@ -83,7 +83,7 @@ def type_of(path: tuple[str, ...], section: type[Section]) -> Any:
 
 
 def not_a_setting(path: tuple[str, ...], section: type[Section]) -> str | None:
-    """The sentence about a path that is no setting of `section`; None if it is one."""
+    """The sentence about a path that is not a setting of `section`; None if it is one."""
     declared: Any = section
     for number, part in enumerate(path):
         if not _is_section(declared):
@@ -96,8 +96,8 @@ def not_a_setting(path: tuple[str, ...], section: type[Section]) -> str | None:
 
 
 def from_text(text: str, declared: Any) -> Any:
-    """What the text of an environment variable says for a setting of this type: itself if that is allowed, else what it
-    is in TOML; itself if it is no TOML."""
+    """The value of an environment variable's text for a setting of this type: the text if that is allowed, otherwise
+    its value in TOML, or the text again if it is not TOML."""
     if _fits(text, declared):
         return text
     try:
@@ -107,7 +107,7 @@ def from_text(text: str, declared: Any) -> Any:
 
 
 def unknown_key(path: Key, value: Any, section: type[Section], root: type[Section]) -> str:
-    """The sentence about a key that `section` does not have: what was probably meant, or else all keys it has."""
+    """The sentence about a key that `section` lacks: what was probably meant, or else all keys it has."""
     name, fields = str(path[-1]), _fields(section)
     what = f"[{dotted(path)}] is not a table" if isinstance(value, dict) else f"{dotted(path)} is not a setting"
     here = f"[{dotted(path[:-1])}]" if len(path) > 1 else "the top level"
@@ -124,14 +124,14 @@ def not_allowed(path: Key, value: Any, declared: Any) -> str:
     """The sentence about a value that its type does not allow."""
     shown = _toml(value)
     if _plain(declared) is dict or _is_section(declared) or isinstance(value, dict):
-        shown = f"({_name(value)})"  # it may have a secret in it
+        shown = f"({_name(value)})"  # it may contain a secret
     text = f"{dotted(path)} = {shown} is not allowed: expected {allowed(declared)}"
     meant = _meant(value, declared)
     return text if meant is None else f"{text}. Did you mean {_toml(meant)}?"
 
 
 def allowed(declared: Any) -> str:
-    """What values a type has: `a whole number from 0 to 65535, or "off"`."""
+    """The values that a type allows: `a whole number from 0 to 65535, or "off"`."""
     kind, arguments = get_origin(declared), get_args(declared)
     if kind is Literal:
         words = ", ".join(map(_toml, arguments))
@@ -155,7 +155,7 @@ def _in_section(table: Any, section: type[Section], path: Key, root: type[Sectio
         else:
             yield Problem((*path, name), unknown_key((*path, name), value, section, root))
     if table.keys() - fields.keys():
-        return  # what is missing may be there under a wrong name
+        return  # what is missing may be present under a wrong name
     for field in msgspec.structs.fields(section):
         if field.required and field.encode_name not in table:
             key = (*path, field.encode_name)
@@ -182,7 +182,7 @@ def _in_value(value: Any, declared: Any, path: Key, root: type[Section]) -> Iter
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether there is no `inf` and no `nan` in it, which TOML has and no setting takes."""
+    """Whether the value contains no `inf` and no `nan`, which TOML has but no setting allows."""
     if isinstance(value, dict):
         return all(map(_is_finite, value.values()))
     return not isinstance(value, float) or math.isfinite(value)
@@ -199,7 +199,7 @@ def _fits(value: Any, declared: Any) -> bool:
 
 
 def _meant(value: Any, declared: Any) -> Any:
-    """A value that is allowed and was probably meant; None if nobody can tell."""
+    """An allowed value that was probably meant; None if there is none."""
     likely: list[Any] = []
     if isinstance(value, str):
         if _plain(declared) in (list, tuple):
@@ -255,7 +255,7 @@ def _unannotated(declared: Any) -> Any:
 
 
 def _plain(declared: Any) -> Any:
-    """`list` of `Annotated[list[str], …]`."""
+    """For example, `list` for `Annotated[list[str], …]`."""
     return get_origin(_unannotated(declared))
 
 
@@ -264,7 +264,7 @@ def _name(value: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """As it would be written in the file."""
+    """The value as it would be written in the file."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, (str, bool)):
