@@ -88,8 +88,8 @@ class Difference(NamedTuple):
 class Reach(NamedTuple):
     """The ledger's completeness watermarks, as append times of messages; None if nothing is complete.
 
-    All routes are known for messages before `routes`. Instructions, `untouched` records and messages that are absent
-    before `instructions`, `untouched` and `messages` will not come any more.
+    For messages appended before `routes`, all routes are known. For those before `instructions`, `untouched` or
+    `messages`, an absent instruction, `untouched` record or message will not come any more.
     """
 
     routes: datetime | None

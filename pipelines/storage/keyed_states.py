@@ -64,9 +64,9 @@ class KeyedStates:
         last_used: LastUsed = lambda _key, _state, _now_ms: 0,
         is_folded: Callable[[Row], bool] = lambda _row: True,
     ) -> None:
-        """Process a batch of a streaming query, which has few rows, with `appended_ms`: fold the rows that `is_folded`
-        selects by the column `key`, and have `tell(rows, given, batch)` publish the result; `batch` identifies the
-        batch among all. Then `end(keys)` ends the keys to be forgotten. A batch that is done is skipped."""
+        """Process a batch of a streaming query: few rows, each with `appended_ms`. Fold those that `is_folded` selects,
+        by the column `key`, and have `tell(rows, given, batch)` publish the result; `batch` identifies the batch among
+        all. Then `end(keys)` ends the keys to be forgotten. A batch that is done is skipped."""
         query = query_id(batch.sparkSession)
         if not self.begin(batch.sparkSession, query, batch_id):
             return
