@@ -36,7 +36,7 @@ class FullJitter:
         self._base_s, self._most_s, self._draw = base_s, most_s, draw
 
     def delay_s(self, attempt: int) -> float:
-        """Seconds to wait before this attempt; the first is 0."""
+        """Seconds to wait before attempt number `attempt`, counted from 0."""
         return self._draw() * min(self._most_s, self._base_s * 2.0 ** min(attempt, 64))
 
 
