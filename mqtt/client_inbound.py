@@ -23,7 +23,7 @@ class InboundMessages:
     def __init__(self) -> None:
         self.received: set[int] = set()
         self._given: dict[int, Publish] = {}  # on this connection: given to the application, not answered to the server
-        self._order: tuple[deque[int], ...] = (deque(), deque(), deque())  # their packet ids by QoS, in order of arrival
+        self._order: tuple[deque[int], ...] = (deque(), deque(), deque())  # their packet ids by QoS, in arrival order
         self._accepted: dict[int, ReasonCode] = {}  # given and accepted, but an earlier one is not accepted yet
         self._forgotten: set[int] = set()  # given, but the application has lost them
         self._earlier: dict[int, Publish] = {}  # given on an earlier connection, not sent again yet

@@ -77,7 +77,7 @@ class ClientSession:
         retain: bool = False,
         properties: Properties | None = None,
     ) -> int:
-        """Takes a message of QoS 1 or 2, to be sent on the next connection; returns its packet id.
+        """Takes a message of QoS 1 or 2 to send on the next connection; returns its packet id.
 
         While a connection is open, use :meth:`mqtt.client_connection.ClientConnection.publish`.
         Raises QueueFullError, LocalProtocolError (a message that MQTT does not allow).
