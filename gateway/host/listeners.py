@@ -22,8 +22,8 @@ Protocol = Callable[[], asyncio.BufferedProtocol]
 
 
 class Listeners:
-    """Open listeners; `ports` by name. `close` stops accepting clients; `closed` waits until connected clients have
-    been told."""
+    """Open listeners; `ports` by name. `close` stops accepting clients; `closed` waits until all connections have
+    ended."""
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
