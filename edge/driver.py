@@ -9,8 +9,7 @@ from mqtt.client_events import Event
 
 
 class Driver:
-    """The receiver of a :class:`edge.link.Link`. Calls `handle` with the core's events; `handle` may call the
-    driver."""
+    """Receives from a :class:`edge.link.Link`; calls `handle` with the core's events. `handle` may call the driver."""
 
     connection: ClientConnection
 
@@ -26,7 +25,7 @@ class Driver:
 
     @property
     def now(self) -> float:
-        """The clock that the core uses, in seconds."""
+        """The current time of the core, in seconds."""
         return self._loop.time()
 
     def begin(self, link: Link, connection: ClientConnection) -> None:

@@ -1,7 +1,6 @@
 """Byte streams that carry MQTT: TCP, TLS, and WebSocket (MQTT 5.0, section 6; RFC 6455).
 
-A link calls its :class:`Receiver` on the event loop: with bytes as they arrive, then once `link_lost`, then never
-again.
+A link calls its :class:`Receiver` on the event loop: with bytes as they arrive, and at the end once `link_lost`.
 """
 
 import asyncio

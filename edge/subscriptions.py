@@ -32,7 +32,7 @@ class Subscriptions:
             self._granted.pop(topic_filter, None)
 
     def together(self) -> list[tuple[list[Subscription], Properties | None]]:
-        """All subscriptions, one group per SUBSCRIBE: neighbours with the same properties go together."""
+        """All subscriptions, one group per SUBSCRIBE: consecutive ones with the same properties go together."""
         packets: list[tuple[list[Subscription], Properties | None]] = []
         for subscription, properties in self._granted.values():
             if not packets or packets[-1][1] != properties:

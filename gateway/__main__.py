@@ -1,5 +1,4 @@
-"""`python -m gateway`: one gateway process, configured by environment variables (see
-schemas.settings.process_settings)."""
+"""`python -m gateway`: one gateway process, configured by the environment (see schemas.settings.process_settings)."""
 
 import os
 import sys

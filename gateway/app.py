@@ -141,7 +141,7 @@ async def run(settings: Settings, part: str) -> None:
 
 
 def _on_signals(numbers: Sequence[signal.Signals], loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """Calls `act` in the loop at each signal. Not with `loop.add_signal_handler`: a signal it has taken over is briefly
-    set to the system's default before it can be ignored, and that ends the process."""
+    """Calls `act` in the loop at each signal. Not with `loop.add_signal_handler`: a signal it has taken over
+    passes through the system's default on its way to being ignored, and would then end the process."""
     for number in numbers:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(act))

@@ -90,7 +90,7 @@ class _Sent(NamedTuple):
 
 
 class MemoryBus:
-    """A bus over a MemoryBroker. Everything happens through `loop.call_soon`, nothing within a caller's call.
+    """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
     `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
     topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than `room`

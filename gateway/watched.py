@@ -1,5 +1,4 @@
-"""Files that are reloaded when they change: certificates, passwords, keys, rules. No restart, no client
-disconnected."""
+"""Files that are reloaded when they change: certificates, passwords, keys, rules; no restart, no disconnect."""
 
 import asyncio
 import contextlib

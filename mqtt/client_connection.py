@@ -124,8 +124,7 @@ class ClientConnection:
         return [self._close(_FAILURE, "the network connection ended", EndedBy.TRANSPORT)]
 
     def deadline(self) -> float | None:
-        """When `tick` is due at the latest; None: never. The deadline may be postponed: when it has passed, ask
-        again."""
+        """When `tick` is due at the latest; None: never. It may be postponed: ask again when it has passed."""
         return None if self.state is State.CLOSED else self._keep_alive.deadline()
 
     def tick(self, now: float) -> list[Event]:
@@ -157,8 +156,7 @@ class ClientConnection:
         retain: bool = False,
         properties: Properties | None = None,
     ) -> int:
-        """Sends a message, or queues it while the server's receive maximum is used up; returns its packet id, 0 at QoS
-        0.
+        """Sends a message, or queues it until the server accepts more; returns its packet id, 0 at QoS 0.
 
         At QoS 1 and 2 :class:`Published` follows, on this or a later connection. Before CONNACK and after the end,
         messages of QoS 1 and 2 are queued in the session.
@@ -336,7 +334,7 @@ class ClientConnection:
         outbound = self.session.outbound
         while (packet := outbound.next_to_send()) is not None:
             self._out.append(self._encoder.encode(packet))
-            packet.dup = True  # any later sending is a repetition
+            packet.dup = True  # later sends are retransmissions
 
     def _answer(self, answers: list[Puback | Pubrec]) -> None:
         for answer in answers:

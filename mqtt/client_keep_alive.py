@@ -3,14 +3,14 @@
 from enum import Enum, auto
 from typing import Final
 
-PING_FACTOR: Final = 0.75  # of the keep alive, between PINGREQs; the server waits 1.5 times as long [MQTT-3.1.2-22]
+PING_FACTOR: Final = 0.75  # of the keep alive, between PINGREQs; the server allows 1.5 of it [MQTT-3.1.2-22]
 
 
 class Due(Enum):
     """What to do when a deadline has passed."""
 
     PING = auto()
-    OVERDUE = auto()  # the answer to CONNECT or PINGREQ has not come
+    OVERDUE = auto()  # the answer to CONNECT or PINGREQ has not arrived
 
 
 class KeepAlive:

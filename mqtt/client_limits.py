@@ -20,7 +20,7 @@ class ClientLimits:
     """The client's limits that are not in its CONNECT. The CONNECT properties `receive_maximum`, `topic_alias_maximum`
     and `maximum_packet_size` limit the server; they are enforced."""
 
-    connect_timeout_s: float = 10.0  # from CONNECT to a whole CONNACK
+    connect_timeout_s: float = 10.0  # from CONNECT to a complete CONNACK
     ping_timeout_s: float = 20.0  # from PINGREQ to PINGRESP, if nothing else arrives
     in_flight_max: int | None = None  # messages sent and not acknowledged; None: see :func:`in_flight_max`
     topic_aliases_max: int = 0  # for messages we send; the server's topic alias maximum may be lower

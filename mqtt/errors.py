@@ -4,8 +4,8 @@ WaystationError
 └── ProtocolError
     ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
     ├── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
-    ├── ServerLimitError      the server does not accept what is to be sent: nothing was sent, `reason` says why
-    └── QueueFullError        too much is unacknowledged: nothing was taken, publish again later
+    ├── ServerLimitError      the server's limits rule out the packet: nothing was sent, `reason` says why
+    └── QueueFullError        too many unacknowledged messages: nothing was queued, publish again later
 """
 
 from mqtt.codes import ReasonCode

@@ -1,6 +1,6 @@
 """How topic filters, split into levels, relate to each other (MQTT 5.0, 4.7); used by access rules and policy.
 
-A topic name is a filter without wildcards, so both functions serve PUBLISH and SUBSCRIBE.
+A topic name is a filter without wildcards, so `covers` and `overlaps` serve PUBLISH and SUBSCRIBE alike.
 """
 
 Levels = tuple[str, ...]

@@ -91,7 +91,7 @@ class ServerConnection:
         self._limits = limits
         self._tally = tally or Tally()
         self._decoder = Decoder(limits.max_packet_size)
-        self._deadline_base = now  # when the connection began; once connected, when the last packet came
+        self._deadline_base = now  # when the connection began; once connected, when the last packet arrived
         self._keep_alive_s = 0
         self._held: list[Packet] = []
         self._held_bytes = 0  # before CONNECT: all bytes received
@@ -129,7 +129,7 @@ class ServerConnection:
         return [self._close(ReasonCode.UNSPECIFIED_ERROR, "the network connection ended")]
 
     def deadline(self) -> float | None:
-        """When `tick` is due at the latest; None: never. Each packet postpones it: when it has passed, ask again."""
+        """When `tick` is due at the latest; None: never. Each packet postpones it: ask again when it has passed."""
         if self.state is State.AWAIT_CONNECT:
             return self._deadline_base + self._limits.connect_timeout_s
         if self.state is _CONNECTED and self._keep_alive_s:

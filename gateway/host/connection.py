@@ -1,5 +1,4 @@
-"""One client's connection, over any transport: passes the MQTT core's events to the home, and the home's calls to the
-core."""
+"""One client's connection, over any transport: connects the MQTT core (events) and the home (calls)."""
 
 import asyncio
 from collections import deque
@@ -90,7 +89,7 @@ class ClientConnection:
         self.writable = True
         server.opened(self)
 
-    # -- the transport calls -------------------------------------------------------------------------------------------
+    # -- called by the transport ---------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes | memoryview) -> None:
         self._take(self._core.receive(data, self._server.now()))
@@ -148,7 +147,7 @@ class ClientConnection:
         attached = self._attached
         return self._busy or (attached is not None and (attached.publisher.in_flight > 0 or attached.session.logging))
 
-    # -- the home calls (Link) -----------------------------------------------------------------------------------------
+    # -- called by the home (Link) -------------------------------------------------------------------------------------
 
     def deliver(self, message: Message, entry: Entry) -> bool:
         data = self._encoder.encode(message, entry)
@@ -351,9 +350,9 @@ class ClientConnection:
         self._core.send(Unsuback(packet.packet_id, codes))
 
     def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """MQTT 5 has a reason code for it. 3.1.1 has none, so the connection ends and the client retries later;
-        likewise for a reason that an acknowledgement cannot carry. QoS 0 has no answer: the message is counted and
-        dropped."""
+        """Refuses a PUBLISH. MQTT 5 can tell the client the reason. 3.1.1 cannot, so the connection ends and the client
+        retries later; likewise for a reason that no acknowledgement can carry. QoS 0 has no acknowledgement: the
+        message is counted and dropped."""
         if reason not in ALLOWED_REASONS[PacketType.PUBACK] or (qos and self._version != VERSION_5):
             self.disconnect(reason)
         elif qos:

@@ -72,7 +72,7 @@ class HostServer:
         return len(self.connections) + self.http_connections > self.limits.connections
 
     def is_flooded(self, half: bool = False) -> bool:
-        """Whether too much from all clients is in flight to Kafka; with `half`, more than half of that."""
+        """Whether too much from all clients is in flight to Kafka; with `half`, over half the limit."""
         limits = self.limits
         if is_above(self.home.in_flight_bytes, limits.in_flight_bytes, half):
             return True

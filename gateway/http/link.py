@@ -22,7 +22,7 @@ class Out(Protocol):
 
 
 class Pace(NamedTuple):
-    """Time limits in seconds; `until` by the loop's clock, None for no end."""
+    """Times in seconds; `until` by the loop's clock, None for no end."""
 
     heartbeat_s: float
     write_timeout_s: float
@@ -57,7 +57,7 @@ class StreamLink:
         self._ended: ReasonCode | None = None
         self._reason = STREAM_CLOSED
 
-    # -- the home calls (Link) -----------------------------------------------------------------------------------------
+    # -- called by the home (Link) -------------------------------------------------------------------------------------
 
     @property
     def writable(self) -> bool:

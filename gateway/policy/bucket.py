@@ -72,7 +72,7 @@ class BucketsByClient(Generic[B]):
         return bucket
 
     def hold(self, client: str, holder: object) -> None:
-        """Keeps the client's bucket at least as long as `holder`, which takes from it, lives."""
+        """Keeps the client's bucket at least while `holder`, which takes from it, is alive."""
         self._held[client] = holder
 
     def _sweep(self, now: float) -> None:
