@@ -62,8 +62,7 @@ class PublishRefused(MqttClientError):
 
 
 class SubscribeRefused(MqttClientError):
-    """The server refused at least one filter; `reasons` has each filter's reason code. Those not refused are in
-    force."""
+    """The server refused at least one filter; `reasons` has the reason code of each. The others are in force."""
 
     def __init__(self, reasons: Mapping[str, ReasonCode], properties: Properties | None) -> None:
         refused = [f"{name} ({reason.name})" for name, reason in reasons.items() if reason >= 0x80]

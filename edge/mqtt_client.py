@@ -186,8 +186,7 @@ class MqttClient:
         return self.session.outbound.has_capacity(0)
 
     async def drain(self) -> None:
-        """Returns once the network accepts more data, or the connection has ended. For applications that send much at
-        QoS 0."""
+        """Returns once the network accepts more data, or the connection has ended; for much traffic at QoS 0."""
         if self._driver is not None:
             await self._driver.drain()
 

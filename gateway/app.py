@@ -40,8 +40,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RELOAD_SIGNALS = (signal.SIGHUP,)
 
 _GC_THRESHOLDS = (20_000, 20, 50)
-"""Messages leave no reference cycles. With Python's default thresholds the collector would take a tenth of their
-time."""
+"""Messages leave no reference cycles; with Python's default thresholds, looking for some takes a tenth of the time."""
 
 _FLUSH_TIMEOUT_S = 3.0
 """For the last checkpoint, for the consumer to end, and for records in flight. With 8 s for connections this stays
@@ -51,8 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 async def run(settings: Settings, part: str) -> None:
-    """Runs until SIGTERM or SIGINT. If something fails for good, raises the error so that a supervisor restarts the
-    process."""
+    """Runs until SIGTERM or SIGINT. Raises an error that is final, so that a supervisor restarts the process."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[None] = loop.create_future()
 

@@ -80,8 +80,7 @@ class Bus(Protocol):
         ...
 
     async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Stops consuming these partitions. Records already fetched may still arrive until this returns, and none
-        later."""
+        """Stops consuming these partitions. Fetched records may still arrive until this returns, and none later."""
         ...
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:

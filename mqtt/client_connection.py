@@ -100,8 +100,7 @@ class ClientConnection:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """The events that `data` completes; `data` may be reused afterwards. Never raises because of what the server
-        sent."""
+        """The events that `data` completes; `data` may be reused afterwards. Never raises for what the server sent."""
         if self.state is State.CLOSED:
             return []
         self._keep_alive.received(now)

@@ -101,8 +101,7 @@ class InboundMessages:
         return []
 
     def forget(self, packet: Publish) -> None:
-        """The application has lost a message it was given. It gets the message again when the server sends it again, on
-        the next connection."""
+        """The application has lost a message it was given; it gets the message again with the next connection."""
         if self._given.get(packet.packet_id) is packet:
             self._forgotten.add(packet.packet_id)
         elif self._earlier.get(packet.packet_id) is packet:

@@ -100,8 +100,7 @@ class OutboundMessages:
     # -- one connection ------------------------------------------------------------------------------------------------
 
     def begin(self, quota: int) -> list[int]:
-        """A connection is accepted: nothing is sent yet, `quota` messages may be. Returns the packet ids that need
-        PUBREL."""
+        """A connection is accepted; `quota` messages may be sent on it. Returns the packet ids to send PUBREL for."""
         self.quota = self.quota_max = quota
         self._waiting = deque(packet_id for packet_id in self.messages if packet_id not in self.released)
         return list(self.released)
@@ -149,8 +148,7 @@ class OutboundMessages:
         return packet_id in self.messages
 
     def completed(self, packet: Pubcomp) -> ReasonCode | None:
-        """PUBCOMP has arrived; returns the reason code of PUBREC, or None if no message has the packet id, which is no
-        error."""
+        """PUBCOMP has arrived; returns the reason code of PUBREC, or None (no error) for an unknown packet id."""
         packet_id = packet.packet_id
         reason = self.released.get(packet_id)
         if reason is None:

@@ -65,8 +65,7 @@ class ClientSession:
 
     @property
     def unacknowledged(self) -> list[Publish]:
-        """Messages that the server has not finally acknowledged, in order; `dup` on those already sent. Do not change
-        them."""
+        """Messages that the server has not finally acknowledged, in order; `dup` on those sent. Do not change them."""
         return list(self.outbound.messages.values())
 
     def publish(
@@ -137,8 +136,7 @@ class ClientSession:
         self.inbound.end()
 
     def resume(self, session_present: bool) -> list[Published | SessionLost]:
-        """The server has accepted a connection; returns the events to report if it had a session and no longer has
-        one."""
+        """The server has accepted a connection; returns the events to report if it has lost the session."""
         was_established, self.is_established = self.is_established, True
         if session_present:
             return []

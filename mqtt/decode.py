@@ -54,8 +54,7 @@ class Decoder:
         self.error: RemoteProtocolError | None = None
 
     def feed(self, data: bytes | memoryview) -> list[Packet]:
-        """The packets that `data` completes; `data` may be reused afterwards. Raises RemoteProtocolError, see the
-        module."""
+        """The packets that `data` completes; `data` may be reused afterwards. Raises RemoteProtocolError, see above."""
         if self.error is not None:
             raise self.error
         buf = bytes(data)

@@ -219,7 +219,6 @@ _FORWARDED: Final[tuple[str, ...]] = (
 
 
 def forwarded_section(properties: Properties | None, place: int) -> bytes:
-    """The section with the properties forwarded unaltered from a PUBLISH or a will to its recipients (3.3.2.3,
-    [MQTT-3.3.2-17])."""
+    """The section with the properties of a PUBLISH or will that recipients get unaltered (3.3.2.3, [MQTT-3.3.2-17])."""
     kept = {name: properties[name] for name in _FORWARDED if name in properties} if properties else None
     return encode_properties(kept, place)

@@ -113,8 +113,7 @@ class ServerConnection:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """The events that `data` completes; `data` may be reused afterwards. Never raises because of what the peer
-        sent."""
+        """The events that `data` completes; `data` may be reused afterwards. Never raises for what the peer sent."""
         if self.state is not _CONNECTED:
             return self._receive_early(data)
         packets = self._feed(data)
@@ -137,8 +136,7 @@ class ServerConnection:
         return None
 
     def tick(self, now: float) -> list[Event]:
-        """Ends the connection if its deadline has passed: no CONNECT in time, no complete packet within 1.5 x keep
-        alive."""
+        """Ends the connection after its deadline: no CONNECT in time, no complete packet within 1.5 x keep alive."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return []

@@ -61,8 +61,7 @@ class Permission(NamedTuple):
     default: bool
 
     def allows(self, asked: str) -> bool:
-        """Whether the topic, or the whole filter, is allowed: an allowed filter covers it, and no part of it is
-        denied."""
+        """Whether the topic or the whole filter is allowed: covered by an allowed filter, and no part of it denied."""
         levels = levels_of(asked)
         if any(overlaps(denied, levels) for denied in self.deny):
             return False

@@ -1,4 +1,4 @@
-"""One client's connection, over any transport: connects the MQTT core (events) and the home (calls)."""
+"""One client's connection on any transport: events of the MQTT core go to the home, calls of the home to the core."""
 
 import asyncio
 from collections import deque
@@ -121,8 +121,7 @@ class ClientConnection:
             self.read_on()
 
     def read_on(self) -> None:
-        """Resumes reading once the cause of the pause is below half its limit, so that a pause does not follow at
-        once."""
+        """Resumes reading once the cause of the pause is below half its limit, so that pauses stay rare."""
         if self._reading_paused and self._reads and not self._busy and not self._is_flooded(half=True):
             self._reading_paused = False
             self._transport.resume_reading()
@@ -229,8 +228,7 @@ class ClientConnection:
         return self._is_flooded()
 
     def _is_flooded(self, half: bool = False) -> bool:
-        """Whether too much is in flight to Kafka, from this client or from all; with `half`, over half the limit
-        (R9)."""
+        """Whether too much of this client or of all is in flight to Kafka; with `half`, over half the limit (R9)."""
         attached = self._attached
         if attached is not None:
             most = self._server.limits.client_in_flight_messages

@@ -76,8 +76,7 @@ def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connec
 class EndLog:
     """Logs each end that is not ordinary, at most `LINES_PER_S` lines, then how many more there were. `now`: seconds.
 
-    A line has no payload, topic or secret. It names the client, its address, the word, and what was wrong with which
-    packet.
+    A line has no payload, topic or secret. It has client, address, word, and what was wrong in which packet.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

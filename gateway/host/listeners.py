@@ -22,8 +22,7 @@ Protocol = Callable[[], asyncio.BufferedProtocol]
 
 
 class Listeners:
-    """Open listeners; `ports` by name. `close` stops accepting clients; `closed` waits until all connections have
-    ended."""
+    """Open listeners; `ports` by name. `close` accepts no more clients; `closed` waits until all have disconnected."""
 
     def __init__(self, server: HostServer) -> None:
         self._server = server

@@ -1,5 +1,4 @@
-"""Watermarks for reading: pause at the limit, resume at half of it, so that the state does not change with each
-message."""
+"""Watermarks for reading: pause at the limit, resume at half of it, so as not to switch with each message."""
 
 
 def is_above(number: int, most: int, half: bool) -> bool:

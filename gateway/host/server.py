@@ -132,8 +132,7 @@ class HostServer:
 
 
 class _DirtySet:
-    """Connections with bytes to write. The first one added schedules the write of all at the end of this loop
-    iteration."""
+    """Connections with bytes to write. The first one added schedules a write of all after this loop iteration."""
 
     def __init__(self, server: HostServer) -> None:
         self._server = server

@@ -202,6 +202,5 @@ def _peer(proxies: TrustedProxies, socket: ServerConnection) -> str:
 
 
 def _origins(allowed: Sequence[str]) -> list[Origin | None] | None:
-    """Allows all origins if none is configured. Clients without an origin are not browsers, so a page cannot misuse
-    them."""
+    """Allows all origins if none is configured. Clients without an origin are no browsers: no page can misuse them."""
     return [*(Origin(origin) for origin in allowed), None] if allowed else None

@@ -83,8 +83,7 @@ async def admit(
     origin: Origin,
     refused: Callable[[Credentials, NotAdmitted], None],
 ) -> Caller:
-    """Asks the authenticator; raises Problem 400, 401, 403, 429 or 503, and reports refused credentials to
-    `refused`."""
+    """Asks the authenticator; raises Problem 400, 401, 403, 429 or 503, and passes refused credentials to `refused`."""
     username, password = _credentials(one_header(headers, "Authorization"))
     client = client_id(name, username or "", nameless)
     credentials = Credentials(client, username, password, origin.certificate, origin.peer, "http")

@@ -34,8 +34,7 @@ Name = Annotated[str, Meta(max_length=1024)]
 
 
 class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a POST: an event without the message and the agent, which the gateway knows from the path and the
-    caller."""
+    """The body of a POST: an event, without the message and the agent, which path and caller give."""
 
     event: Literal["attempting", "propagated", "claimed", "delivered", "refused", "expired", "retired"]
     at_us: Moment
@@ -53,8 +52,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class MessagePresenceDesk:
-    """Handles requests of agents. `timeout_s` limits how long Kafka may take to store an event, and the ledger to
-    decide on a claim."""
+    """Handles requests of agents. `timeout_s`: how long Kafka may take for an event, and the ledger for a claim."""
 
     def __init__(self, presence: MessagePresence, clock: Callable[[], float], timeout_s: float) -> None:
         self._presence = presence

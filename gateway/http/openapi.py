@@ -14,8 +14,7 @@ from schemas.settings import GatewaySettings
 from schemas.states import MessagePresenceState
 
 _LEVEL = "(?:[^+#/\\u0000 ][^+#/\\u0000]*| [^+#/\\u0000]+)?"
-"""A level of a filter without wildcard. Not a single space: in a query it would be written as a lone +, which is
-refused."""
+"""A level of a filter without wildcard. Not a single space: in a query that would be a lone +, which is refused."""
 
 _TOPIC: Final = {"type": "string", "minLength": 1, "pattern": "^[^+#\\u0000]+$"}
 _FILTER: Final = {

@@ -37,8 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class StreamRequest(NamedTuple):
-    """A requested stream. `acknowledges`: whether the gateway acknowledges for the client; `wait_s`: None for no
-    end."""
+    """A requested stream. `acknowledges`: the gateway does it for the client; `wait_s`: None for no end."""
 
     filters: list[str]
     qos: int

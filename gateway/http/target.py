@@ -42,8 +42,7 @@ class Query:
     def take_filters(self, name: str) -> list[str]:
         """The topic filters in a parameter that may be repeated.
 
-        Raises Problem 400 if a level is an unencoded `+`: in a query it means a space, but its author meant the
-        wildcard.
+        Raises Problem 400 if a level is an unencoded `+`: in a query it is a space, but its author meant the wildcard.
         """
         values = self._found.pop(name, [])
         for raw, _ in values:

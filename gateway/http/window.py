@@ -48,8 +48,7 @@ class StreamWindow:
         return event_id.window == self.name and 0 < event_id.number <= self._last
 
     def acknowledge(self, home: Home, session: Session, number: int) -> None:
-        """Event `number` and all before it have arrived. A packet id that now belongs to another message is left
-        alone."""
+        """Event `number` and all before it have arrived. Skips a packet id that now belongs to another message."""
         while self._sent and self._sent[0].number <= number:
             entry = self._sent.popleft().entry
             if not session.has_in_hand(entry):

@@ -1,7 +1,6 @@
 """Token buckets (RFC 2697, section 3, with one rate): a burst at once, and a sustained rate per second.
 
-Pure: `now` is passed in, in seconds of a monotonic clock. A bucket is one number: the time at which it will be full
-again.
+Pure: `now` is passed in, in seconds of a monotonic clock. A bucket is one number: the time at which it is full again.
 """
 
 from collections.abc import Callable
