@@ -1,6 +1,6 @@
-"""What runs away from the data centre: the MQTT client that applications, the command line and tests use.
+"""The MQTT client for everything outside the data centre: applications, the command line and tests.
 
-Does: connect over TCP, TLS and WebSocket; publish, subscribe, acknowledge; connect again after a loss.
-Does not: speak MQTT by itself (:mod:`mqtt` does), serve clients, decide where a message goes, use Kafka or Spark.
+Does: connect over TCP, TLS and WebSocket; publish, subscribe, acknowledge; reconnect after a loss.
+Does not: implement the protocol (:mod:`mqtt` does), serve clients, decide where a message goes, use Kafka or Spark.
 May import: `mqtt`, `schemas`, and websockets; never `gateway`, `pipelines`, `jobs` or pyspark.
 """

@@ -1,4 +1,4 @@
-"""Those who wait: for answers of the server by packet id, and for changes of a client's state."""
+"""Futures for the server's answers, by packet id, and a way to wait until a client's state changes."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -14,14 +14,14 @@ Answer: TypeAlias = Suback | Unsuback
 
 
 class Answers:
-    """Futures by packet id: of messages, over any number of connections; of requests, on one."""
+    """Futures by packet id. Those of messages survive a reconnect; those of requests belong to one connection."""
 
     def __init__(self) -> None:
         self._messages: dict[int, asyncio.Future[ReasonCode]] = {}
         self._requests: dict[int, asyncio.Future[Answer]] = {}
 
     def to_publish(self, packet_id: int) -> asyncio.Future[ReasonCode]:
-        """The server's reason code for a message; at once where there is no packet id."""
+        """The server's reason code for a message; done at once if `packet_id` is 0 (QoS 0)."""
         future: asyncio.Future[ReasonCode] = asyncio.get_running_loop().create_future()
         if packet_id:
             self._messages[packet_id] = future
@@ -36,7 +36,7 @@ class Answers:
         return future
 
     def published(self, event: Published) -> None:
-        """A message is done with; PublishRefused for a failure."""
+        """The exchange of a message has ended: sets the reason code, or PublishRefused for a failure."""
         future = self._messages.pop(event.packet_id, None)
         if future is None or future.done():
             return
@@ -46,18 +46,18 @@ class Answers:
             future.set_exception(PublishRefused(event.reason_code, event.properties))
 
     def answered(self, answer: Answer) -> None:
-        """A request is."""
+        """SUBACK or UNSUBACK has arrived."""
         future = self._requests.pop(answer.packet_id, None)
         if future is not None and not future.done():
             future.set_result(answer)
 
     def drop(self, messages: Iterable[Publish], error: Exception) -> None:
-        """These messages are not sent any more."""
+        """These messages will not be sent again: their futures raise `error`."""
         for message in messages:
             _fail(self._messages.pop(message.packet_id, None), error)
 
     def fail(self, error: Exception, *, published_too: bool) -> None:
-        """No answer to a request comes any more; none to messages either if `published_too`."""
+        """No open request will be answered, and if `published_too` no message either: their futures raise `error`."""
         requests, self._requests = self._requests, {}
         for request in requests.values():
             _fail(request, error)
@@ -70,7 +70,7 @@ class Answers:
 def _fail(future: asyncio.Future[Any] | None, error: Exception) -> None:
     if future is not None and not future.done():
         future.set_exception(error)
-        future.exception()  # nobody has to look: the client reports the end of the connection as well
+        future.exception()  # nobody has to await it: the client reports the end of the connection as well
 
 
 class Changes:
@@ -80,7 +80,7 @@ class Changes:
         self._waiting: set[asyncio.Future[None]] = set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns once the condition holds, which is looked at after each :meth:`wake`."""
+        """Returns once the condition holds; it is checked again after each :meth:`wake`."""
         while not condition():
             change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(change)
@@ -90,7 +90,7 @@ class Changes:
                 self._waiting.discard(change)
 
     def wake(self) -> None:
-        """Something has changed."""
+        """The state has changed."""
         for change in self._waiting:
             if not change.done():
                 change.set_result(None)

@@ -1,4 +1,4 @@
-"""Drives one network connection: carries bytes between a link and the protocol core, and keeps the core's time."""
+"""Drives one network connection: moves bytes between a link and the protocol core, and runs the core's timers."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from mqtt.client_events import Event
 
 
 class Driver:
-    """What a :class:`edge.link.Link` calls. `handle` is called with the events of the core; it may use the driver."""
+    """Receives from a :class:`edge.link.Link`; calls `handle` with the core's events. `handle` may call the driver."""
 
     connection: ClientConnection
 
@@ -17,7 +17,7 @@ class Driver:
         self._handle = handle
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
-        self._early: bytes | None = b""  # what a server said before it was asked; None once it is asked
+        self._early: bytes | None = b""  # bytes from the server before `begin`; None afterwards
         self._timer: asyncio.TimerHandle | None = None
         self._is_flush_due = False
         self._is_reading_paused = False
@@ -25,11 +25,11 @@ class Driver:
 
     @property
     def now(self) -> float:
-        """The time of the core, in seconds."""
+        """The current time of the core, in seconds."""
         return self._loop.time()
 
     def begin(self, link: Link, connection: ClientConnection) -> None:
-        """`connection` has CONNECT to send over `link`."""
+        """Starts `connection`, which has a CONNECT to send, over `link`."""
         self._link, self.connection = link, connection
         self.flush()
         self.set_timer()
@@ -42,7 +42,7 @@ class Driver:
     # -- output and time -----------------------------------------------------------------------------------------------
 
     def flush_soon(self) -> None:
-        """Writes at the end of this turn of the loop, so that much goes out at once."""
+        """Writes at the end of this loop iteration, so that several packets go out together."""
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self.flush)
@@ -60,19 +60,19 @@ class Driver:
             link.close()
 
     def set_timer(self) -> None:
-        """Wakes at the core's deadline, which may have moved on by then."""
+        """Schedules a call at the core's deadline; the core may have postponed it by then."""
         if self._timer is not None:
             self._timer.cancel()
         deadline = self.connection.deadline()
         self._timer = None if deadline is None else self._loop.call_at(deadline, self._tick)
 
     async def drain(self) -> None:
-        """Returns once the network takes more, or the connection has ended."""
+        """Returns once the network accepts more data, or the connection has ended."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
 
     def pause_reading(self, is_paused: bool) -> None:
-        """Whether to let the server wait."""
+        """Pauses or resumes reading from the server."""
         if self._link is not None and is_paused is not self._is_reading_paused:
             self._is_reading_paused = is_paused
             (self._link.pause_reading if is_paused else self._link.resume_reading)()

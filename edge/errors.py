@@ -1,4 +1,4 @@
-"""Errors of the MQTT client; the text of each says what happened and is meant for people.
+"""Errors of the MQTT client. The text of each says what happened and is meant for people.
 
 WaystationError
 └── MqttClientError
@@ -18,7 +18,7 @@ from schemas.errors import WaystationError
 
 
 class MqttClientError(WaystationError):
-    """Base of what an MQTT client meets."""
+    """Base of all errors of the MQTT client."""
 
 
 class Unreachable(MqttClientError):
@@ -34,12 +34,12 @@ class _Ended(MqttClientError):
 
     @property
     def reason(self) -> ReasonCode | ConnectReturnCode:
-        """The server's reason code, or ours."""
+        """The server's reason code, or our own."""
         return self.closed.reason
 
     @property
     def properties(self) -> Properties:
-        """Those the server sent along: `reason_string`, `server_reference`."""
+        """The properties that the server sent with it: `reason_string`, `server_reference`."""
         return self.closed.properties or {}
 
 
@@ -48,11 +48,11 @@ class ConnectRefused(_Ended):
 
 
 class ConnectionLost(_Ended):
-    """The connection has ended: `closed.by` says by whom. What was not acknowledged is still in the session."""
+    """The connection has ended; `closed.by` says who ended it. Unacknowledged messages are still in the session."""
 
 
 class PublishRefused(MqttClientError):
-    """The server answered a message with `reason`, 0x80 or above; it does not have the message."""
+    """The server answered a message with `reason`, 0x80 or above; it has not accepted the message."""
 
     def __init__(self, reason: ReasonCode, properties: Properties | None) -> None:
         text = (properties or {}).get("reason_string", "")
@@ -62,7 +62,7 @@ class PublishRefused(MqttClientError):
 
 
 class SubscribeRefused(MqttClientError):
-    """The server refused at least one filter; `reasons` has the reason code of each. Others hold."""
+    """The server refused at least one filter; `reasons` has the reason code of each. The others are in force."""
 
     def __init__(self, reasons: Mapping[str, ReasonCode], properties: Properties | None) -> None:
         refused = [f"{name} ({reason.name})" for name, reason in reasons.items() if reason >= 0x80]

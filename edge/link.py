@@ -1,6 +1,6 @@
 """Byte streams that carry MQTT: TCP, TLS, and WebSocket (MQTT 5.0, section 6; RFC 6455).
 
-A link calls its :class:`Receiver` on the event loop: bytes as they come, and once `link_lost`, after which nothing.
+A link calls its :class:`Receiver` on the event loop: with bytes as they arrive, and at the end once `link_lost`.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens. `tls`: over TLS; `server_hostname`: the name in its certificate if it is not `host`;
-    `websocket_path`: over WebSocket, as `/mqtt`."""
+    """Where a server listens. `tls`: use TLS; `server_hostname`: the name in its certificate if it differs from `host`;
+    `websocket_path`: use WebSocket with this path, such as `/mqtt`."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ class Address:
 
 
 class Receiver(Protocol):
-    """What a link calls."""
+    """The callbacks of a link."""
 
     def data_received(self, data: bytes) -> None: ...
 
@@ -43,7 +43,7 @@ class Receiver(Protocol):
 class Link(asyncio.Protocol):
     """A byte stream over TCP or TLS."""
 
-    _transport: asyncio.Transport | None = None  # before it is connected, or where TLS fails
+    _transport: asyncio.Transport | None = None  # until connected, or if TLS fails
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -51,15 +51,15 @@ class Link(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     async def ready(self) -> None:
-        """Returns once it carries MQTT; raises Unreachable if it does not."""
+        """Returns once the link can carry MQTT; raises Unreachable if it cannot."""
 
     def write(self, data: bytes) -> None:
-        """Sends bytes, now or as soon as the network takes them."""
+        """Sends bytes, now or as soon as the network accepts them."""
         if self._transport is not None:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Ends the link once what was written is sent; a peer that does not take it is waited for 5 s."""
+        """Ends the link once everything written is sent; waits 5 s at most for a peer that does not read."""
         if self._watchdog is None and not self.ended.done():
             self._watchdog = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.abort)
             self._close()
@@ -84,7 +84,7 @@ class Link(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
 
     def data_received(self, data: bytes) -> None:
         self._receiver.data_received(data)
@@ -104,7 +104,7 @@ class Link(asyncio.Protocol):
 
 
 async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> Link:
-    """A link to `address`, ready for MQTT. Raises Unreachable, which says why."""
+    """Opens a link to `address`, ready for MQTT. Raises Unreachable, which says why it failed."""
     loop, link = asyncio.get_running_loop(), None
     hostname = (address.server_hostname or address.host) if address.tls is not None else None
 
@@ -123,7 +123,7 @@ async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> L
     except TimeoutError as error:
         problem: MqttClientError = Unreachable(f"{address} does not answer within {timeout_s:g} s")
         problem.__cause__ = error
-    except OSError as error:  # SSLError is one
+    except OSError as error:  # includes SSLError
         problem = Unreachable(f"{address} cannot be reached: {error.strerror or error}")
         problem.__cause__ = error
     except Unreachable as error:
@@ -136,7 +136,7 @@ async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> L
 def _make_link(address: Address, receiver: Receiver) -> Link:
     if address.websocket_path is None:
         return Link(receiver)
-    from edge.websocket_link import WebSocketLink  # costs memory that those who use TCP need not spend
+    from edge.websocket_link import WebSocketLink  # imported here: users of TCP need not pay its memory
 
     scheme = "ws" if address.tls is None else "wss"
     host = f"[{address.host}]" if ":" in address.host else address.host

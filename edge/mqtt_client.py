@@ -1,10 +1,10 @@
 """An MQTT client on asyncio: a thin layer of input and output over :mod:`mqtt.client_connection`.
 
-What is guaranteed: a message published with QoS 1 or 2 stays in the session until the server has acknowledged it, and
-is sent again after each :meth:`MqttClient.connect`; QoS 1 arrives at least once, QoS 2 exactly once while the server
-keeps the session. A received message is acknowledged only when the application is done with it: when `on_message` has
-returned, when the iterator is asked for the next one, or, with `manual=True`, when `acknowledge` is called.
-Everything runs on one event loop, without a task of its own.
+Guarantees: a message published with QoS 1 or 2 stays in the session until the server has acknowledged it, and is sent
+again after each :meth:`MqttClient.connect`. QoS 1 arrives at least once; QoS 2 exactly once while the server keeps the
+session. A received message is acknowledged only when the application is done with it: when `on_message` has returned,
+when the iterator is asked for the next one, or, with `manual=True`, when `acknowledge` is called. Everything runs on
+one event loop; the client starts no task.
 
     client = MqttClient(Address("127.0.0.1", 1883), Connect("sensor-7", keep_alive=60))
     await client.connect()
@@ -37,17 +37,17 @@ from mqtt.codes import ReasonCode
 from mqtt.errors import ProtocolError
 from mqtt.packets import Connack, Connect, Disconnect, Packet, Properties, Publish, Suback, Subscription, Unsuback
 
-INBOX_MAX: Final = 1_000  # messages that wait for the iterator before reading stops
+INBOX_MAX: Final = 1_000  # messages waiting for the iterator before reading stops
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 _NO_CONNECTION: Final = Closed(_FAILURE, "there is no connection", EndedBy.TRANSPORT)
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What is called besides, on the event loop; each must return soon.
+    """Optional callbacks, called on the event loop; each must return soon.
 
-    `observe`: with each packet that comes, before it is acted on. `on_connected`: the server has accepted.
-    `on_session_lost`: what is lost; subscriptions are made again already. `on_closed`: a connection has ended.
+    `observe`: each packet received, before it is handled. `on_connected`: the server has accepted the connection.
+    `on_session_lost`: what was lost; the client is already subscribing again. `on_closed`: a connection has ended.
     """
 
     observe: Callable[[Packet], None] | None = None
@@ -60,9 +60,9 @@ class MqttClient:
     """One client of one server, over any number of connections, one at a time.
 
     `address` and `connect` (the CONNECT packet: client id, version, keep alive, credentials, will, properties) may be
-    functions, asked anew for each connection; `connect` is given the number of the connection, from 1.
-    `session` may be one restored from disk. `on_message` gets each message; without it, use :meth:`messages`.
-    `resubscribe`: whether subscriptions are made again when the server has lost the session.
+    functions, called for each connection; `connect` gets the number of the connection, from 1. `session` may be one
+    restored from disk. `on_message` gets each message; without it, use :meth:`messages`. `resubscribe`: whether to
+    subscribe again when the server has lost the session.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class MqttClient:
     ) -> None:
         self.session = session or ClientSession()
         self.connections = 0  # network connections so far
-        self.connack: Connack | None = None  # of the last connection that was accepted
-        self.closed: Closed | None = _NO_CONNECTION  # how the last connection ended; None while there is one
+        self.connack: Connack | None = None  # of the last accepted connection
+        self.closed: Closed | None = _NO_CONNECTION  # how the last connection ended; None while one is open
         self.subscriptions = Subscriptions()
-        self.keeps_waiting = False  # whether a new connection follows a lost one: answers are waited for meanwhile
+        self.keeps_waiting = False  # whether a lost connection is replaced: calls wait for the next one
         self._address, self._connect = address, connect
         self._limits, self._hooks = limits or ClientLimits(), hooks or Hooks()
         self._on_message, self._manual, self._resubscribe = on_message, manual, resubscribe
@@ -96,12 +96,12 @@ class MqttClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the server has accepted the connection, and it has not ended."""
+        """Whether the server has accepted the connection and it has not ended."""
         return self._driver is not None and self.closed is None and self._driver.connection.state is State.CONNECTED
 
     async def connect(self) -> Connack:
-        """Connects; what the session holds is sent (again). Raises Unreachable, ConnectRefused, ConnectionLost, and
-        LocalProtocolError (there is a connection already, a CONNECT that MQTT does not allow)."""
+        """Connects and sends (again) what the session holds. Raises Unreachable, ConnectRefused, ConnectionLost, and
+        LocalProtocolError (already connected, or a CONNECT that MQTT does not allow)."""
         address = self._address if isinstance(self._address, Address) else self._address()
         driver = Driver(self._handle)
         link = await open_link(address, driver, self._limits.connect_timeout_s)
@@ -127,8 +127,8 @@ class MqttClient:
     async def disconnect(
         self, reason: ReasonCode = ReasonCode.NORMAL_DISCONNECTION, properties: Properties | None = None
     ) -> None:
-        """Ends the connection with DISCONNECT; returns once everything written is sent and the link is closed. Whoever
-        waits for an answer gets ConnectionLost; unacknowledged messages stay in the session."""
+        """Ends the connection with DISCONNECT; returns once everything written is sent and the link is closed. Callers
+        waiting for an answer get ConnectionLost; unacknowledged messages stay in the session."""
         self.keeps_waiting = False
         driver = self._driver
         if driver is None or self.closed is not None:
@@ -138,18 +138,18 @@ class MqttClient:
         await driver.ended()
 
     def abort(self) -> None:
-        """Breaks the connection at once, without DISCONNECT: the server publishes the will."""
+        """Breaks the connection at once, without DISCONNECT; the server then publishes the will."""
         if self._driver is not None:
             self._driver.abort()
 
     async def wait_closed(self) -> Closed:
-        """How the connection ended, once it has."""
+        """Waits for the connection to end; returns how it ended."""
         await self._changes.until(lambda: self.closed is not None)
         assert self.closed is not None
         return self.closed
 
     async def wait_connected(self) -> None:
-        """Returns once the server has accepted a connection. Raises ConnectionLost if none is to come."""
+        """Returns once the server has accepted a connection. Raises ConnectionLost if no connection will follow."""
         await self._changes.until(lambda: self.is_connected or not self._may_come)
         if not self.is_connected:
             raise self._error()
@@ -164,7 +164,7 @@ class MqttClient:
         retain: bool = False,
         properties: Properties | None = None,
     ) -> asyncio.Future[ReasonCode]:
-        """Sends a message; await the result for the server's reason code (SUCCESS at QoS 0: it is sent).
+        """Sends a message; await the result for the server's reason code (SUCCESS at QoS 0, once sent).
 
         The message is sent or queued when this returns, awaited or not: see :attr:`has_capacity` and :meth:`drain`.
         Awaiting raises PublishRefused (a failure from the server), ConnectionLost (the message stays in the session).
@@ -182,23 +182,23 @@ class MqttClient:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether the session's queue of unacknowledged messages takes another one."""
+        """Whether the session's queue of unacknowledged messages has capacity for another one."""
         return self.session.outbound.has_capacity(0)
 
     async def drain(self) -> None:
-        """Returns once the network takes more, or the connection has ended: for those who send much at QoS 0."""
+        """Returns once the network accepts more data, or the connection has ended; for much traffic at QoS 0."""
         if self._driver is not None:
             await self._driver.drain()
 
     async def messages(self) -> AsyncIterator[Publish]:
-        """The messages that come, in order, over any number of connections; each is acknowledged when the next one is
-        asked for, unless `manual`. Ends with :meth:`disconnect`; raises ConnectionLost if the connection is lost and no
+        """Yields messages in order, over any number of connections. Each is acknowledged when the next one is
+        requested, unless `manual`. Ends with :meth:`disconnect`; raises ConnectionLost if the connection is lost and no
         other follows. Reading stops while 1,000 messages wait."""
         while True:
             await self._changes.until(lambda: bool(self._inbox) or not self._may_come)
             if not self._inbox:
                 if self._failure is None and self.closed is not None and self.closed.by is EndedBy.CLIENT:
-                    return  # as asked for
+                    return  # the application has disconnected
                 raise self._error()
             message = self._inbox.popleft()
             if len(self._inbox) < INBOX_MAX // 2 and self._driver is not None:
@@ -208,7 +208,7 @@ class MqttClient:
                 self.acknowledge(message)
 
     def acknowledge(self, message: Publish, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
-        """The application has accepted `message`, or with a `reason` of 0x80 and above refuses it (5.0 only)."""
+        """The application has accepted `message`; a `reason` of 0x80 and above refuses it (5.0 only)."""
         if self._driver is not None:
             self._driver.connection.acknowledge(message, reason)
             self._driver.flush_soon()
@@ -218,9 +218,9 @@ class MqttClient:
     async def subscribe(
         self, *filters: str | Subscription, qos: int = 1, properties: Properties | None = None
     ) -> list[ReasonCode]:
-        """Subscribes; the granted QoS of each filter, in order. A plain filter is asked for with `qos`.
+        """Subscribes; returns the granted QoS of each filter, in order. `qos` applies to filters given as strings.
 
-        Raises SubscribeRefused (those of its `reasons` below 0x80 hold), ConnectionLost, ServerLimitError,
+        Raises SubscribeRefused (filters whose reason is below 0x80 are in force), ConnectionLost, ServerLimitError,
         LocalProtocolError (not a topic filter).
         """
         wanted = [Subscription(name, qos) if isinstance(name, str) else name for name in filters]
@@ -229,13 +229,13 @@ class MqttClient:
         return answer.reason_codes
 
     async def unsubscribe(self, *filters: str, properties: Properties | None = None) -> list[ReasonCode]:
-        """Unsubscribes; the reason code of each filter, none on 3.1.1. Raises as :meth:`subscribe`."""
+        """Unsubscribes; returns each filter's reason code, none on 3.1.1. Raises as :meth:`subscribe`."""
         answer = await self._ask(lambda connection: connection.unsubscribe(filters, properties))
         self.subscriptions.remove(filters)
         return answer.reason_codes
 
     async def _ask(self, send: Callable[[ClientConnection], int]) -> Suback | Unsuback:
-        """Sends a request and waits for its answer; again on the next connection if one follows."""
+        """Sends a request and waits for its answer; sends it again on the next connection if one follows."""
         while True:
             if self.keeps_waiting:
                 await self.wait_connected()
@@ -252,8 +252,8 @@ class MqttClient:
     # -- inside: events ------------------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
-        """Acts on what the connection reports. If `on_message` raises, the connection is broken: that message and those
-        behind it come again."""
+        """Handles what the connection reports. If `on_message` raises, the connection is broken, and the server sends
+        that message and the following ones again."""
         assert self._driver is not None
         connection, failure = self._driver.connection, None
         for event in events:
@@ -271,7 +271,7 @@ class MqttClient:
             else:
                 _HANDLERS[kind](self, event)
         if failure is not None:
-            self._driver.flush()  # what was acknowledged before
+            self._driver.flush()  # earlier acknowledgements
             self.abort()
             raise failure
 
@@ -316,14 +316,14 @@ class MqttClient:
         self, wanted: list[Subscription], properties: Properties | None, future: "asyncio.Future[Suback | Unsuback]"
     ) -> None:
         if future.cancelled() or future.exception() is not None:
-            return  # the connection is lost: again on the next one
+            return  # the connection is lost: the next one subscribes again
         try:
             self.subscriptions.granted(wanted, properties, future.result())
         except SubscribeRefused as error:
             self.fail(error)
 
     def _disconnected(self, packet: Disconnect) -> None:
-        """Closed follows, and says the same."""
+        """Nothing to do: Closed follows and has the same reason."""
 
     def _closed(self, closed: Closed) -> None:
         self.closed = closed
@@ -335,11 +335,11 @@ class MqttClient:
 
     @property
     def _may_come(self) -> bool:
-        """Whether there is a connection, or is to be one."""
+        """Whether a connection is open or will follow."""
         return self.closed is None or self.keeps_waiting
 
     def fail(self, error: Exception) -> None:
-        """Ends the connection for good: whoever waits for an answer or a message gets `error`."""
+        """Ends the connection for good: callers waiting for an answer or a message get `error`."""
         self._failure, self.keeps_waiting = error, False
         if self._driver is not None and self.closed is None:
             self._handle([self._driver.connection.disconnect()])
@@ -351,7 +351,7 @@ class MqttClient:
         return self._failure or ConnectionLost(self.closed or _NO_CONNECTION)
 
     def _end_waiting(self) -> None:
-        """The connection has ended: tells those who wait for what does not come any more."""
+        """The connection has ended: wakes callers whose answer will not come."""
         self._answers.fail(self._error(), published_too=not self.keeps_waiting)
         self._changes.wake()
 

@@ -1,4 +1,4 @@
-"""Keeps an MQTT client connected: connects again after a loss, with full jitter between attempts."""
+"""Keeps an MQTT client connected: reconnects after a loss, with full jitter between attempts."""
 
 import asyncio
 import contextlib
@@ -12,9 +12,9 @@ from edge.mqtt_client import MqttClient
 from mqtt.client_events import EndedBy
 from mqtt.codes import ConnectReturnCode, ReasonCode
 
-STABLE_S: Final = 10.0  # a connection that lasted so long makes the next attempt the first again
+STABLE_S: Final = 10.0  # a connection that lasted this long resets the backoff
 
-# Refusals that the same CONNECT meets again.
+# Refusals that the same CONNECT would meet again.
 _FINAL: Final = frozenset(
     {
         ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
@@ -29,19 +29,19 @@ _FINAL_3_1_1: Final = frozenset(ConnectReturnCode) - {ConnectReturnCode.SERVER_U
 
 
 class FullJitter:
-    """Delays drawn evenly from 0 to a bound that doubles with each attempt, `base_s` at first, `most_s` at last
-    (Brooker, "Exponential Backoff And Jitter", AWS 2015). `draw` gives a number from 0 to 1."""
+    """Delays drawn uniformly from 0 to a bound that starts at `base_s` and doubles with each attempt up to `most_s`
+    (Brooker, "Exponential Backoff And Jitter", AWS 2015). `draw` returns a number from 0 to 1."""
 
     def __init__(self, base_s: float = 0.5, most_s: float = 60.0, draw: Callable[[], float] = random.random) -> None:
         self._base_s, self._most_s, self._draw = base_s, most_s, draw
 
     def delay_s(self, attempt: int) -> float:
-        """Seconds to wait before the attempt of that number, from 0."""
+        """Seconds to wait before attempt number `attempt`, counted from 0."""
         return self._draw() * min(self._most_s, self._base_s * 2.0 ** min(attempt, 64))
 
 
 def is_final(error: Exception) -> bool:
-    """Whether to connect again is no use: the server refuses who we are, or another client has taken our name."""
+    """Whether reconnecting is pointless: the server refuses our identity, or another client has taken our client id."""
     if isinstance(error, ConnectRefused):
         reason = error.reason
         return reason in (_FINAL if isinstance(reason, ReasonCode) else _FINAL_3_1_1)
@@ -51,8 +51,9 @@ def is_final(error: Exception) -> bool:
 
 
 class StayConnected:
-    """Connects `client`, and again whenever the connection is lost, until `stop`, `client.disconnect()`, or an error
-    for which `gives_up`: then whoever waits on the client gets that error. Meanwhile publishing and subscribing wait.
+    """Connects `client`, and reconnects it after each loss, until `stop`, `client.disconnect()`, or an error for which
+    `gives_up` is true; callers waiting on the client then get that error. Until connected, publishing and subscribing
+    wait.
 
         async with StayConnected(client):
             await client.wait_connected()
@@ -68,13 +69,13 @@ class StayConnected:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to connect, in a task."""
+        """Starts connecting, in a task."""
         if self._task is None:
             self._client.keeps_waiting = True
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Breaks the connection and does not connect again. To leave with DISCONNECT, `client.disconnect()` before."""
+        """Breaks the connection and stops reconnecting. To send DISCONNECT, call `client.disconnect()` first."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -106,7 +107,7 @@ class StayConnected:
             await asyncio.sleep(self._backoff.delay_s(attempt))
 
     async def _one_connection(self) -> MqttClientError:
-        """Connects and waits for the end; why it ended. What is no loss, a bug, ends the client."""
+        """Connects and waits for the end; returns why it ended. Any other error is a bug and ends the client."""
         try:
             await self._client.connect()
             return ConnectionLost(await self._client.wait_closed())

@@ -1,4 +1,4 @@
-"""The subscriptions a server has granted to a client, to make them again when the server has lost the session."""
+"""The subscriptions a server has granted, so that the client can subscribe again if the server loses the session."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -11,13 +11,13 @@ _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 class Subscriptions:
-    """By topic filter, each as it was last asked for."""
+    """Subscriptions by topic filter, each as last requested."""
 
     def __init__(self) -> None:
         self._granted: dict[str, tuple[Subscription, Properties | None]] = {}
 
     def granted(self, wanted: Sequence[Subscription], properties: Properties | None, answer: Suback | Unsuback) -> None:
-        """Takes those that the answer grants; raises SubscribeRefused if it refuses one."""
+        """Stores the granted ones; raises SubscribeRefused if one is refused."""
         reasons: dict[str, ReasonCode] = {}
         for subscription, reason in zip(wanted, answer.reason_codes, strict=True):
             reasons[subscription.filter] = reason
@@ -27,12 +27,12 @@ class Subscriptions:
             raise SubscribeRefused(reasons, answer.properties)
 
     def remove(self, filters: Iterable[str]) -> None:
-        """These are not wanted any more."""
+        """Forgets these filters."""
         for topic_filter in filters:
             self._granted.pop(topic_filter, None)
 
     def together(self) -> list[tuple[list[Subscription], Properties | None]]:
-        """All of them, those that follow each other with the same properties together: a SUBSCRIBE each."""
+        """All subscriptions, one group per SUBSCRIBE: consecutive ones with the same properties go together."""
         packets: list[tuple[list[Subscription], Properties | None]] = []
         for subscription, properties in self._granted.values():
             if not packets or packets[-1][1] != properties:

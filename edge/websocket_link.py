@@ -18,7 +18,7 @@ _DATA: Final = (Opcode.BINARY, Opcode.CONT)
 
 
 class WebSocketLink(Link):
-    """Binary frames of the subprotocol `mqtt`; what is written at once goes as one frame."""
+    """Binary frames of the subprotocol `mqtt`; each write goes out as one frame."""
 
     def __init__(self, receiver: Receiver, uri: str) -> None:
         super().__init__(receiver)
@@ -67,7 +67,7 @@ class WebSocketLink(Link):
         super().connection_lost(error)
 
     def _open(self) -> None:
-        """Looks whether the handshake has ended, and how."""
+        """Checks whether the handshake has ended, and how."""
         if self._protocol.handshake_exc is not None:
             self._opened(str(self._protocol.handshake_exc))
         elif self._protocol.state is State.OPEN:
@@ -86,5 +86,5 @@ class WebSocketLink(Link):
         for data in self._protocol.data_to_send():
             if data:
                 super().write(data)
-            else:  # the end of what we send
+            else:  # empty data asks us to close our side
                 super()._close()

@@ -1,4 +1,4 @@
-"""The gateway process: puts Kafka, the home, the hosts and the metrics together, and takes them down in order."""
+"""The gateway process: assembles Kafka, the home, the listeners and the metrics, and stops them in order."""
 
 import asyncio
 import gc
@@ -40,17 +40,17 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RELOAD_SIGNALS = (signal.SIGHUP,)
 
 _GC_THRESHOLDS = (20_000, 20, 50)
-"""Messages leave no cycles behind: with Python's own thresholds looking for some costs a tenth of their time."""
+"""Messages leave no reference cycles; with Python's default thresholds, looking for some takes a tenth of the time."""
 
 _FLUSH_TIMEOUT_S = 3.0
-"""For the last checkpoint, for the consumer to end, and for what is on its way: with 8 s for connections less than the
-20 s that a supervisor gives."""
+"""For the last checkpoint, for the consumer to end, and for records in flight. With 8 s for connections this stays
+below the 20 s that a supervisor allows."""
 
 log = structlog.get_logger(__name__)
 
 
 async def run(settings: Settings, part: str) -> None:
-    """Runs until SIGTERM or SIGINT, or until something fails for good: then raises it, for a supervisor to restart."""
+    """Runs until SIGTERM or SIGINT. Raises an error that is final, so that a supervisor restarts the process."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[None] = loop.create_future()
 
@@ -119,7 +119,7 @@ async def run(settings: Settings, part: str) -> None:
     try:
         await stopping
     finally:
-        for number in (*_STOP_SIGNALS, *_RELOAD_SIGNALS):  # a second one changes nothing, up to the end of the process
+        for number in (*_STOP_SIGNALS, *_RELOAD_SIGNALS):  # ignore repeated signals until the process ends
             signal.signal(number, signal.SIG_IGN)
         readiness.phase = "the gateway is being stopped"
         clients.close()
@@ -130,7 +130,7 @@ async def run(settings: Settings, part: str) -> None:
         access.gate.close()
         try:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
-        except Exception as error:  # the next start reads from the last checkpoint
+        except Exception as error:  # the next start continues from the previous checkpoint
             log.warning("no last checkpoint", reason=str(error) or type(error).__name__)
         await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
@@ -139,7 +139,7 @@ async def run(settings: Settings, part: str) -> None:
 
 
 def _on_signals(numbers: Sequence[signal.Signals], loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """`act` in the loop at each signal. Not `loop.add_signal_handler`: what that has taken over passes through the
-    system's default, which ends the process, on its way to being ignored."""
+    """Calls `act` in the loop at each signal. Not with `loop.add_signal_handler`: a signal it has taken over
+    passes through the system's default on its way to being ignored, and would then end the process."""
     for number in numbers:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(act))

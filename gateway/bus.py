@@ -1,8 +1,8 @@
-"""Kafka as the gateway sees it: produce with a callback, consume in batches on the event loop.
+"""Kafka for the gateway: produce with a callback, consume in batches on the event loop.
 
-Delivery semantics: the producer is idempotent with `acks=all` and never gives up on its own, so a callback without
-error means the record is stored once, and records of one partition are stored in the order of `produce`. Every call on
-the consumer is made by its own thread; the loop sends it commands.
+Delivery semantics: the producer is idempotent with `acks=all` and never gives up on its own. So a callback without
+error means that the record is stored once, and records of one partition are stored in the order of `produce`. Only the
+consumer's own thread calls the consumer; the loop sends it commands.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ class Record(Protocol):
 
 OnDone = Callable[[KafkaError | None, Record], None]
 OnRecords = Callable[[list[Record]], asyncio.Future[None] | None]
-"""Takes a batch; returns what is done when all of it is applied, None if it is already."""
+"""Takes a batch; returns a future that is done when the whole batch is applied, or None if it already is."""
 
 LARGEST_RECORD = 20_000_000
-"""Bytes of a record that are tried at all; the broker may take less."""
+"""The largest record, in bytes, that the producer tries to send; the broker's limit may be lower."""
 
 _POLL_S = 0.001
 _IDLE_POLL_S = 0.05
@@ -59,41 +59,41 @@ log = structlog.get_logger(__name__)
 
 
 class Bus(Protocol):
-    """What homes need of Kafka; the in-memory twin (:mod:`gateway.memory_bus`) keeps the same contract."""
+    """What homes need from Kafka. The in-memory peer (:mod:`gateway.memory_bus`) keeps the same contract."""
 
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
     ) -> None:
-        """Sends a record; `on_done(error, message)` is called on the loop once it is stored, or can never be: also if
-        it is too large, or too many are on their way already (KafkaError MSG_SIZE_TOO_LARGE, _QUEUE_FULL), and then it
-        may come before those of earlier records. Only without error the message is one. Never raises."""
+        """Sends a record. Calls `on_done(error, message)` on the loop once it is stored or never can be; `message` is
+        valid only without error. A record that is too large, or one too many in flight, fails too (KafkaError
+        MSG_SIZE_TOO_LARGE, _QUEUE_FULL); that call may precede the calls of earlier records. Never raises."""
         ...
 
     def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
-        """Sends records (key, value) without headers to one partition, in order, at less cost than one by one;
-        `on_done` is called once, as for the last of them: after all are stored, or with an error if one can never be.
-        None may be larger than the broker takes."""
+        """Sends records (key, value) without headers to one partition, in order, at a lower cost than one by one. Calls
+        `on_done` once, as for the last record: after all are stored, or with an error if one never can be. No record
+        may be larger than the broker accepts."""
         ...
 
     async def assign(self, positions: dict[tuple[str, int], int]) -> None:
-        """Begins to consume each (topic, partition) at the offset given (below 0: the beginning)."""
+        """Starts consuming each (topic, partition) at the given offset (below 0: the beginning)."""
         ...
 
     async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Ends consuming these; records already on their way may still arrive until this returns, and none later."""
+        """Stops consuming these partitions. Fetched records may still arrive until this returns, and none later."""
         ...
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        """The offset behind the last record, by partition."""
+        """The offset after the last record, by partition."""
         ...
 
     async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
-        """Shows every record from `start` (offset by partition) to the present end; returns the end by partition."""
+        """Passes every record from `start` (offset by partition) to the current end; returns the end by partition."""
         ...
 
 
 class KafkaBus:
-    """The bus over confluent-kafka. `in_flight` counts records on their way to the broker."""
+    """The bus over confluent-kafka. `in_flight` counts records sent to the broker and not yet acknowledged."""
 
     def __init__(self, settings: KafkaSettings, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[Exception], None]):
         self._loop = loop
@@ -110,8 +110,8 @@ class KafkaBus:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 0,
-                # What comes while a request is on its way gathers for the next: fewer, fuller requests cost less than
-                # half, and nothing waits where nothing is on its way.
+                # Records that arrive during a request are collected for the next: fewer, fuller requests cost less than
+                # half. Without a request in flight, nothing waits.
                 "max.in.flight.requests.per.connection": 1,
                 "message.timeout.ms": 0,
                 "message.max.bytes": LARGEST_RECORD,
@@ -138,7 +138,7 @@ class KafkaBus:
         self._poll()
 
     async def close(self, timeout_s: float) -> int:
-        """Stops consuming and waits for what is on its way; returns how many records were still unsent."""
+        """Stops consuming and waits for records in flight; returns how many records remain unsent."""
         self._closing = True
         self._commands.put(None)
         self._ahead.release()
@@ -178,7 +178,7 @@ class KafkaBus:
         self._sent(queued)
 
     def _sent(self, records: int) -> None:
-        """They are on their way: their reports are asked for soon."""
+        """Records were queued: polls soon for their delivery reports."""
         self.in_flight += records
         if self._idle and self._timer is not None:
             self._timer.cancel()
@@ -187,11 +187,11 @@ class KafkaBus:
 
     @property
     def is_consuming(self) -> bool:
-        """Whether the consumer's thread runs."""
+        """Whether the consumer's thread is running."""
         return self._thread is not None and self._thread.is_alive() and not self._closing
 
     async def find_fault(self, topic: str) -> str:
-        """Asks the brokers for `topic`: "" if they answer and have it, else what is wrong."""
+        """Asks the brokers for `topic`: "" if they answer and have it, otherwise what is wrong."""
 
         def ask() -> str:
             try:
@@ -252,14 +252,14 @@ class KafkaBus:
             consumer.assign(assigned)
             left = {p.partition for p in assigned}
             while left:
-                first = consumer.poll(0.5)  # `consume` alone would wait for as many as it may bring
+                first = consumer.poll(0.5)  # `consume` alone would wait for a full batch
                 for record in [first, *consumer.consume(1000, 0)] if first is not None else ():
                     error = record.error()
                     if error is None:
                         on_record(cast(Record, record))
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise BusError(f"cannot read {topic}: {error.str()}")
-                    else:  # the last offsets may hold no records: compacted away
+                    else:  # compaction may have removed the last offsets
                         left -= {p for p in left if p == record.partition() and (record.offset() or 0) >= ends[p]}
                 done = {p.partition for p in consumer.position(assigned) if p.offset >= ends[p.partition]}
                 left -= done
@@ -286,19 +286,19 @@ class KafkaBus:
         return await asyncio.wrap_future(answer)
 
     def _consume(self, on_records: OnRecords) -> None:
-        """The consumer's thread: commands first, then whatever has arrived, as one batch for the loop."""
+        """The consumer's thread: runs commands first, then hands everything fetched to the loop as one batch."""
         consumer = Consumer(
             self._common
             | {
                 "group.id": NO_GROUP,
                 "enable.auto.commit": False,
                 "fetch.error.backoff.ms": 50,
-                # Records come at once in any case; this is what partitions wait that join while a fetch is under way,
-                # and how often a broker without news is asked.
+                # Records arrive at once in any case. This is how long a partition assigned during a fetch waits, and
+                # how often an idle broker is asked.
                 "fetch.wait.max.ms": 20,
                 "statistics.interval.ms": STATISTICS_MS,
                 "stats_cb": self.stats.take_consumer,
-                "auto.offset.reset": "earliest",  # a position that is deleted already: nothing that is left is skipped
+                "auto.offset.reset": "earliest",  # if a position is already deleted: skip nothing that remains
             }
         )
         try:
@@ -326,7 +326,7 @@ class KafkaBus:
         applied = None
         try:
             applied = on_records(batch)
-        except Exception as error:  # what it did not get to would be lost without a word
+        except Exception as error:  # otherwise its unhandled records would be lost silently
             self._on_fatal(error)
         if applied is None:
             self._ahead.release()
@@ -342,7 +342,7 @@ class KafkaBus:
         served = True
         try:
             served = bool(self._producer.poll(0))
-        except Exception as error:  # raised by somebody's `on_done`
+        except Exception as error:  # raised by an `on_done`
             self._on_fatal(error)
         self.in_flight = len(self._producer) if served else self.in_flight
         self._idle = not self.in_flight

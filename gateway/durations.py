@@ -1,6 +1,6 @@
-"""Durations that are measured where they happen, as Prometheus histograms in seconds; the scrape shows them.
+"""Prometheus histograms, in seconds, of durations measured where they happen; the scrape shows them.
 
-Nothing here is for every message: what is frequent is sampled by whoever observes it.
+Nothing here runs for every message: frequent events are sampled by the code that observes them.
 """
 
 from prometheus_client import Histogram
@@ -13,7 +13,7 @@ def _histogram(name: str, meaning: str, buckets_ms: tuple[float, ...]) -> Histog
 
 
 def kafka_produce() -> Histogram:
-    """From `produce` to the delivery report; a sample of the records."""
+    """From `produce` to the delivery report, for a sample of the records."""
     return _histogram(
         "waystation_kafka_produce_seconds",
         "From producing a record to its delivery report (acks=all), of one record in 64 and the first after a pause",
@@ -22,7 +22,7 @@ def kafka_produce() -> Histogram:
 
 
 def checkpoint() -> Histogram:
-    """One checkpoint, from its beginning to its commit in the spool."""
+    """One checkpoint, from its start to its commit in the spool."""
     return _histogram(
         "waystation_checkpoint_seconds",
         "How long a checkpoint took, its commit to the spool included",
@@ -31,7 +31,7 @@ def checkpoint() -> Histogram:
 
 
 def event_loop_lag() -> Histogram:
-    """How late the event loop was for a timer."""
+    """How late the event loop ran a timer."""
     return _histogram(
         "waystation_event_loop_lag_seconds",
         "How late the event loop was for a timer that is due twice a second",

@@ -2,10 +2,10 @@
 
 WaystationError
 └── GatewayError
-    ├── BusError              Kafka refused something that will not mend itself
+    ├── BusError              Kafka refused something, and a retry will not help
     ├── SpoolError            the SQLite spool cannot be opened or written
-    ├── NotAdmitted           a client may not come in: tell it `reason`
-    └── ProxyHeaderError      a proxy did not say, or not as it must, who its client is: close the connection
+    ├── NotAdmitted           a client is refused: send it `reason`
+    └── ProxyHeaderError      a proxy sent a missing or wrong header about its client: close the connection
 """
 
 from mqtt.codes import ReasonCode
@@ -17,7 +17,7 @@ class GatewayError(WaystationError):
 
 
 class BusError(GatewayError):
-    """Kafka refused something that will not mend itself: a missing topic, no authorisation."""
+    """Kafka refused something, and a retry will not help: a missing topic, no authorisation."""
 
 
 class SpoolError(GatewayError):
@@ -25,7 +25,7 @@ class SpoolError(GatewayError):
 
 
 class NotAdmitted(GatewayError):
-    """The client may not come in, or not into this session; `reason` is what CONNACK says."""
+    """The client is refused, altogether or for this session; `reason` goes into CONNACK."""
 
     def __init__(self, reason: ReasonCode, detail: str) -> None:
         super().__init__(detail)
@@ -33,7 +33,7 @@ class NotAdmitted(GatewayError):
 
 
 class ProxyHeaderError(GatewayError):
-    """A proxy named its client wrongly; or, if `is_missing`, not at all."""
+    """A proxy identified its client wrongly or, if `is_missing`, not at all."""
 
     def __init__(self, detail: str, *, is_missing: bool = False) -> None:
         super().__init__(detail)

@@ -1,8 +1,8 @@
-"""What librdkafka says about itself: where partitions end, how many brokers are up, how long records take.
+"""librdkafka's statistics: where partitions end, how many brokers are up, how long records take.
 
-Its statistics come as JSON every STATISTICS_MS, the producer's on the loop, the consumer's on its thread: a whole new
-value each time, so that readers on another thread never see half of one. What cannot be read of them is left out: a
-gateway does not end for want of figures.
+They arrive as JSON every STATISTICS_MS, the producer's on the loop, the consumer's on its thread. Each replaces the
+whole value, so that readers on other threads never see half of one. Unreadable statistics are left out: a gateway does
+not stop because of them.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class _Broker(msgspec.Struct):
 
 
 class _Statistics(msgspec.Struct):
-    """The few fields that are looked at (librdkafka, STATISTICS.md)."""
+    """The few fields that are used (librdkafka, STATISTICS.md)."""
 
     brokers: dict[str, _Broker] = {}
     topics: dict[str, _Topic] = {}
@@ -47,9 +47,9 @@ log = structlog.get_logger(__name__)
 
 
 class KafkaStats:
-    """`ends`: by topic and partition the offset behind the last record, as the consumer knew it at its last statistics;
-    `drained_to` up to where nothing it has fetched waits, of partitions where that is so; `waiting_bytes` are the
-    producer's. Nothing of all this is known before the first statistics."""
+    """`ends`: the offset after the last record, by topic and partition, as of the consumer's last statistics.
+    `drained_to`: the offset up to which all fetched records are consumed, for partitions with none waiting.
+    `waiting_bytes`: bytes queued in the producer. All are empty before the first statistics."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, int], int] = {}
@@ -60,13 +60,13 @@ class KafkaStats:
         self.errors = Counter(
             "waystation_kafka_errors", "Errors that Kafka's client has reported", ["code"], registry=None
         )
-        for frequent in ("_ALL_BROKERS_DOWN", "_TRANSPORT"):  # so that their first increase is seen
+        for frequent in ("_ALL_BROKERS_DOWN", "_TRANSPORT"):  # start at 0, so that their first increase is seen
             self.errors.labels(frequent)
         self.until_sample = 1
 
     @property
     def brokers_up(self) -> int:
-        """Brokers with a connection that is up, of the producer or the consumer: an idle one may be without."""
+        """Brokers to which the producer or the consumer has a connection; an idle broker may have none."""
         return max(self._up_of_producer, self._up_of_consumer)
 
     def take_producer(self, statistics: str) -> None:
@@ -88,7 +88,7 @@ class KafkaStats:
         self.drained_to = {place: p.next_offset for place, p in found.items() if not p.fetchq_cnt}
 
     def sampled(self, on_done: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        """`on_done` of a record whose latency is noted; the next sample is taken some records later."""
+        """`on_done` for a record whose latency is measured; the next sample follows some records later."""
         self.until_sample = _ONE_IN
 
         def done(error: Any, record: Any) -> None:

@@ -1,7 +1,7 @@
-"""The in-memory twin of Kafka: topics in lists, and a bus over them with the contract of :class:`gateway.bus.Bus`.
+"""Kafka in memory: topics in lists, and a bus over them with the contract of :class:`gateway.bus.Bus`.
 
-It ships for tests and experiments: records can be held back before they are stored, or their acknowledgements after;
-topics can be made to fail; and a bus can crash, which is what a killed gateway looks like to its broker.
+It ships for tests and experiments. Records can be held back before they are stored, or their acknowledgements after
+that; topics can be made to fail; and a bus can crash, which to its broker looks like a killed gateway.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 class MemoryRecord:
-    """A record as :class:`gateway.bus.Record` shows it; `offset` -1 and no time until it is stored."""
+    """A record like :class:`gateway.bus.Record`; `offset` is -1 and there is no time until it is stored."""
 
     __slots__ = ("_at_ms", "_headers", "_key", "_offset", "_place", "_value")
 
@@ -68,7 +68,7 @@ class MemoryBroker:
         self.partitions: defaultdict[Place, list[MemoryRecord]] = defaultdict(list)
 
     def append(self, record: MemoryRecord) -> None:
-        """Stores a record; whoever consumes the partition hears of it."""
+        """Stores a record and notifies the partition's consumers."""
         records = self.partitions[record.topic(), record.partition()]
         before = records[-1].timestamp()[1] if records else 0
         record.stored_at(len(records), max(before, int(self._clock() * 1000)))
@@ -90,11 +90,11 @@ class _Sent(NamedTuple):
 
 
 class MemoryBus:
-    """A bus over a MemoryBroker. Everything happens through `loop.call_soon`, nothing within a call of the user.
+    """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
     `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
-    topic is taken out and `release` called; `refused` maps a topic to the error that its records get; more than `room`
-    records on their way are refused.
+    topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than `room`
+    records in flight are refused.
     """
 
     def __init__(self, broker: MemoryBroker, loop: asyncio.AbstractEventLoop) -> None:
@@ -128,12 +128,12 @@ class MemoryBus:
         self._on_records = on_records
 
     def release(self) -> None:
-        """Goes on with what is no longer held back."""
+        """Continues with records that are no longer held back."""
         self._schedule()
 
     def crash(self, stored: int = 0) -> None:
-        """The user of this bus is killed: no callback comes any more; of what was not stored yet, the oldest `stored`
-        records of each partition still are."""
+        """Simulates the user of this bus being killed: no more callbacks. Of the records not yet stored, the oldest
+        `stored` of each partition are still stored."""
         self._is_dead = True
         self._broker.forget(self._schedule)
         for waiting in self._unstored.values():
@@ -205,7 +205,7 @@ class MemoryBus:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """One turn: acknowledges what was stored, stores what was sent, hands over what can be consumed."""
+        """One step: acknowledges stored records, stores sent records, delivers consumable records."""
         self._is_scheduled = False
         if self._is_dead:
             return

@@ -1,4 +1,4 @@
-"""Files that are read again when they change: certificates, passwords, keys, rules. No restart, nobody disconnected."""
+"""Files that are reloaded when they change: certificates, passwords, keys, rules; no restart, no disconnect."""
 
 import asyncio
 import contextlib
@@ -18,21 +18,21 @@ log = structlog.get_logger(__name__)
 
 
 class Watched(Generic[T]):
-    """What stands in `paths`, as `read` gives it. `current` is the last that could be read: while the files are broken
-    or away the earlier content stays in force, and the log says so once a change.
+    """The content of `paths`, as `read` returns it. `current` is the last content that could be read: while the files
+    are broken or missing, it stays in force, and the log says so once per change.
 
-    The first reading raises what `read` raises. `then` is called with each later content, on the loop.
+    The first read raises what `read` raises. `then` is called with each later content, on the loop.
     """
 
     def __init__(self, paths: Sequence[str], read: Callable[[], T], then: Callable[[T], None] | None = None) -> None:
         self._paths = [Path(path) for path in paths]
         self._read = read
         self.then = then
-        self._seen = self._look()  # before reading: what changes meanwhile is read again
+        self._seen = self._look()  # before reading, so that a change during the read is noticed
         self.current = read()
 
     async def refresh(self, *, anyway: bool = False) -> None:
-        """Reads the files again if they have changed, or `anyway`; on a thread."""
+        """Reads the files again, on a thread, if they have changed or with `anyway`."""
         seen = await asyncio.to_thread(self._look)
         if seen == self._seen and not anyway:
             return
@@ -40,7 +40,7 @@ class Watched(Generic[T]):
         files = ", ".join(str(path) for path in self._paths)
         try:
             current = await asyncio.to_thread(self._read)
-        except Exception as error:  # whatever stands there now: the gateway goes on with what it had
+        except Exception as error:  # whatever is in the files: the gateway keeps the previous content
             reason = str(error) if isinstance(error, WaystationError) else type(error).__name__
             log.error("changed files cannot be used; what they held before stays", files=files, reason=reason)
             return
@@ -50,7 +50,7 @@ class Watched(Generic[T]):
             self.then(current)
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        """What tells whether a file has changed: time, size and inode; None if it is not there."""
+        """Values that differ if a file has changed: time, size and inode; None if it is missing."""
         found: list[tuple[int, int, int] | None] = []
         for path in self._paths:
             try:
@@ -63,7 +63,7 @@ class Watched(Generic[T]):
 
 
 class Watcher:
-    """Looks at all files once a second, and at once when told to."""
+    """Checks all files once a second, and at once on request."""
 
     def __init__(self, files: Sequence[Watched[Any]]) -> None:
         self._files = files
@@ -91,7 +91,7 @@ class Watcher:
 
 
 def read_text(path: str, setting: str) -> str:
-    """A file named by a setting; raises SettingsError that says what to do."""
+    """The text of a file named by a setting; raises SettingsError, which says what to do."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Topic aliases (MQTT 5.0, 3.3.2.3.4): a short number for a topic name sent before, in either direction."""
+"""Topic aliases (MQTT 5.0, 3.3.2.3.4): short numbers that replace topic names sent before, in either direction."""
 
 from mqtt.codes import ReasonCode
 from mqtt.errors import RemoteProtocolError
@@ -9,8 +9,8 @@ ALIAS_PROPERTY = b"\x23"
 
 
 class OutboundAliases:
-    """The aliases of one connection, `maximum` at most, as the receiver allows (3.1.2.11.5, 3.2.2.3.8). The newest
-    topics have one: when all are taken, the one given longest ago is given anew."""
+    """The aliases of one connection, at most `maximum`, as the receiver allows (3.1.2.11.5, 3.2.2.3.8). When all are in
+    use, a new topic takes over the alias assigned longest ago."""
 
     __slots__ = ("_given", "_maximum", "_next", "_topics")
 
@@ -21,15 +21,15 @@ class OutboundAliases:
         self._next = 0
 
     def property_of(self, topic: str) -> tuple[bytes, bool]:
-        """The property that a PUBLISH to `topic` carries, and whether the receiver knows the alias already: then the
-        topic name is left out. A new one has to be :meth:`sent`, or is forgotten."""
+        """The property for a PUBLISH to `topic`, and whether the receiver already knows the alias: then leave the topic
+        name out. A new alias is forgotten unless :meth:`sent` is called."""
         known = self._given.get(topic)
         if known is not None:
             return known, True
         return ALIAS_PROPERTY + (self._next + 1).to_bytes(2), False
 
     def sent(self, topic: str) -> None:
-        """The PUBLISH that makes the alias of `topic` known is on its way."""
+        """The PUBLISH that defines the alias of `topic` has been sent."""
         if len(self._topics) < self._maximum:
             self._topics.append(topic)
         else:
@@ -40,7 +40,7 @@ class OutboundAliases:
 
 
 class InboundAliases:
-    """The aliases that the peer of one connection has set, at most `maximum`, as this side allows it."""
+    """The aliases that the peer of one connection has defined, at most `maximum`, as this side allows."""
 
     __slots__ = ("_maximum", "_topics")
 
@@ -49,7 +49,7 @@ class InboundAliases:
         self._topics: dict[int, str] | None = None  # few connections ever use one
 
     def resolve(self, packet: Publish, properties: Properties) -> None:
-        """Puts the full topic in the place of an alias, which `properties`, those of `packet`, have no more."""
+        """Replaces an alias by the full topic and removes it from `properties`, which are those of `packet`."""
         alias = properties.pop("topic_alias", None)
         if alias is None:
             return

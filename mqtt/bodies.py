@@ -1,4 +1,4 @@
-"""What stands behind the fixed header of every packet but PUBLISH (MQTT 5.0 and 3.1.1, 3.1 to 3.15).
+"""Decoders for the body of every packet but PUBLISH (MQTT 5.0 and 3.1.1, 3.1 to 3.15).
 
 Each decoder takes (packet type, reader over the body, whether it is MQTT 5.0) and raises RemoteProtocolError with the
 reason code that the section of the packet names; :mod:`mqtt.decode` finds the packets and calls them.
@@ -35,7 +35,7 @@ from mqtt.wire import Reader, check_number, malformed, protocol_error
 
 
 def check_payload_format(payload: bytes, properties: Mapping[str, object]) -> None:
-    """0x99 if the payload is said to be UTF-8 and is not (3.3.2.3.2)."""
+    """Raises 0x99 if the payload is declared as UTF-8 and is not (3.3.2.3.2)."""
     if properties.get("payload_format_indicator") == 1:
         try:
             payload.decode()
@@ -45,7 +45,7 @@ def check_payload_format(payload: bytes, properties: Mapping[str, object]) -> No
 
 
 def _connect(kind: int, reader: Reader, is_v5: bool) -> Connect:
-    """CONNECT (3.1) from its flags on; name and level are read already."""
+    """CONNECT (3.1) from its flags on; the protocol name and level have been read."""
     flags = reader.u8()
     if flags & 0x01:
         raise malformed("the reserved flag of CONNECT is set")  # [MQTT-3.1.2-3]
@@ -116,7 +116,7 @@ _ACKS: Final[Mapping[int, type[Puback | Pubrec | Pubrel | Pubcomp]]] = {
 
 
 def _ack(kind: int, reader: Reader, is_v5: bool) -> Packet:
-    """PUBACK, PUBREC, PUBREL, PUBCOMP (3.4 to 3.7); a reason and properties that are left out mean success."""
+    """PUBACK, PUBREC, PUBREL, PUBCOMP (3.4 to 3.7); an omitted reason code and omitted properties mean success."""
     packet = _ACKS[kind](reader.packet_id())
     if is_v5 and reader.has_more():
         packet.reason_code = _reason(kind, reader.u8())

@@ -1,15 +1,15 @@
-"""The client's side of one network connection as a state machine; bytes and `now` in, events and bytes out.
+"""The client side of one network connection as a state machine; bytes and `now` in, events and bytes out.
 
 States and transitions: :mod:`mqtt.client_state`. What outlives the connection: :mod:`mqtt.client_session`.
 
-Events, in order: the first is Connack (the server accepted) or :class:`Closed`, the last is Closed, nothing follows it.
-In between: Publish (a message for the application), :class:`Published` (a message of ours is done with), Suback,
+Order of events: the first is Connack (the server accepted) or :class:`Closed`. Closed is always the last. In between:
+Publish (a message for the application), :class:`Published` (the exchange of an outbound message has ended), Suback,
 Unsuback, :class:`SessionLost` (right after Connack), Disconnect (from the server, just before Closed). A packet that
-breaks the protocol is never an event. PUBREC of success, PUBREL, PUBCOMP and pings are answered here.
+breaks the protocol is never an event. PUBREC with success, PUBREL, PUBCOMP and pings are answered here.
 
-Delivery to the application: QoS 1 at least once, QoS 2 exactly once. **Nothing is acknowledged on its own**: PUBACK and
-PUBREC go out when the application calls :meth:`ClientConnection.acknowledge` with the Publish it was given.
-After each call drain `outgoing()`; when `closed` is set, close the transport once those bytes are written.
+Delivery to the application: QoS 1 at least once, QoS 2 exactly once. **Nothing is acknowledged automatically**: PUBACK
+and PUBREC are sent when the application calls :meth:`ClientConnection.acknowledge` with the Publish it was given.
+After each call, drain `outgoing()`; when `closed` is set, close the transport once those bytes are written.
 Enhanced authentication (AUTH) is not supported.
 """
 
@@ -58,10 +58,9 @@ _SUCCESS: Final = ReasonCode.SUCCESS
 
 
 class ClientConnection:
-    """One network connection of `session`, which has no other; begins with `connect` sent. `state`, `connect`, `server`
-    (what the server accepts, once connected) and `closed` are there to be read. `observe` is called with each packet
-    that comes, before it is acted on: for tests and traces. Times are seconds of any one clock that never goes back.
-    """
+    """One network connection of `session`, which has no other. It begins by sending `connect`. Read-only: `state`,
+    `connect`, `server` (what the server accepts, once connected) and `closed`. `observe` is called with each packet
+    received, before it is handled: for tests and traces. Times are seconds of any monotonic clock."""
 
     __slots__ = (
         *("_aliases", "_decoder", "_encoder", "_head", "_keep_alive", "_limits", "_observe", "_out"),
@@ -92,8 +91,8 @@ class ClientConnection:
         self._aliases = InboundAliases(properties.get("topic_alias_maximum", 0))
         is_v5 = connect.version == codes.VERSION_5
         self._receive_maximum = properties.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT) if is_v5 else 65_535
-        self._unanswered = 0  # inbound messages of QoS 1 and 2, as the server counts them (4.9)
-        self._head = b""  # of what came before CONNACK
+        self._unanswered = 0  # inbound messages of QoS 1 and 2, counted as the server does (4.9)
+        self._head = b""  # of the bytes before CONNACK
         self._keep_alive = KeepAlive(limits.connect_timeout_s, now)
         self.state = State.AWAIT_CONNACK
         self.closed: Closed | None = None
@@ -101,7 +100,7 @@ class ClientConnection:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """The events that `data` completes; `data` may be reused afterwards. Never raises for what the server did."""
+        """The events that `data` completes; `data` may be reused afterwards. Never raises for what the server sent."""
         if self.state is State.CLOSED:
             return []
         self._keep_alive.received(now)
@@ -118,17 +117,17 @@ class ClientConnection:
         return events
 
     def eof(self) -> list[Event]:
-        """The transport has ended, or broke."""
+        """The transport has ended or broken."""
         if self.state is State.CLOSED:
             return []
         return [self._close(_FAILURE, "the network connection ended", EndedBy.TRANSPORT)]
 
     def deadline(self) -> float | None:
-        """When `tick` is due at the latest; None: never. It may move on meanwhile: ask again when it is past."""
+        """When `tick` is due at the latest; None: never. It may be postponed: ask again when it has passed."""
         return None if self.state is State.CLOSED else self._keep_alive.deadline()
 
     def tick(self, now: float) -> list[Event]:
-        """Sends PINGREQ if it is due; ends the connection if CONNACK or PINGRESP is overdue."""
+        """Sends PINGREQ when due; ends the connection if CONNACK or PINGRESP is overdue."""
         due = None if self.state is State.CLOSED else self._keep_alive.due(now)
         if due is Due.OVERDUE and self.state is State.AWAIT_CONNACK:
             detail = f"the server did not answer CONNECT within {self._limits.connect_timeout_s:g} s"
@@ -143,7 +142,7 @@ class ClientConnection:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def outgoing(self) -> bytes:
-        """The bytes to write, once; b"" if there are none."""
+        """The bytes to write, returned once; b"" if there are none."""
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -156,9 +155,9 @@ class ClientConnection:
         retain: bool = False,
         properties: Properties | None = None,
     ) -> int:
-        """Sends a message, or queues it behind what the server takes at a time; returns its packet id, 0 at QoS 0.
+        """Sends a message, or queues it until the server accepts more; returns its packet id, 0 at QoS 0.
 
-        :class:`Published` follows at QoS 1 and 2, on this or a later connection. Before CONNACK and after the end,
+        At QoS 1 and 2 :class:`Published` follows, on this or a later connection. Before CONNACK and after the end,
         messages of QoS 1 and 2 are queued in the session.
         Raises LocalProtocolError (not allowed by MQTT; QoS 0 without a connection), ServerLimitError, QueueFullError.
         """
@@ -178,9 +177,9 @@ class ClientConnection:
         return 0
 
     def acknowledge(self, packet: Publish, reason: ReasonCode = _SUCCESS) -> None:
-        """The application has accepted a message it was given: PUBACK or PUBREC goes out, behind those of messages that
-        came earlier. A `reason` of 0x80 and above refuses it (5.0 only). At QoS 0, and where the message's session is
-        lost, nothing happens; after the end of the connection it is remembered for when the message comes again."""
+        """The application has accepted a message it was given: sends PUBACK or PUBREC, after those of earlier messages.
+        A `reason` of 0x80 and above refuses it (5.0 only). Does nothing at QoS 0, or if the message's session is lost.
+        After the end of the connection, the acknowledgement is kept until the server sends the message again."""
         if not packet.qos:
             return
         if reason is not _SUCCESS:
@@ -188,12 +187,12 @@ class ClientConnection:
         self._answer(self.session.inbound.acknowledge(packet, reason))
 
     def forget(self, packet: Publish) -> None:
-        """The application has lost a message it was given and did not acknowledge: on the next connection, when the
-        server sends it again, the application is given it again."""
+        """The application has lost a message it was given and did not acknowledge: it gets the message again when the
+        server sends it again, on the next connection."""
         self.session.inbound.forget(packet)
 
     def subscribe(self, filters: Sequence[Subscription], properties: Properties | None = None) -> int:
-        """Sends SUBSCRIBE; returns the packet id that its Suback has. It is not answered if the connection ends.
+        """Sends SUBSCRIBE; returns the packet id that its Suback will have. If the connection ends, no answer follows.
 
         Raises LocalProtocolError (not connected, not well formed), ServerLimitError, QueueFullError.
         """
@@ -204,7 +203,7 @@ class ClientConnection:
         return self._request(lambda packet_id: Subscribe(packet_id, wanted, properties))
 
     def unsubscribe(self, filters: Sequence[str], properties: Properties | None = None) -> int:
-        """Sends UNSUBSCRIBE; returns the packet id that its Unsuback has. Raises as :meth:`subscribe`."""
+        """Sends UNSUBSCRIBE; returns the packet id that its Unsuback will have. Raises as :meth:`subscribe`."""
         check_filters(filters, self.connect.version == codes.VERSION_5)
         return self._request(lambda packet_id: Unsubscribe(packet_id, list(filters), properties))
 
@@ -221,10 +220,10 @@ class ClientConnection:
             self._out.append(encode(Disconnect(reason, properties), self.connect.version))
         return self._close(reason, "ended by this client", EndedBy.CLIENT)
 
-    # -- inside: what comes --------------------------------------------------------------------------------------------
+    # -- inside: receiving ---------------------------------------------------------------------------------------------
 
     def _take(self, packets: list[Packet], events: list[Event], now: float) -> None:
-        """The hot path: what the server sent."""
+        """The hot path: handles what the server sent."""
         for packet in packets:
             if self._observe is not None:
                 self._observe(packet)
@@ -327,14 +326,14 @@ class ClientConnection:
         detail = f"the server ended the connection: {packet.reason_code.name}" + (f" ({text})" if text else "")
         events += (packet, self._close(packet.reason_code, detail, EndedBy.SERVER, packet.properties))
 
-    # -- inside: what goes ---------------------------------------------------------------------------------------------
+    # -- inside: sending -----------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Sends what waits, as far as the server takes it now (4.9)."""
+        """Sends queued messages, as many as the server accepts now (4.9)."""
         outbound = self.session.outbound
         while (packet := outbound.next_to_send()) is not None:
             self._out.append(self._encoder.encode(packet))
-            packet.dup = True  # from now on it was sent before
+            packet.dup = True  # later sends are retransmissions
 
     def _answer(self, answers: list[Puback | Pubrec]) -> None:
         for answer in answers:
@@ -367,11 +366,11 @@ class ClientConnection:
     def _fail(self, fault: RemoteProtocolError) -> Closed:
         head = self._head
         if self.state is State.AWAIT_CONNACK and head[:3] == b"\x20\x02\x00" and len(head) == 4 and 0 < head[3] < 6:
-            return self._refused(ConnectReturnCode(head[3]), None)  # a server of MQTT 3.1.1 only
+            return self._refused(ConnectReturnCode(head[3]), None)  # the server supports MQTT 3.1.1 only
         return self._end(fault.reason, f"the server broke the protocol: {fault.detail}", EndedBy.FAULT)
 
     def _end(self, reason: ReasonCode, detail: str, by: EndedBy) -> Closed:
-        """Says why, as far as state and version allow it (4.13), and closes."""
+        """Sends the reason, as far as state and version allow it (4.13), and closes."""
         if self.state is _CONNECTED and self.connect.version == codes.VERSION_5:
             known = reason in ALLOWED_REASONS[PacketType.DISCONNECT]
             self._out.append(encode(Disconnect(reason if known else _FAILURE), codes.VERSION_5))

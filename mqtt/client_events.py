@@ -1,4 +1,4 @@
-"""What a client-side connection reports, beside packets (:mod:`mqtt.client_connection`)."""
+"""Events of a client connection, besides packets (:mod:`mqtt.client_connection`)."""
 
 from enum import Enum, auto
 from typing import TypeAlias
@@ -10,10 +10,11 @@ from mqtt.packets import Connack, Disconnect, Properties, Publish, Suback, Unsub
 
 
 class Published(msgspec.Struct, gc=False):
-    """The exchange of an outbound QoS 1 or 2 message has ended: with PUBACK, PUBCOMP, or a PUBREC that refuses.
+    """The exchange of an outbound QoS 1 or 2 message has ended: with PUBACK, PUBCOMP, or a PUBREC that refuses it.
 
     `packet_id` is what `publish` returned, and is free again. `reason_code` of 0x80 and above: the server refused the
-    message, or its limits rule it out. At QoS 2 the reason is that of PUBREC. `properties` may have a `reason_string`.
+    message, or its limits rule the message out. At QoS 2 the reason is that of PUBREC. `properties` may have a
+    `reason_string`.
     """
 
     packet_id: int
@@ -22,12 +23,12 @@ class Published(msgspec.Struct, gc=False):
 
 
 class SessionLost(msgspec.Struct, gc=False):
-    """The server has no session where this client has one [MQTT-3.2.2-5]: what is lost. It follows Connack.
+    """The server no longer has the session that this client has [MQTT-3.2.2-5]. Follows Connack and says what was lost.
 
     Subscriptions are lost: subscribe again. `republished`: packet ids of unacknowledged messages that are sent again as
-    new ones, so that the server may have them twice. `dropped`: those messages, where the session does not republish.
-    `unacknowledged`: messages given to the application and not acknowledged; to acknowledge them has no effect now,
-    and the server does not send them again on its own.
+    new messages, so the server may get them twice. `dropped`: those messages, if the session does not republish.
+    `unacknowledged`: messages given to the application and not acknowledged; acknowledging them no longer has an
+    effect, and the server does not send them again on its own.
     """
 
     republished: list[int]
@@ -48,7 +49,7 @@ class EndedBy(Enum):
 
 class Closed(msgspec.Struct, gc=False):
     """The end of a connection. `detail` is a sentence for people; `properties` are those of the CONNACK or DISCONNECT
-    that ended it (`reason_string`, `server_reference`). The session lives on."""
+    that ended it (`reason_string`, `server_reference`). The session remains."""
 
     reason: ReasonCode | ConnectReturnCode
     detail: str

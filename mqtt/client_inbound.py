@@ -1,8 +1,8 @@
 """The receiving half of a client's session: QoS 1 and 2 messages until the application has accepted them.
 
-PUBACK and PUBREC are made by :meth:`InboundMessages.acknowledge` alone, in the order in which the messages came
-[MQTT-4.6.0-2, -3]. A message that the application was given on an earlier connection and has not accepted is not given
-to it again when the server sends it again: the application still has it, and may accept it at any time.
+Only :meth:`InboundMessages.acknowledge` makes PUBACK and PUBREC, in the order in which the messages arrived
+[MQTT-4.6.0-2, -3]. If the server sends a message again that the application was given on an earlier connection and has
+not accepted, the application does not get it twice: it still has the message and may accept it at any time.
 """
 
 from collections import deque
@@ -16,22 +16,22 @@ _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 class InboundMessages:
-    """`received` are the packet ids of QoS 2 messages that were accepted, until their PUBREL: to be kept on disk."""
+    """`received` are the packet ids of accepted QoS 2 messages until their PUBREL; keep them on disk."""
 
     __slots__ = ("_accepted", "_earlier", "_forgotten", "_given", "_order", "received")
 
     def __init__(self) -> None:
         self.received: set[int] = set()
-        self._given: dict[int, Publish] = {}  # on this connection: the application has them, the server no answer
-        self._order: tuple[deque[int], ...] = (deque(), deque(), deque())  # their packet ids by QoS, as they came
-        self._accepted: dict[int, ReasonCode] = {}  # of those given: accepted, but an earlier one is not
-        self._forgotten: set[int] = set()  # of those given: the application has them no more
-        self._earlier: dict[int, Publish] = {}  # given on an earlier connection, and not yet sent again
+        self._given: dict[int, Publish] = {}  # on this connection: given to the application, not answered to the server
+        self._order: tuple[deque[int], ...] = (deque(), deque(), deque())  # their packet ids by QoS, in arrival order
+        self._accepted: dict[int, ReasonCode] = {}  # given and accepted, but an earlier one is not accepted yet
+        self._forgotten: set[int] = set()  # given, but the application has lost them
+        self._earlier: dict[int, Publish] = {}  # given on an earlier connection, not sent again yet
 
     # -- one connection ------------------------------------------------------------------------------------------------
 
     def take(self, packet: Publish) -> tuple[bool, list[Puback | Pubrec]]:
-        """Whether a PUBLISH of QoS 1 or 2 is new to the application, and what is to be answered already.
+        """Whether a PUBLISH of QoS 1 or 2 is new to the application, and the answers to send at once.
 
         RemoteProtocolError if its packet id is in use for another message.
         """
@@ -54,7 +54,7 @@ class InboundMessages:
         return not is_same, self._answers(qos) if is_same else []
 
     def released(self, packet_id: int) -> bool:
-        """PUBREL has come: whether its message was accepted here; answer with PUBCOMP either way (4.3.3)."""
+        """PUBREL has arrived; returns whether its message was accepted here. Answer with PUBCOMP either way (4.3.3)."""
         if packet_id in self._given:
             raise protocol_error(f"PUBREL for packet id {packet_id} before its PUBREC")
         if packet_id not in self.received:
@@ -63,7 +63,7 @@ class InboundMessages:
         return True
 
     def end(self) -> None:
-        """The connection is over: what was not answered comes again, if the server keeps the session."""
+        """The connection has ended: unanswered messages arrive again if the server keeps the session."""
         for packet_id, packet in self._given.items():
             reason = self._accepted.get(packet_id)
             if packet.qos == 2 and reason is not None and reason < _FAILURE:
@@ -79,9 +79,10 @@ class InboundMessages:
     # -- the application's part ----------------------------------------------------------------------------------------
 
     def acknowledge(self, packet: Publish, reason: ReasonCode) -> list[Puback | Pubrec]:
-        """The application has accepted (or, with a failure, refuses) a message it was given: the answers to send now.
+        """The application has accepted (or, with a failure, refuses) a message it was given; returns the answers to
+        send now.
 
-        Without effect on a message of a session that is lost, and on one that is acknowledged already.
+        Has no effect if the message's session is lost or the message is already acknowledged.
         """
         packet_id = packet.packet_id
         if self._given.get(packet_id) is packet:
@@ -100,20 +101,19 @@ class InboundMessages:
         return []
 
     def forget(self, packet: Publish) -> None:
-        """The application has lost a message it was given, and is given it again when the server sends it again, on the
-        next connection."""
+        """The application has lost a message it was given; it gets the message again with the next connection."""
         if self._given.get(packet.packet_id) is packet:
             self._forgotten.add(packet.packet_id)
         elif self._earlier.get(packet.packet_id) is packet:
             del self._earlier[packet.packet_id]
 
     def accepted_ids(self) -> list[int]:
-        """The packet ids of QoS 2 that have been accepted and wait for PUBREL, as they are to be kept on disk."""
+        """The packet ids of accepted QoS 2 messages that wait for PUBREL, to be kept on disk."""
         held = (packet_id for packet_id, reason in self._accepted.items() if reason < _FAILURE)
         return sorted(self.received.union(i for i in held if i in self._given and self._given[i].qos == 2))
 
     def lose(self) -> list[Publish]:
-        """The server has lost the session: returns what the application had not acknowledged."""
+        """The server has lost the session; returns the messages that the application had not acknowledged."""
         lost = [packet for packet_id, packet in self._earlier.items() if packet_id not in self._accepted]
         self._earlier.clear()
         self._accepted.clear()
@@ -121,7 +121,7 @@ class InboundMessages:
         return lost
 
     def _answers(self, qos: int) -> list[Puback | Pubrec]:
-        """Those that are accepted and have no earlier one that is not."""
+        """Answers for accepted messages that follow no unaccepted one."""
         order, answers = self._order[qos], []
         while order and (reason := self._accepted.pop(order[0], None)) is not None:
             answers.append(self._answer(order.popleft(), reason))

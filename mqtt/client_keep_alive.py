@@ -1,21 +1,21 @@
-"""When a client pings, and when its server is overdue (MQTT 5.0, 3.1.2.10)."""
+"""When a client pings, and when the server's answer is overdue (MQTT 5.0, 3.1.2.10)."""
 
 from enum import Enum, auto
 from typing import Final
 
-PING_FACTOR: Final = 0.75  # of the keep alive, from one PINGREQ to the next; the server waits for 1.5 [MQTT-3.1.2-22]
+PING_FACTOR: Final = 0.75  # of the keep alive, between PINGREQs; the server allows 1.5 of it [MQTT-3.1.2-22]
 
 
 class Due(Enum):
-    """What a deadline that is past asks for."""
+    """What to do when a deadline has passed."""
 
     PING = auto()
-    OVERDUE = auto()  # the answer to CONNECT or PINGREQ has not come
+    OVERDUE = auto()  # the answer to CONNECT or PINGREQ has not arrived
 
 
 class KeepAlive:
-    """The timers of one connection. A ping goes out every 0.75 x keep alive, whatever else is sent: those who only send
-    notice as well that a server is gone. An answer is overdue if nothing at all has come for the time-out."""
+    """The timers of one connection. A ping goes out every 0.75 x keep alive, whatever else is sent, so that clients
+    that only send also notice a dead server. An answer is overdue if nothing at all has arrived for the time-out."""
 
     __slots__ = ("_answer_by", "_answer_timeout_s", "_interval_s", "_last_received", "_ping_at")
 
@@ -27,27 +27,27 @@ class KeepAlive:
         self._ping_at: float | None = None
 
     def connected(self, keep_alive_s: int, ping_timeout_s: float, now: float) -> None:
-        """CONNACK has come; `keep_alive_s` of 0 means no pings."""
+        """CONNACK has arrived; `keep_alive_s` of 0 means no pings."""
         self._answer_by, self._answer_timeout_s = None, ping_timeout_s
         self._interval_s = PING_FACTOR * keep_alive_s
         self._ping_at = now + self._interval_s if keep_alive_s else None
 
     def received(self, now: float) -> None:
-        """Any bytes have come."""
+        """Some bytes have arrived."""
         self._last_received = now
 
     def answered(self) -> None:
-        """PINGRESP has come."""
+        """PINGRESP has arrived."""
         self._answer_by = None
 
     def deadline(self) -> float | None:
-        """When to ask :meth:`due`; None: never."""
+        """When to call :meth:`due`; None: never."""
         if self._answer_by is None:
             return self._ping_at
         return max(self._answer_by, self._last_received + self._answer_timeout_s)
 
     def due(self, now: float) -> Due | None:
-        """What is due, which for a ping then counts as done."""
+        """What is due now; a ping that is returned counts as sent."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return None

@@ -1,4 +1,4 @@
-"""What a client allows itself, and what the server's CONNACK allows it (MQTT 5.0, 3.2.2.3)."""
+"""The client's own limits, and those of the server's CONNACK (MQTT 5.0, 3.2.2.3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ _IN_FLIGHT_3_1_1: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What a client does beside what its CONNECT says. CONNECT's properties `receive_maximum`, `topic_alias_maximum`
-    and `maximum_packet_size` limit the server, which is held to them."""
+    """The client's limits that are not in its CONNECT. The CONNECT properties `receive_maximum`, `topic_alias_maximum`
+    and `maximum_packet_size` limit the server; they are enforced."""
 
-    connect_timeout_s: float = 10.0  # from CONNECT to a whole CONNACK
-    ping_timeout_s: float = 20.0  # from PINGREQ to PINGRESP, in which nothing else comes either
+    connect_timeout_s: float = 10.0  # from CONNECT to a complete CONNACK
+    ping_timeout_s: float = 20.0  # from PINGREQ to PINGRESP, if nothing else arrives
     in_flight_max: int | None = None  # messages sent and not acknowledged; None: see :func:`in_flight_max`
-    topic_aliases_max: int = 0  # used for what we send; the server's topic alias maximum may be lower
-    max_packet_size: int = 268_435_460  # bytes of an inbound packet, where CONNECT does not say
+    topic_aliases_max: int = 0  # for messages we send; the server's topic alias maximum may be lower
+    max_packet_size: int = 268_435_460  # bytes of an inbound packet, if CONNECT does not set it
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What the server accepts, as its CONNACK says; the defaults are those of MQTT, and hold for 3.1.1."""
+    """What the server accepts, according to its CONNACK; the defaults are those of MQTT and apply to 3.1.1."""
 
     receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT
     topic_alias_maximum: int = 0
@@ -46,7 +46,7 @@ class ServerLimits:
         return cls(**{name: properties[name] for name in cls.__dataclass_fields__ if name in properties})
 
     def check_publish(self, packet: Publish, size: int) -> None:
-        """ServerLimitError if the server would refuse the message, of `size` bytes on the wire."""
+        """ServerLimitError if the server would refuse the message, which has `size` bytes on the wire."""
         if packet.qos > self.maximum_qos:  # [MQTT-3.2.2-11]
             detail = f"the server takes messages of QoS {self.maximum_qos} at most"
             raise ServerLimitError(ReasonCode.QOS_NOT_SUPPORTED, detail)
@@ -55,13 +55,13 @@ class ServerLimits:
         self.check_size(size)
 
     def check_size(self, size: int) -> None:
-        """ServerLimitError if the server accepts no packet of so many bytes [MQTT-3.2.2-15]."""
+        """ServerLimitError if the server accepts no packet of this size [MQTT-3.2.2-15]."""
         if size > self.maximum_packet_size:
             detail = f"a packet of {size} bytes is larger than the server accepts ({self.maximum_packet_size} bytes)"
             raise ServerLimitError(ReasonCode.PACKET_TOO_LARGE, detail)
 
     def check_subscribe(self, filters: list[Subscription], has_identifier: bool) -> None:
-        """ServerLimitError if a server of MQTT 5.0 would refuse one of the filters."""
+        """ServerLimitError if an MQTT 5.0 server would refuse one of the filters."""
         names = [subscription.filter for subscription in filters]
         if not self.shared_subscription_available and any(name.startswith(SHARED_PREFIX) for name in names):
             reason = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
@@ -78,8 +78,8 @@ NO_LIMITS: Final = ServerLimits()
 
 
 def in_flight_max(limits: ClientLimits, server: ServerLimits, version: int) -> int:
-    """How many messages may be sent and not acknowledged (4.9). A server of 5.0 says what it takes. On 3.1.1 it cannot:
-    mosquitto by default takes 20, drops what exceeds it, and still answers PUBACK."""
+    """How many messages may be sent and not acknowledged (4.9). A 5.0 server announces its limit. A 3.1.1 server
+    cannot: mosquitto by default takes 20, drops the rest, and still answers PUBACK."""
     most = limits.in_flight_max
     if most is None:
         most = RECEIVE_MAXIMUM_DEFAULT if version == codes.VERSION_5 else _IN_FLIGHT_3_1_1
@@ -87,7 +87,7 @@ def in_flight_max(limits: ClientLimits, server: ServerLimits, version: int) -> i
 
 
 def check_filters(filters: Sequence[str], is_v5: bool) -> None:
-    """LocalProtocolError unless SUBSCRIBE and UNSUBSCRIBE may name these filters."""
+    """LocalProtocolError if these filters are not allowed in SUBSCRIBE and UNSUBSCRIBE."""
     if not filters:
         raise LocalProtocolError("at least one topic filter is needed")
     for topic_filter in filters:

@@ -1,7 +1,7 @@
 """The sending half of a client's session: QoS 1 and 2 messages until the server has them, and packet ids.
 
-A message waits, is sent, and is forgotten with its last acknowledgement. A connection that ends changes nothing but
-that whatever was sent has to be sent again, in the original order (MQTT 5.0, 4.4 and 4.6).
+A message waits, is sent, and is forgotten after its last acknowledgement. When a connection ends, everything sent and
+not acknowledged must be sent again, in the original order (MQTT 5.0, 4.4 and 4.6).
 """
 
 from collections import deque
@@ -15,16 +15,16 @@ from mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscrib
 from mqtt.wire import protocol_error
 
 PACKET_ID_MAX: Final = 65_535
-_REQUESTS_RESERVED: Final = 1_000  # packet ids that messages leave to SUBSCRIBE and UNSUBSCRIBE
+_REQUESTS_RESERVED: Final = 1_000  # packet ids reserved for SUBSCRIBE and UNSUBSCRIBE
 MESSAGES_MAX: Final = PACKET_ID_MAX - _REQUESTS_RESERVED
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 class OutboundMessages:
-    """At most `messages_max` (64,535 or less) unacknowledged messages of `bytes_max` payload bytes together.
+    """Holds at most `messages_max` (64,535 or less) unacknowledged messages, with `bytes_max` payload bytes together.
 
-    The `dup` of a message says whether it was sent before. `released` are messages whose PUBREC has come, with its
-    reason code, in the order of PUBREC: PUBREL is sent in that order [MQTT-4.6.0-4].
+    The `dup` flag of a message says whether it was sent before. `released` are messages whose PUBREC has arrived, with
+    its reason code, in the order of PUBREC: PUBREL is sent in that order [MQTT-4.6.0-4].
     """
 
     __slots__ = ("_bytes", "_in_flight", "_waiting", "bytes_max", "last_id", "messages", "messages_max", "quota",
@@ -41,18 +41,18 @@ class OutboundMessages:
         self.quota = self.quota_max = 0  # messages that may be sent now, and on a new connection (4.9)
         self._bytes = 0
         self._waiting: deque[int] = deque()
-        self._in_flight: set[int] = set()  # sent on this connection; PUBACK or PUBREC has not come
+        self._in_flight: set[int] = set()  # sent on this connection, PUBACK or PUBREC not received
 
     # -- the application's part ----------------------------------------------------------------------------------------
 
     def has_capacity(self, n_bytes: int) -> bool:
-        """Whether a message of so many payload bytes can be added; an empty queue takes any."""
+        """Whether a message of this payload size can be added; an empty queue accepts any size."""
         if len(self.messages) >= self.messages_max:
             return False
         return not self.messages or self._bytes + n_bytes <= self.bytes_max
 
     def add(self, packet: Publish) -> int:
-        """Takes a checked message of QoS 1 or 2; returns the packet id that it gets. Raises QueueFullError."""
+        """Takes a checked message of QoS 1 or 2; returns its packet id. Raises QueueFullError."""
         if not self.has_capacity(len(packet.payload)):
             detail = f"{len(self.messages)} messages of {self._bytes} bytes are unacknowledged: publish again later"
             raise QueueFullError(detail)
@@ -62,12 +62,12 @@ class OutboundMessages:
         return packet.packet_id
 
     def restore(self, packet: Publish) -> None:
-        """A message that has its packet id."""
+        """Adds a message that already has its packet id."""
         self.messages[packet.packet_id] = packet
         self._bytes += len(packet.payload)
 
     def remove(self, packet_id: int) -> Publish:
-        """Forgets a message, wherever its exchange stands; its packet id is free."""
+        """Forgets a message, whatever the state of its exchange, and frees its packet id."""
         packet = self.messages.pop(packet_id)
         self._bytes -= len(packet.payload)
         self.released.pop(packet_id, None)
@@ -75,7 +75,7 @@ class OutboundMessages:
         return packet
 
     def new_id(self) -> int:
-        """A packet id that is not in use [MQTT-2.2.1-3]; QueueFullError if all are."""
+        """An unused packet id [MQTT-2.2.1-3]; QueueFullError if all are in use."""
         if len(self.messages) + len(self.requests) >= PACKET_ID_MAX:
             raise QueueFullError("all packet identifiers are in use: wait for an answer")
         packet_id = self.last_id
@@ -86,7 +86,7 @@ class OutboundMessages:
                 return packet_id
 
     def without_refused(self, check: Callable[[Publish], None]) -> list[Published]:
-        """Forgets the messages for which `check` raises ServerLimitError, which is how each of them ends."""
+        """Forgets the messages for which `check` raises ServerLimitError; returns how each of them ended."""
         refused: list[Published] = []
         for packet in list(self.messages.values()):
             try:
@@ -100,20 +100,20 @@ class OutboundMessages:
     # -- one connection ------------------------------------------------------------------------------------------------
 
     def begin(self, quota: int) -> list[int]:
-        """A connection is accepted: nothing is sent yet, `quota` messages may be. Returns the packet ids for PUBREL."""
+        """A connection is accepted; `quota` messages may be sent on it. Returns the packet ids to send PUBREL for."""
         self.quota = self.quota_max = quota
         self._waiting = deque(packet_id for packet_id in self.messages if packet_id not in self.released)
         return list(self.released)
 
     def end(self) -> None:
-        """The connection is over: SUBSCRIBE and UNSUBSCRIBE are not answered any more."""
+        """The connection has ended: open SUBSCRIBE and UNSUBSCRIBE requests will not be answered."""
         self.quota = 0
         self._in_flight.clear()
         self.requests.clear()
 
     def next_to_send(self) -> Publish | None:
-        """The next message, as it has to be sent; None if none waits or the server takes no more now. It counts as
-        sent: call :meth:`mark_sent` once it is encoded."""
+        """The next message to send; None if none waits or the server accepts no more now. It counts as sent: call
+        :meth:`mark_sent` once it is encoded."""
         while self.quota and self._waiting:
             packet = self.messages.get(self._waiting.popleft())
             if packet is not None:
@@ -123,10 +123,10 @@ class OutboundMessages:
         return None
 
     def acknowledged(self, packet: Puback | Pubrec) -> bool:
-        """PUBACK or PUBREC has come: True if the message is done with, False if PUBREL is to be sent.
+        """PUBACK or PUBREC has arrived: True if the exchange has ended, False if PUBREL must be sent.
 
-        RemoteProtocolError if it answers no message that was sent on this connection. PUBREC for a packet id that is
-        not in use is answered with PUBREL, too (4.3.3): ask :meth:`is_known` for the reason code.
+        RemoteProtocolError if it answers no message sent on this connection. A PUBREC for an unused packet id is
+        answered with PUBREL, too (4.3.3): ask :meth:`is_known` for the reason code.
         """
         packet_id, is_puback = packet.packet_id, type(packet) is Puback
         if packet_id not in self._in_flight:
@@ -148,7 +148,7 @@ class OutboundMessages:
         return packet_id in self.messages
 
     def completed(self, packet: Pubcomp) -> ReasonCode | None:
-        """PUBCOMP has come: the reason code of PUBREC; None if no message has the packet id, which is no fault."""
+        """PUBCOMP has arrived; returns the reason code of PUBREC, or None (no error) for an unknown packet id."""
         packet_id = packet.packet_id
         reason = self.released.get(packet_id)
         if reason is None:
@@ -160,5 +160,5 @@ class OutboundMessages:
         return reason
 
     def _answered(self) -> None:
-        if self.quota < self.quota_max:  # never beyond the start (4.9)
+        if self.quota < self.quota_max:  # never above the initial value (4.9)
             self.quota += 1

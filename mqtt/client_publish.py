@@ -1,4 +1,4 @@
-"""How a client writes its PUBLISH packets: checked once, encoded for one connection, with topic aliases."""
+"""PUBLISH packets of a client: checked once, encoded for one connection, with topic aliases."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ from mqtt.wire import VARINT_MAX, write_varint
 
 _PUBLISH: Final = PacketType.PUBLISH
 
-# The UTF-8 of valid topic names used lately, shared by all clients of a process. Bounded: when full it starts anew.
+# Recently used valid topic names in UTF-8, shared by all clients of a process. Bounded: cleared when full.
 _NAMES_MAX: Final = 8_192
 _NAME_LENGTH_MAX: Final = 128
 _names: dict[str, bytes] = {}
@@ -35,7 +35,7 @@ def topic_bytes(topic: str) -> bytes:
 
 
 def check_publish(packet: Publish) -> None:
-    """LocalProtocolError if a client must not send it: whatever passes can be encoded, now or on a later connection."""
+    """LocalProtocolError if a client must not send it. Whatever passes can be encoded, now or on a later connection."""
     raw = topic_bytes(packet.topic)
     if packet.qos not in (0, 1, 2):
         raise LocalProtocolError(f"there is no QoS {packet.qos}")
@@ -59,7 +59,7 @@ def check_reason(reason: ReasonCode, version: int) -> None:
 
 
 class PublishEncoder:
-    """Writes PUBLISH packets of one connection; `aliases_max`: how many topic aliases it may use, 0 none."""
+    """Encodes the PUBLISH packets of one connection with at most `aliases_max` topic aliases, 0 for none."""
 
     __slots__ = ("_aliases", "_is_v5")
 
@@ -68,7 +68,7 @@ class PublishEncoder:
         self._aliases = OutboundAliases(aliases_max) if self._is_v5 and aliases_max else None
 
     def encode(self, packet: Publish) -> bytes:
-        """The bytes of a checked packet; they have to be sent: the server learns topic aliases from them."""
+        """The bytes of a checked packet. They must be sent, because the server learns topic aliases from them."""
         topic, properties = topic_bytes(packet.topic), packet.properties
         if self._aliases is not None:
             topic, section = self._aliased(self._aliases, packet)
@@ -79,12 +79,12 @@ class PublishEncoder:
         return encode_publish(topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.packet_id, section)
 
     def size(self, packet: Publish) -> int:
-        """The bytes of a checked packet on the wire, at most."""
+        """The largest size of a checked packet on the wire, in bytes."""
         length = 2 + len(topic_bytes(packet.topic)) + (2 if packet.qos else 0) + len(packet.payload)
         if self._is_v5:
             length += len(encode_properties(packet.properties, _PUBLISH))
             if self._aliases is not None:
-                length += 4  # the alias, and a length of the section that may need a byte more
+                length += 4  # the alias, and perhaps one more byte for the section's length
         return 1 + len(write_varint(length)) + length
 
     def _aliased(self, aliases: OutboundAliases, packet: Publish) -> tuple[bytes, bytes]:

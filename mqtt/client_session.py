@@ -1,9 +1,9 @@
 """A client's half of a session, which outlives its network connections (MQTT 5.0, 4.1).
 
-It holds messages of QoS 1 and 2 that the server has not acknowledged, in order, and the packet ids of QoS 2 messages
-that were accepted. To have it outlive the process too, keep :meth:`ClientSession.export` on disk: written **before**
-the bytes of `outgoing()` are sent and before `publish` is reported as accepted, nothing accepted is lost and nothing of
-QoS 2 is sent or given to the application twice.
+It holds messages of QoS 1 and 2 that the server has not acknowledged, in order, and the packet ids of accepted QoS 2
+messages. To let it outlive the process too, write :meth:`ClientSession.export` to disk **before** the bytes of
+`outgoing()` are sent and before `publish` is reported as accepted. Then nothing accepted is lost, and no QoS 2 message
+is sent or given to the application twice.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ QUEUE_BYTES_MAX: Final = 64 << 20
 class SessionState(msgspec.Struct, array_like=True):
     """A session as values; `msgspec.msgpack` turns it into bytes and back (JSON would lose which properties are bytes).
 
-    `messages` in their original order, `dup` set on those that may have been sent; `released` (packet id, reason code
+    `messages` in their original order, with `dup` on those that may have been sent; `released` (packet id, reason code
     of PUBREC) in the order of PUBREC; `accepted`: packet ids of QoS 2 messages that wait for PUBREL.
     """
 
@@ -38,12 +38,12 @@ class SessionState(msgspec.Struct, array_like=True):
 
 
 class ClientSession:
-    """At most `queue_max` unacknowledged messages of `queue_bytes_max` payload bytes together are kept.
+    """Keeps at most `queue_max` unacknowledged messages, with `queue_bytes_max` payload bytes together.
 
-    `republish`: whether messages unacknowledged when the server loses the session are sent again as new ones (the
-    server may have had them: at least once, at QoS 2 too); else they are dropped. :class:`SessionLost` says which.
-    `client_id` is what the last CONNECT said or the server assigned; a CONNECT without one takes it from here.
-    `is_established`: a server has accepted a connection, and so has (had) its half of this session.
+    `republish`: whether unacknowledged messages are sent again as new ones when the server has lost the session (the
+    server may have had them: at least once, also at QoS 2); otherwise they are dropped. :class:`SessionLost` says
+    which. `client_id` comes from the last CONNECT or was assigned by the server; a CONNECT without one uses it.
+    `is_established`: a server has accepted a connection, so it has (or had) its half of this session.
     """
 
     __slots__ = ("_is_attached", "client_id", "inbound", "is_established", "outbound", "republish")
@@ -65,7 +65,7 @@ class ClientSession:
 
     @property
     def unacknowledged(self) -> list[Publish]:
-        """Messages the server has not finally acknowledged, in order; `dup` on those that were sent. Do not change."""
+        """Messages that the server has not finally acknowledged, in order; `dup` on those sent. Do not change them."""
         return list(self.outbound.messages.values())
 
     def publish(
@@ -76,7 +76,7 @@ class ClientSession:
         retain: bool = False,
         properties: Properties | None = None,
     ) -> int:
-        """Takes a message of QoS 1 or 2, to be sent on the next connection; returns its packet id.
+        """Takes a message of QoS 1 or 2 to send on the next connection; returns its packet id.
 
         While a connection is open, use :meth:`mqtt.client_connection.ClientConnection.publish`.
         Raises QueueFullError, LocalProtocolError (a message that MQTT does not allow).
@@ -90,8 +90,8 @@ class ClientSession:
     # -- on disk -------------------------------------------------------------------------------------------------------
 
     def export(self) -> SessionState:
-        """The session as values; see the module about when to write them down. Messages given to the application and
-        not acknowledged are not part of it: the server sends them again."""
+        """The session as values; the module says when to store them. Messages given to the application and not
+        acknowledged are not included: the server sends them again."""
         outbound = self.outbound
         return SessionState(
             self.client_id,
@@ -111,7 +111,7 @@ class ClientSession:
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         republish: bool = True,
     ) -> "ClientSession":
-        """The session that was exported, without a connection."""
+        """An exported session, without a connection."""
         session = cls(state.client_id, queue_max=queue_max, queue_bytes_max=queue_bytes_max, republish=republish)
         session.is_established = state.is_established
         session.outbound.last_id = state.last_id
@@ -124,7 +124,7 @@ class ClientSession:
     # -- the connection's part -----------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """A connection begins; LocalProtocolError if another one has not ended."""
+        """A connection begins; LocalProtocolError if another has not ended."""
         if self._is_attached:
             raise LocalProtocolError("the session has a connection: end it before the next one begins")
         self._is_attached = True
@@ -136,7 +136,7 @@ class ClientSession:
         self.inbound.end()
 
     def resume(self, session_present: bool) -> list[Published | SessionLost]:
-        """The server has accepted a connection: what follows if it has no session, but had one."""
+        """The server has accepted a connection; returns the events to report if it has lost the session."""
         was_established, self.is_established = self.is_established, True
         if session_present:
             return []
@@ -153,7 +153,7 @@ class ClientSession:
         if was_established:
             republished = [packet.packet_id for packet in sent] if self.republish else []
             events.append(SessionLost(republished, [] if self.republish else sent, unacknowledged))
-        for packet_id, reason in list(outbound.released.items()):  # the server had these, and has passed them on
+        for packet_id, reason in list(outbound.released.items()):  # the server had these and has forwarded them
             outbound.remove(packet_id)
             events.append(Published(packet_id, reason))
         return events

@@ -1,4 +1,4 @@
-"""The states of a client-side connection and the only ways between them (h11's transition table).
+"""The states of a client connection and all transitions between them (h11's transition table).
 
 AWAIT_CONNACK --RECEIVE_CONNACK--> CONNECTED
 each of these --CLOSE--> CLOSED
@@ -12,7 +12,7 @@ from mqtt.transitions import follow
 
 
 class State(Enum):
-    """Where a connection stands. It begins with CONNECT sent."""
+    """The state of a connection, which begins when CONNECT is sent."""
 
     AWAIT_CONNACK = auto()
     CONNECTED = auto()
@@ -20,7 +20,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What moves a connection from one state to another. A CONNACK that refuses is a CLOSE."""
+    """A transition between states. A CONNACK that refuses is a CLOSE."""
 
     RECEIVE_CONNACK = auto()
     CLOSE = auto()

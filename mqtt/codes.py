@@ -97,7 +97,7 @@ class ConnectReturnCode(IntEnum):
     NOT_AUTHORIZED = 5
 
 
-# What a 3.1.1 client is told; a reason that is not here has no return code of its own.
+# Return codes of a 3.1.1 CONNACK; a reason that is not listed has no return code of its own.
 RETURN_CODES: Final[Mapping[ReasonCode, ConnectReturnCode]] = MappingProxyType(
     {
         ReasonCode.SUCCESS: ConnectReturnCode.ACCEPTED,
@@ -109,7 +109,7 @@ RETURN_CODES: Final[Mapping[ReasonCode, ConnectReturnCode]] = MappingProxyType(
         ReasonCode.BAD_AUTHENTICATION_METHOD: ConnectReturnCode.NOT_AUTHORIZED,
         ReasonCode.NOT_AUTHORIZED: ConnectReturnCode.NOT_AUTHORIZED,
         ReasonCode.BANNED: ConnectReturnCode.NOT_AUTHORIZED,
-        ReasonCode.TOPIC_NAME_INVALID: ConnectReturnCode.NOT_AUTHORIZED,  # of its will
+        ReasonCode.TOPIC_NAME_INVALID: ConnectReturnCode.NOT_AUTHORIZED,  # the topic of its will
         ReasonCode.SERVER_UNAVAILABLE: ConnectReturnCode.SERVER_UNAVAILABLE,
         ReasonCode.SERVER_BUSY: ConnectReturnCode.SERVER_UNAVAILABLE,
         ReasonCode.SERVER_SHUTTING_DOWN: ConnectReturnCode.SERVER_UNAVAILABLE,
@@ -128,7 +128,7 @@ def _reasons(*codes: int) -> Mapping[int, ReasonCode]:
 _PUBLISH_ANSWERS = _reasons(0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 _RELEASE_ANSWERS = _reasons(0x00, 0x92)
 
-# The reason codes that each packet may carry. 0x8C in DISCONNECT follows section 2.4, which 3.14.2.1 forgot.
+# The reason codes that each packet may carry. 0x8C in DISCONNECT follows section 2.4; the table in 3.14.2.1 omits it.
 ALLOWED_REASONS: Final[Mapping[int, Mapping[int, ReasonCode]]] = MappingProxyType(
     {
         PacketType.CONNACK: _reasons(

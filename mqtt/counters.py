@@ -1,9 +1,9 @@
-"""What the connections of a process have received and sent, as running totals (MQTT packets and their bytes)."""
+"""Running totals of MQTT packets and bytes that the connections of a process have received and sent."""
 
 
 class Tally:
-    """Shared by any number of :class:`mqtt.server_connection.ServerConnection`. `publishes_*` are PUBLISH by QoS;
-    bytes are those of MQTT, without what WebSocket or TLS add."""
+    """Shared by any number of :class:`mqtt.server_connection.ServerConnection`. `publishes_*` count PUBLISH by QoS;
+    byte counts are those of MQTT, without the overhead of WebSocket or TLS."""
 
     __slots__ = (
         "bytes_received",

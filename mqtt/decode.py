@@ -1,8 +1,8 @@
 """Bytes in, packets out: the incremental decoder of MQTT 5.0 and 3.1.1, every packet type of both directions.
 
-Contract of :meth:`Decoder.feed`: it returns the packets that are whole, in order, however the bytes were cut. A fault
-of the peer ends the stream for good. The packets before it are not lost: they are returned, `error` is set, and the
-next call raises it; only where no packet came before it in the same call does this call raise it.
+Contract of :meth:`Decoder.feed`: it returns the complete packets, in order, however the bytes were split. A protocol
+error of the peer ends the stream for good. Packets before the error are not lost: they are returned, `error` is set,
+and the next call raises it. Only if no packet precedes it in the same call does this call raise it.
 """
 
 from typing import Final
@@ -16,8 +16,8 @@ from mqtt.properties import decode_properties
 from mqtt.topics import is_topic_name
 from mqtt.wire import Reader, decode_string, malformed, protocol_error
 
-# Topic names seen lately, so that few have to be validated again. Shared by all decoders: the same topics come from
-# many connections. Bounded: at most _TOPICS_MAX names of at most _TOPIC_BYTES_MAX bytes; when full it starts anew.
+# Recently seen topic names, so that few are validated again. Shared by all decoders, since many connections use the
+# same topics. Bounded: at most _TOPICS_MAX names of at most _TOPIC_BYTES_MAX bytes; cleared when full.
 _TOPICS_MAX: Final = 8_192
 _TOPIC_BYTES_MAX: Final = 128
 _topics: dict[bytes, str] = {}
@@ -41,7 +41,7 @@ class Decoder:
     """Decodes one direction of one connection.
 
     `max_packet_size` in bytes, fixed header included; a larger packet is refused (0x95) once its header is read.
-    `version` 4 or 5; None on a server, where it is learnt from CONNECT, before which nothing else is accepted.
+    `version` is 4 or 5; None on a server, which learns it from CONNECT and accepts nothing else before.
     """
 
     __slots__ = ("_max_packet_size", "_needed", "_partial", "error", "version")
@@ -49,7 +49,7 @@ class Decoder:
     def __init__(self, max_packet_size: int, version: int | None = None) -> None:
         self._max_packet_size = max_packet_size
         self._partial: bytearray | None = None
-        self._needed = 0  # bytes that `_partial` must have before it is looked at again
+        self._needed = 0  # bytes that `_partial` must have before it is parsed again
         self.version = version
         self.error: RemoteProtocolError | None = None
 
@@ -77,7 +77,7 @@ class Decoder:
         return packets
 
     def _parse(self, buf: bytes, packets: list[Packet]) -> int:
-        """Appends the whole packets in `buf` to `packets`; returns where the first incomplete one begins."""
+        """Appends the complete packets in `buf` to `packets`; returns where the first incomplete one begins."""
         if self.version is None and buf and buf[0] >> 4 != 1:
             raise protocol_error("the first packet is not CONNECT")  # [MQTT-3.1.0-1]
         is_v5 = self.version == codes.VERSION_5
@@ -107,7 +107,7 @@ class Decoder:
                     raise malformed("the remaining length is longer than it needs to be")  # [MQTT-1.5.5-1]
             stop = start + length
             if stop - pos > limit:
-                if self.version is None:  # CONNECT: its first bytes say in which version to answer
+                if self.version is None:  # CONNECT: its first bytes tell in which version to answer
                     known = min(start + _VERSION_BYTES, stop)
                     if known > end:
                         self._needed = known - pos
@@ -148,11 +148,12 @@ class Decoder:
         return packet
 
     def _learn_version(self, reader: Reader) -> None:
-        """Reads protocol name and level (3.1.2.1, 3.1.2.2); sets the version in which CONNACK can be understood.
+        """Reads protocol name and level (3.1.2.1, 3.1.2.2); sets the version of a CONNACK that the client can
+        understand.
 
-        Any name or level that is not MQTT 3.1.1 or 5.0 is answered in the form of 3.1.1, with return code 1
-        [MQTT-3.1.2-2 of 3.1.1]. So clients of 3.1 and of later versions are told, and bridges of mosquitto, which set
-        bit 7 of the level and then connect again without it.
+        Any other name or level than MQTT 3.1.1 or 5.0 gets a 3.1.1 CONNACK with return code 1 [MQTT-3.1.2-2 of 3.1.1].
+        So clients of 3.1 and of later versions get an answer. So do mosquitto bridges, which set bit 7 of the level and
+        then reconnect without it.
         """
         name = reader.take(reader.u16())
         level = reader.u8()
@@ -208,7 +209,7 @@ def _publish(buf: bytes, head: int, start: int, stop: int, is_v5: bool) -> Publi
 
 
 def _topic(raw: bytes, may_be_empty: bool) -> str:
-    """A topic name that was not seen lately; 0x90 if it is not valid, 0x81 if it is not UTF-8."""
+    """A topic name that is not among the recently seen ones; 0x90 if it is invalid, 0x81 if it is not UTF-8."""
     topic = decode_string(raw)
     if not topic and may_be_empty:
         return ""

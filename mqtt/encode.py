@@ -1,6 +1,7 @@
-"""Packets in, bytes out, for MQTT 5.0 and 3.1.1; and helpers that build the packets of the hot path at once.
+"""Packets in, bytes out, for MQTT 5.0 and 3.1.1; and fast encoders for the packets of the hot path.
 
-On 3.1.1 what that version lacks (properties, reason codes of acknowledgements, subscription options) is left out.
+On 3.1.1, everything that this version lacks is left out: properties, reason codes of acknowledgements, subscription
+options.
 LocalProtocolError: the value cannot be encoded.
 """
 
@@ -46,7 +47,7 @@ PINGRESP: Final = b"\xd0\x00"
 def encode_publish(
     topic: bytes, payload: bytes, qos: int, retain: bool, dup: bool, packet_id: int, properties: bytes | None
 ) -> bytes:
-    """PUBLISH on the hot path; nothing is checked but that lengths and the packet id fit (struct.error).
+    """PUBLISH on the hot path. Checks only that lengths and the packet id fit (struct.error).
 
     `topic` is the UTF-8 of a valid topic name; `packet_id` is ignored at QoS 0. `properties` is the whole section as
     :func:`mqtt.properties.encode_properties` makes it: None on 3.1.1, at least its NO_PROPERTIES on 5.0.

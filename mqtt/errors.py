@@ -4,8 +4,8 @@ WaystationError
 └── ProtocolError
     ├── LocalProtocolError    we used a protocol core wrongly: our bug, never the peer's fault
     ├── RemoteProtocolError   the peer broke the protocol: close its connection with `reason`
-    ├── ServerLimitError      the server does not accept what is to be sent: nothing was sent, `reason` says why
-    └── QueueFullError        too much is unacknowledged: nothing was taken, publish again later
+    ├── ServerLimitError      the server's limits rule out the packet: nothing was sent, `reason` says why
+    └── QueueFullError        too many unacknowledged messages: nothing was queued, publish again later
 """
 
 from mqtt.codes import ReasonCode
@@ -17,7 +17,7 @@ class ProtocolError(WaystationError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side asked for something that the protocol, or the state of the connection, does not allow: our bug."""
+    """This side requested something that the protocol, or the state of the connection, does not allow: our bug."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -30,7 +30,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ServerLimitError(ProtocolError):
-    """The server's CONNACK rules out what is to be sent (MQTT 5.0, 3.2.2.3); `reason` is the code it would answer."""
+    """The server's CONNACK rules out a packet to be sent (MQTT 5.0, 3.2.2.3); `reason` is the code it would answer."""
 
     def __init__(self, reason: ReasonCode, detail: str) -> None:
         super().__init__(f"{reason.name} (0x{reason:02X}): {detail}")

@@ -1,6 +1,6 @@
-"""What topic filters say about each other (MQTT 5.0, 4.7), as access rules and policy ask it; split into levels.
+"""How topic filters, split into levels, relate to each other (MQTT 5.0, 4.7); used by access rules and policy.
 
-A topic name is a filter without wildcards, so both questions serve PUBLISH and SUBSCRIBE alike.
+A topic name is a filter without wildcards, so `covers` and `overlaps` serve PUBLISH and SUBSCRIBE alike.
 """
 
 Levels = tuple[str, ...]
@@ -9,7 +9,7 @@ _WILD = ("+", "#")
 
 
 def levels_of(topic_filter: str) -> Levels:
-    """The levels of a valid filter; `+/#` as `#`, which matches the same."""
+    """The levels of a valid filter; `+/#` becomes `#`, which matches the same topics."""
     levels = tuple(topic_filter.split("/"))
     return ("#",) if levels == ("+", "#") else levels
 
@@ -30,8 +30,8 @@ def covers(allowed: Levels, asked: Levels) -> bool:
 
 
 def overlaps(denied: Levels, asked: Levels) -> bool:
-    """Whether there is a topic that both match. Here wildcards of `denied` match topics that begin with `$`, too: what
-    denies everything denies those."""
+    """Whether some topic matches both. Here wildcards of `denied` also match topics that begin with `$`: denying
+    everything denies those too."""
     if asked[0] in _WILD and denied[0].startswith("$"):
         return False
     for depth in range(max(len(denied), len(asked))):

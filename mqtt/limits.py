@@ -1,29 +1,29 @@
-"""What one connection may ask of the server, and how CONNACK announces it (MQTT 5.0, 3.2.2.3)."""
+"""The server's limits for one connection, and how CONNACK announces them (MQTT 5.0, 3.2.2.3)."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from mqtt.packets import Connect, Properties
 
-RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # where CONNECT or CONNACK do not name one (3.1.2.11.3, 3.2.2.3.3)
+RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # if CONNECT or CONNACK has none (3.1.2.11.3, 3.2.2.3.3)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may ask of the server; CONNACK announces it to MQTT 5.0 clients."""
+    """The server's limits for one connection; CONNACK announces them to MQTT 5.0 clients."""
 
     max_packet_size: int = 1_048_576  # bytes of an inbound packet, fixed header included
     receive_maximum: int = 1_024  # unanswered inbound PUBLISH of QoS 1 and 2; MQTT 5.0 only
     topic_alias_maximum: int = 16
-    keep_alive_max_s: int = 0  # Server Keep Alive where the client asks for more, or for none; 0: as the client asks
-    connect_timeout_s: float = 10.0  # from the start to a whole CONNECT
-    held_bytes_max: int = 65_536  # sent behind CONNECT while it is not yet answered
+    keep_alive_max_s: int = 0  # Server Keep Alive if the client requests a longer one or none; 0: no limit
+    connect_timeout_s: float = 10.0  # from the start to a complete CONNECT
+    held_bytes_max: int = 65_536  # sent after CONNECT and before its answer
 
 
 def announcement(
     limits: ConnectionLimits, connect: Connect, assigned_client_id: str | None, properties: Properties | None
 ) -> Properties:
-    """The properties of the CONNACK that accepts a 5.0 `connect`; `properties` go before what `limits` say."""
+    """The properties of the CONNACK that accepts a 5.0 `connect`; `properties` override those from `limits`."""
     announced: Properties = {"maximum_packet_size": limits.max_packet_size}
     if limits.receive_maximum < RECEIVE_MAXIMUM_DEFAULT:
         announced["receive_maximum"] = limits.receive_maximum

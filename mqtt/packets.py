@@ -1,8 +1,8 @@
 """The MQTT packets as values, one type for both versions (MQTT 5.0 and 3.1.1, section 3).
 
-Fields have the specification's names. What 3.1.1 lacks keeps its default there: `properties` None, reason codes
-success, subscription options off. `properties` are None where there are none; their names and types stand in
-:mod:`mqtt.properties`. Values are checked when they are encoded, not when they are made.
+Fields have the specification's names. What 3.1.1 lacks has its default there: `properties` None, reason codes success,
+subscription options off. `properties` are None if there are none; :mod:`mqtt.properties` lists their names and types.
+Values are checked when they are encoded, not when they are made.
 """
 
 from typing import Any, TypeAlias
@@ -46,7 +46,7 @@ class Connack(msgspec.Struct, gc=False):
 
 
 class Publish(msgspec.Struct, gc=False):
-    """PUBLISH (3.3). `packet_id` is 0 at QoS 0; `topic` is empty only where a topic alias stands for it."""
+    """PUBLISH (3.3). `packet_id` is 0 at QoS 0; `topic` is empty only if a topic alias replaces it."""
 
     topic: str
     payload: bytes = b""
@@ -66,7 +66,7 @@ class Puback(msgspec.Struct, gc=False):
 
 
 class Pubrec(msgspec.Struct, gc=False):
-    """PUBREC (3.5): the first answer to a PUBLISH of QoS 2; the last one where its reason is a failure."""
+    """PUBREC (3.5): the first answer to a PUBLISH of QoS 2; the last one if its reason is a failure."""
 
     packet_id: int
     reason_code: ReasonCode = ReasonCode.SUCCESS
@@ -108,7 +108,7 @@ class Subscribe(msgspec.Struct, gc=False):
 
 
 class Suback(msgspec.Struct, gc=False):
-    """SUBACK (3.9): one reason code a filter, in the order of the SUBSCRIBE."""
+    """SUBACK (3.9): one reason code per filter, in the order of the SUBSCRIBE."""
 
     packet_id: int
     reason_codes: list[ReasonCode]
@@ -124,7 +124,7 @@ class Unsubscribe(msgspec.Struct, gc=False):
 
 
 class Unsuback(msgspec.Struct, gc=False):
-    """UNSUBACK (3.11): one reason code a filter; none on 3.1.1."""
+    """UNSUBACK (3.11): one reason code per filter; none on 3.1.1."""
 
     packet_id: int
     reason_codes: list[ReasonCode] = []
@@ -173,7 +173,7 @@ Packet: TypeAlias = (
 
 
 def without_problem_information(packet: Packet) -> Packet:
-    """The packet without reason string and user properties, which a client may do without (3.1.2.11.7, 3.2.2.3.9)."""
+    """The packet without reason string and user properties, which a client may decline (3.1.2.11.7, 3.2.2.3.9)."""
     properties = getattr(packet, "properties", None)
     if not properties:
         return packet

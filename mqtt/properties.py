@@ -1,7 +1,7 @@
-"""The properties of MQTT 5.0 (2.2.2) as a plain dict: snake_case names of the specification to values.
+"""The properties of MQTT 5.0 (2.2.2) as a plain dict from the specification's names in snake_case to values.
 
-Integers are int, strings str, binary data bytes; `user_property` is a list of (name, value) pairs in order, and
-`subscription_identifier` a list of int, as both may stand more than once.
+Integers are int, strings str, binary data bytes. `user_property` is a list of (name, value) pairs in order, and
+`subscription_identifier` a list of int, since both may occur more than once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from mqtt.wire import (
 )
 from schemas import envelope
 
-WILL: Final = 0  # where the properties of a will stand; it is no packet of its own
+WILL: Final = 0  # the property set of a will, which is not a packet of its own
 NO_PROPERTIES: Final = envelope.NO_PROPERTIES
 
 
@@ -49,7 +49,7 @@ class Property(NamedTuple):
     kind: Kind
     places: frozenset[int]
     read: Callable[[Reader], int | str | bytes | tuple[str, str]]
-    if_zero: ReasonCode | None  # what follows from the value 0, where it must not be 0
+    if_zero: ReasonCode | None  # the error for the value 0, if 0 is not allowed
 
 
 def _read_pair(reader: Reader) -> tuple[str, str]:
@@ -101,7 +101,7 @@ _ROWS: tuple[tuple[int, str, Kind, tuple[int, ...]], ...] = (
     (0x2A, "shared_subscription_available", Kind.FLAG, (_P.CONNACK,)),
 )
 
-# Integers that must not be 0, and what follows if they are (3.1.2.11.3, 3.1.2.11.4, 3.3.2.3.4, 3.8.2.1.2).
+# Integers that must not be 0, and the error if they are (3.1.2.11.3, 3.1.2.11.4, 3.3.2.3.4, 3.8.2.1.2).
 _NEVER_ZERO: Final[Mapping[str, ReasonCode]] = {
     "receive_maximum": ReasonCode.PROTOCOL_ERROR,
     "maximum_packet_size": ReasonCode.PROTOCOL_ERROR,
@@ -116,7 +116,7 @@ PROPERTIES: Final[tuple[Property, ...]] = tuple(
 _BY_IDENTIFIER: Final[Mapping[int, Property]] = {row.identifier: row for row in PROPERTIES}
 _BY_NAME: Final[Mapping[str, Property]] = {row.name: row for row in PROPERTIES}
 
-# Looking up a member of an enumeration costs five times as much as a global name.
+# Accessing an enum member costs five times as much as a global name.
 _FLAG, _PAIR, _VARINT, _PUBLISH = Kind.FLAG, Kind.PAIR, Kind.VARINT, PacketType.PUBLISH
 
 
@@ -188,7 +188,7 @@ def _subscription_identifier(number: int) -> bytes:
 
 
 def encode_subscription_identifiers(numbers: Iterable[int]) -> bytes:
-    """The properties for a PUBLISH that many subscriptions ask for, without the length of a section (3.3.2.3.8)."""
+    """The properties of a PUBLISH that several subscriptions match, without a section length (3.3.2.3.8)."""
     return b"".join(map(_subscription_identifier, numbers))
 
 
@@ -219,6 +219,6 @@ _FORWARDED: Final[tuple[str, ...]] = (
 
 
 def forwarded_section(properties: Properties | None, place: int) -> bytes:
-    """The section with what travels unaltered from a PUBLISH or a will to its recipients (3.3.2.3, [MQTT-3.3.2-17])."""
+    """The section with the properties of a PUBLISH or will that recipients get unaltered (3.3.2.3, [MQTT-3.3.2-17])."""
     kept = {name: properties[name] for name in _FORWARDED if name in properties} if properties else None
     return encode_properties(kept, place)

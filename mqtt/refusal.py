@@ -6,7 +6,7 @@ from mqtt import codes
 from mqtt.codes import ALLOWED_REASONS, RETURN_CODES, ConnectReturnCode, PacketType, ReasonCode
 from mqtt.packets import Connack, Properties
 
-# A 3.1.1 CONNECT that is not as section 3.1 demands gets no CONNACK [MQTT-3.1.4-1 of 3.1.1].
+# A 3.1.1 CONNECT that violates section 3.1 gets no CONNACK [MQTT-3.1.4-1 of 3.1.1].
 _NOT_CONFORMING: Final = frozenset(
     {ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR, ReasonCode.TOPIC_NAME_INVALID}
 )
@@ -15,8 +15,8 @@ _NOT_CONFORMING: Final = frozenset(
 def refusing(
     version: int, reason: ReasonCode, properties: Properties | None, *, is_well_formed: bool
 ) -> Connack | None:
-    """CONNACK with `reason`, or the nearest that there is: 0x80 on 5.0, return code 3 on 3.1.1. None if there is to be
-    no answer, which is so only for a CONNECT of 3.1.1 that is not `is_well_formed`."""
+    """CONNACK with `reason`, or the nearest available code: 0x80 on 5.0, return code 3 on 3.1.1. None means no answer:
+    only for a 3.1.1 CONNECT that is not `is_well_formed`."""
     if version == codes.VERSION_5:
         is_known = reason in ALLOWED_REASONS[PacketType.CONNACK] and reason >= ReasonCode.UNSPECIFIED_ERROR
         return Connack(False, reason if is_known else ReasonCode.UNSPECIFIED_ERROR, properties)

@@ -1,11 +1,12 @@
-"""The server's side of one network connection as a state machine; bytes and `now` in, events and bytes out.
+"""The server side of one network connection as a state machine; bytes and `now` in, events and bytes out.
 
 States and transitions: :mod:`mqtt.server_state`.
 
-Events are the packets themselves, in order, and at last one :class:`Closed`. Guaranteed: the first event is Connect or
-Closed; what came behind CONNECT is held back until `accept` and returned by it; no event follows Closed; a packet that
-broke the protocol is never an event. PINGREQ is answered here and is no event. DISCONNECT is one, just before Closed.
-After each call drain `outgoing()`; when `closed` is set, close the transport once those bytes are written.
+Events are the packets themselves, in order, and finally one :class:`Closed`. Guarantees: the first event is Connect or
+Closed; packets that arrive after CONNECT are held until `accept`, which returns them; no event follows Closed; a packet
+that breaks the protocol is never an event. PINGREQ is answered here and is no event. DISCONNECT is an event, just
+before Closed.
+After each call, drain `outgoing()`; when `closed` is set, close the transport once those bytes are written.
 """
 
 from typing import Final, TypeAlias
@@ -44,15 +45,15 @@ from mqtt.wire import HEADER_BYTES_MAX, packet_bytes, protocol_error
 
 KEEP_ALIVE_FACTOR: Final = 1.5  # [MQTT-3.1.2-22]
 _UNLIMITED: Final = 1 << 32
-_CONNECTED: Final = State.CONNECTED  # a global name costs a fifth of looking up a member
+_CONNECTED: Final = State.CONNECTED  # a global name costs a fifth of an enum member access
 
-# What a connected client may send, and what the session may send to it (the rest is the connection's own to send).
+# What a connected client may send, and what the session may send to it (the connection sends the rest itself).
 _RECEIVABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect})
 _SENDABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback})
 
 
 class Closed(msgspec.Struct, gc=False):
-    """The end of a connection. `send_will`: the will is due (after its delay); `clean`: the client sent DISCONNECT."""
+    """The end of a connection. `send_will`: publish the will (after its delay); `clean`: the client sent DISCONNECT."""
 
     reason: ReasonCode
     detail: str
@@ -64,8 +65,8 @@ Event: TypeAlias = Packet | Closed
 
 
 class ServerConnection:
-    """One network connection. `state`, `connect` (its CONNECT), `closed` and `version` are there to be read. What comes
-    and goes is added to `tally`, but for PUBLISH that are sent as bytes: those are the caller's to count."""
+    """One network connection. Read-only: `state`, `connect` (its CONNECT), `closed` and `version`. Packets and bytes in
+    both directions are added to `tally`, except PUBLISH packets sent as bytes: the caller counts those."""
 
     __slots__ = (
         "_aliases",
@@ -90,11 +91,11 @@ class ServerConnection:
         self._limits = limits
         self._tally = tally or Tally()
         self._decoder = Decoder(limits.max_packet_size)
-        self._deadline_base = now  # when the connection began; once connected, when the last packet came
+        self._deadline_base = now  # when the connection began; once connected, when the last packet arrived
         self._keep_alive_s = 0
         self._held: list[Packet] = []
-        self._held_bytes = 0  # before CONNECT: all that has come
-        self._head = b""  # of the stream, as much as a fixed header can have
+        self._held_bytes = 0  # before CONNECT: all bytes received
+        self._head = b""  # the first bytes of the stream, up to the longest fixed header
         self._out: list[bytes] = []
         self._aliases = InboundAliases(limits.topic_alias_maximum)
         self._receive_maximum = _UNLIMITED
@@ -112,7 +113,7 @@ class ServerConnection:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """The events that `data` completes; `data` may be reused afterwards. Never raises for what the peer did."""
+        """The events that `data` completes; `data` may be reused afterwards. Never raises for what the peer sent."""
         if self.state is not _CONNECTED:
             return self._receive_early(data)
         packets = self._feed(data)
@@ -121,13 +122,13 @@ class ServerConnection:
         return self._events(packets)
 
     def eof(self) -> list[Event]:
-        """The transport has ended, or broke."""
+        """The transport has ended or broken."""
         if self.state is State.CLOSED:
             return []
         return [self._close(ReasonCode.UNSPECIFIED_ERROR, "the network connection ended")]
 
     def deadline(self) -> float | None:
-        """When `tick` is due at the latest; None: never. It moves on with each packet: ask again when it is past."""
+        """When `tick` is due at the latest; None: never. Each packet postpones it: ask again when it has passed."""
         if self.state is State.AWAIT_CONNECT:
             return self._deadline_base + self._limits.connect_timeout_s
         if self.state is _CONNECTED and self._keep_alive_s:
@@ -135,7 +136,7 @@ class ServerConnection:
         return None
 
     def tick(self, now: float) -> list[Event]:
-        """Ends the connection if its deadline is past: no CONNECT in time, no whole packet within 1.5 x keep alive."""
+        """Ends the connection after its deadline: no CONNECT in time, no complete packet within 1.5 x keep alive."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return []
@@ -152,7 +153,7 @@ class ServerConnection:
         return bool(self._out) or self.closed is not None
 
     def outgoing(self) -> bytes:
-        """The bytes to write, once; b"" if there are none."""
+        """The bytes to write, returned once; b"" if there are none."""
         data = b"".join(self._out)
         self._tally.packets_sent += len(self._out)
         self._tally.bytes_sent += len(data)
@@ -167,11 +168,12 @@ class ServerConnection:
         assigned_client_id: str | None = None,
         properties: Properties | None = None,
     ) -> list[Event]:
-        """Answers CONNECT with success; returns the events held back since.
+        """Answers CONNECT with success; returns the events held since then.
 
-        LocalProtocolError unless the state is CONNECTING: the client may be gone meanwhile, look at `closed` first.
-        On 5.0 CONNACK announces the limits; `properties` go before them (`server_keep_alive` takes effect here too).
-        `assigned_client_id` is needed where a 5.0 client gave none [MQTT-3.2.2-16]; a 3.1.1 client is not told.
+        LocalProtocolError unless the state is CONNECTING: check `closed` first, because the client may have left
+        meanwhile.
+        On 5.0 CONNACK announces the limits; `properties` override them (`server_keep_alive` takes effect here too).
+        `assigned_client_id` is required if a 5.0 client gave none [MQTT-3.2.2-16]; a 3.1.1 client does not learn it.
         """
         connect = self.connect
         if self.state is not State.CONNECTING or connect is None:
@@ -194,7 +196,7 @@ class ServerConnection:
         return self._events(held)
 
     def refuse(self, reason: ReasonCode, properties: Properties | None = None) -> Closed:
-        """Answers CONNECT with a failure and closes; 3.1.1 gets return code 3 where it has none for the reason."""
+        """Answers CONNECT with a failure and closes. 3.1.1 gets return code 3 if it has none for the reason."""
         if self.state is not State.CONNECTING:
             raise LocalProtocolError(f"there is no CONNECT to refuse in state {self.state.name}")
         if reason < ReasonCode.UNSPECIFIED_ERROR:
@@ -202,12 +204,12 @@ class ServerConnection:
         return self._end(reason, f"refused: {reason.name}", properties)
 
     def send(self, packet: Packet | bytes, answers: int = 0) -> None:
-        """Queues a packet for a connected client; nothing happens on a closed connection.
+        """Queues a packet for a connected client; does nothing on a closed connection.
 
-        Bytes are whole packets, encoded already; `answers` is how many inbound PUBLISH they finish (PUBACK, PUBCOMP),
-        which for a packet is found out here. A PUBLISH has to fit the client, see :meth:`fits`. From other packets
-        what does not fit, or is not wanted, is left out [MQTT-3.1.2-29]; if they are still too large for the client
-        the connection ends, which shows in `closed`.
+        Bytes are complete, encoded packets; `answers` is how many inbound PUBLISH they finish (PUBACK, PUBCOMP). For a
+        packet this is determined here. A PUBLISH must fit the client, see :meth:`fits`. Other packets are sent without
+        the properties that do not fit or that the client declined [MQTT-3.1.2-29]; if a packet is still too large for
+        the client, the connection ends and `closed` is set.
         """
         if self.state is not _CONNECTED:
             if self.state is State.CLOSED:
@@ -218,14 +220,14 @@ class ServerConnection:
         else:
             answers = self._send_packet(packet)
         if answers:
-            self._unanswered = max(0, self._unanswered - answers)  # as the client counts: never beyond the start (4.9)
+            self._unanswered = max(0, self._unanswered - answers)  # never below 0, as the client counts (4.9)
 
     def fits(self, n_bytes: int) -> bool:
-        """Whether the client takes a packet of that size; if not, drop it and count it as sent [MQTT-3.1.2-25]."""
+        """Whether the client accepts a packet of this size; if not, drop it and count it as sent [MQTT-3.1.2-25]."""
         return n_bytes <= self._peer_max_packet_size
 
     def disconnect(self, reason: ReasonCode, properties: Properties | None = None, detail: str = "") -> Closed:
-        """Ends the connection from this side: with DISCONNECT on 5.0; a CONNECT not yet answered is refused."""
+        """Ends the connection from this side: with DISCONNECT on 5.0; an unanswered CONNECT is refused."""
         if self.closed is not None:
             return self.closed
         return self._end(reason, detail or f"ended by the server: {reason.name}", properties)
@@ -233,11 +235,11 @@ class ServerConnection:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _move(self, step: Step) -> None:
-        """The only place that changes the state."""
+        """Changes the state; nothing else does."""
         self.state = next_state(self.state, step)
 
     def _feed(self, data: bytes | memoryview) -> list[Packet]:
-        """The whole packets; a fault behind them stays in the decoder's `error`."""
+        """The complete packets; an error after them stays in the decoder's `error`."""
         self._tally.bytes_received += len(data)
         try:
             packets = self._decoder.feed(data)
@@ -281,7 +283,7 @@ class ServerConnection:
         return packet
 
     def _events(self, packets: list[Packet]) -> list[Event]:
-        """The hot path: what a connected client sent."""
+        """The hot path: handles what a connected client sent."""
         events: list[Event] = []
         publishes = self._tally.publishes_received
         try:
@@ -313,7 +315,7 @@ class ServerConnection:
         return events
 
     def _check_properties(self, packet: Publish, properties: Properties) -> None:
-        """Refuses what only servers send; puts the full topic in the place of an alias (3.3.2.3.4)."""
+        """Refuses what only servers send; replaces an alias by the full topic (3.3.2.3.4)."""
         if "subscription_identifier" in properties:
             raise protocol_error("a client must not send a subscription identifier")  # [MQTT-3.3.4-6]
         self._aliases.resolve(packet, properties)
@@ -328,7 +330,7 @@ class ServerConnection:
             raise protocol_error("the session expiry interval was 0 and cannot be set by DISCONNECT")  # 3.14.2.2.2
 
     def _send_packet(self, packet: Packet) -> int:
-        """Queues it; returns how many inbound PUBLISH it finishes."""
+        """Queues a packet; returns how many inbound PUBLISH it finishes."""
         kind = type(packet)
         if kind not in _SENDABLE:
             raise LocalProtocolError(f"{kind.__name__} is not for send()")
@@ -345,7 +347,7 @@ class ServerConnection:
         return int(kind is Puback or kind is Pubcomp)
 
     def _emit(self, packet: Packet) -> bool:
-        """Encodes and queues it; False if the client does not accept so large a packet."""
+        """Encodes and queues a packet; False if the client does not accept its size."""
         version = self._decoder.version or codes.VERSION_5
         data = encode(packet, version)
         if not self.fits(len(data)) and not isinstance(packet, Publish):
@@ -359,7 +361,7 @@ class ServerConnection:
         return self._end(fault.reason, fault.detail, {"reason_string": fault.detail})
 
     def _end(self, reason: ReasonCode, detail: str, properties: Properties | None) -> Closed:
-        """Says why, as far as state and version allow it (4.13), and closes."""
+        """Sends the reason, as far as state and version allow it (4.13), and closes."""
         version = self._decoder.version
         if self.state is _CONNECTED and version == codes.VERSION_5:
             known = reason in ALLOWED_REASONS[PacketType.DISCONNECT]

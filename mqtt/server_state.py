@@ -1,4 +1,4 @@
-"""The states of a server-side connection and the only ways between them (h11's transition table).
+"""The states of a server-side connection and all transitions between them (h11's transition table).
 
 AWAIT_CONNECT --RECEIVE_CONNECT--> CONNECTING --ACCEPT--> CONNECTED
 each of these --CLOSE--> CLOSED
@@ -12,7 +12,7 @@ from mqtt.transitions import follow
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     AWAIT_CONNECT = auto()
     CONNECTING = auto()
@@ -21,7 +21,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What moves a connection from one state to another."""
+    """A transition between states."""
 
     RECEIVE_CONNECT = auto()
     ACCEPT = auto()

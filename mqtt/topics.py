@@ -1,6 +1,6 @@
 """Topic names, topic filters, shared subscriptions (MQTT 5.0, 4.7 and 4.8.2; MQTT 3.1.1, 4.7).
 
-`matches` is the reference: whatever index a session keeps has to agree with it.
+`matches` is the reference: every index that a session keeps must agree with it.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ _STRING_BYTES_MAX: Final = 65_535
 
 
 def is_topic_name(topic: str) -> bool:
-    """Whether `topic` may stand in a PUBLISH: no wildcards, U+0000 or surrogates, 1 to 65,535 bytes (4.7.1, 4.7.3)."""
+    """Whether `topic` is valid in a PUBLISH: no wildcards, U+0000 or surrogates, 1 to 65,535 bytes (4.7.1, 4.7.3)."""
     return "#" not in topic and "+" not in topic and _is_topic_string(topic)
 
 
@@ -47,7 +47,7 @@ def may_subscribe(topic_filter: str, is_v5: bool) -> bool:
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """Whether a valid `topic_filter` (its `$share/name/` cut off) matches a valid topic name (4.7.1, 4.7.2)."""
+    """Whether a valid `topic_filter` (without `$share/name/`) matches a valid topic name (4.7.1, 4.7.2)."""
     levels = topic.split("/")
     wanted_levels = topic_filter.split("/")
     if topic.startswith("$") and wanted_levels[0] in ("+", "#"):

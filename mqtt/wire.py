@@ -1,7 +1,7 @@
 """The data representations of MQTT: integers, strings, binary data (MQTT 5.0, 1.5).
 
-:class:`Reader` serves every packet but those on the hot path; its faults are the peer's (RemoteProtocolError), those
-of the writing functions are ours (LocalProtocolError).
+:class:`Reader` reads every packet that is not on the hot path. Its errors are the peer's fault (RemoteProtocolError);
+those of the writing functions are ours (LocalProtocolError).
 """
 
 from typing import Final
@@ -12,28 +12,28 @@ from mqtt.errors import LocalProtocolError, RemoteProtocolError
 VARINT_MAX: Final = 268_435_455
 HEADER_BYTES_MAX: Final = 5
 MANY: Final = 4_096
-"""Topic filters, user properties or subscription identifiers that a packet may have."""
+"""The most topic filters, user properties or subscription identifiers that a packet may have."""
 _LENGTH_MAX: Final = 65_535
 
 
 def malformed(detail: str) -> RemoteProtocolError:
-    """A packet that cannot be parsed by the specification: 0x81 (MQTT 5.0, 4.13)."""
+    """The error for a packet that cannot be parsed: 0x81 (MQTT 5.0, 4.13)."""
     return RemoteProtocolError(ReasonCode.MALFORMED_PACKET, detail)
 
 
 def protocol_error(detail: str) -> RemoteProtocolError:
-    """Well formed, but not allowed here: 0x82 (MQTT 5.0, 4.13)."""
+    """The error for a packet that is well formed, but not allowed here: 0x82 (MQTT 5.0, 4.13)."""
     return RemoteProtocolError(ReasonCode.PROTOCOL_ERROR, detail)
 
 
 def check_number(so_far: int, what: str) -> None:
-    """0x97 if a packet has MANY already: reading it would take so long that others wait."""
+    """Raises 0x97 if a packet already has MANY: reading more would delay other connections."""
     if so_far == MANY:
         raise RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, f"a packet has more than {MANY} {what}")
 
 
 def decode_string(raw: bytes) -> str:
-    """UTF-8 without U+0000 and surrogates (1.5.4), else 0x81. U+FEFF is kept, as [MQTT-1.5.4-3] demands."""
+    """Decodes UTF-8 without U+0000 and surrogates (1.5.4), else 0x81. U+FEFF is kept, as [MQTT-1.5.4-3] demands."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -44,7 +44,7 @@ def decode_string(raw: bytes) -> str:
 
 
 def packet_bytes(header: bytes) -> int:
-    """Bytes of the packet that begins with this whole fixed header (2.1.1), header included."""
+    """The size in bytes of the packet that begins with this complete fixed header (2.1.1), header included."""
     length, at = 0, 1
     while True:
         length |= (header[at] & 127) << 7 * (at - 1)
@@ -54,7 +54,7 @@ def packet_bytes(header: bytes) -> int:
 
 
 class Reader:
-    """A cursor over one packet, or one section of it; each method raises 0x81 where the bytes do not suffice."""
+    """A cursor over one packet or a section of it; each method raises 0x81 if too few bytes are left."""
 
     __slots__ = ("data", "end", "pos")
 
@@ -104,7 +104,7 @@ class Reader:
         raise malformed("a variable byte integer has more than four bytes")
 
     def binary(self) -> bytes:
-        """Binary data with its length before it (1.5.6)."""
+        """Binary data with a length prefix (1.5.6)."""
         return self.take(self.u16())
 
     def string(self) -> str:
@@ -158,7 +158,7 @@ def write_packet_id(value: int) -> bytes:
 
 
 def write_binary(data: bytes) -> bytes:
-    """Binary data with its length before it."""
+    """Binary data with a length prefix."""
     if len(data) > _LENGTH_MAX:
         raise LocalProtocolError(f"a field of {len(data)} bytes is longer than {_LENGTH_MAX}")
     return len(data).to_bytes(2, "big") + data

@@ -1,4 +1,4 @@
-"""Gate, rules and the files behind them, as the settings ask for them."""
+"""Builds the authenticator, the authorizer and the files behind them from the settings."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class Access(NamedTuple):
-    """`files` are to be watched; `book` is None without a file of rules."""
+    """`files` must be watched; `book`, the authorizer, is None without a file of rules."""
 
     gate: AccessGate
     book: RuleBook | None
@@ -32,8 +32,8 @@ class Access(NamedTuple):
 def open_access(
     settings: GatewaySettings, clock: Callable[[], float], counts: Counter[str], wrap: Wrap | None = None
 ) -> Access:
-    """Reads all files. `clock` gives seconds since the epoch; what is refused is counted in `counts`. Raises
-    SettingsError if a file cannot be used."""
+    """Reads all files. `clock` gives seconds since the epoch; refusals are counted in `counts`. Raises SettingsError if
+    a file cannot be used."""
     files: list[Watched[Any]] = []
     methods = _methods(settings.authentication, clock, files)
     book = _rule_book(settings.authorization, counts, files)
@@ -77,7 +77,7 @@ def _rule_book(settings: AuthorizationSettings, counts: Counter[str], files: lis
 
 
 def _say_what_is_open(settings: GatewaySettings, *, has_rules: bool) -> None:
-    """What an operator may have forgotten."""
+    """Logs warnings about access that an operator may have left open by mistake."""
     methods, host = settings.authentication.methods, settings.host
     if not methods:
         may = "do what the rules for everyone say" if has_rules else "do everything"

@@ -1,4 +1,4 @@
-"""The file of access rules (`gateway.authorization.file`), and what it says for one client (R11). Pure.
+"""The file of access rules (`gateway.authorization.file`), and the permissions it gives one client (R11). Pure.
 
     [groups]
     sensors = ["s1", "s2"]
@@ -9,10 +9,10 @@
 
     [[rules]]
     users = ["alice"]
-    groups = ["sensors"]             # alice, and whoever is in the group
+    groups = ["sensors"]             # alice, and every member of the group
     publish.deny = ["devices/+/firmware"]
 
-`%c` is the client id and `%u` the user. What all rules for a client say is taken together; deny goes before allow.
+`%c` is the client id and `%u` the user. All rules for a client apply together; deny overrides allow.
 """
 
 import re
@@ -37,7 +37,7 @@ class Filters(Section, frozen=True, kw_only=True):
 
 
 class Rule(Section, frozen=True, kw_only=True):
-    """For `users`, and for members of `groups`; for everyone if it names neither."""
+    """Applies to `users` and to members of `groups`; to everyone if it names neither."""
 
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -54,14 +54,14 @@ class AclFile(Section, frozen=True, kw_only=True):
 
 
 class Permission(NamedTuple):
-    """What one client may publish, or subscribe to; `default` where no filter says anything."""
+    """What one client may publish, or subscribe to; `default` applies if no filter matches."""
 
     allow: tuple[Levels, ...]
     deny: tuple[Levels, ...]
     default: bool
 
     def allows(self, asked: str) -> bool:
-        """Whether the topic, or the whole of the filter, is allowed: covered by one that allows, and no part denied."""
+        """Whether the topic or the whole filter is allowed: covered by an allowed filter, and no part of it denied."""
         levels = levels_of(asked)
         if any(overlaps(denied, levels) for denied in self.deny):
             return False
@@ -69,7 +69,7 @@ class Permission(NamedTuple):
 
 
 class Acl:
-    """All rules of a file. `default`: what is allowed where it says nothing."""
+    """All rules of a file; `default` applies if none matches."""
 
     def __init__(self, file: AclFile, *, default: bool) -> None:
         self._rules = file.rules
@@ -98,7 +98,7 @@ class Acl:
 
 
 def parse(text: str, source: str, *, default: bool) -> Acl:
-    """The rules in a file; `source` names it in the SettingsError for what is not right."""
+    """Parses the rules in a file; `source` names it in the SettingsError for a mistake."""
     try:
         file = convert(tomllib.loads(text), AclFile)
     except tomllib.TOMLDecodeError as error:
@@ -119,7 +119,7 @@ def parse(text: str, source: str, *, default: bool) -> Acl:
 
 
 def _is_plain(value: str) -> bool:
-    """Whether a name can stand in a filter for itself alone: no wildcard, no further level, no inbox or `$` topic."""
+    """Whether a name in a filter matches only itself: no wildcard, no level separator, no inbox or `$` topic."""
     return bool(value) and value[0] not in "$@" and not any(mark in value for mark in "+#/\0")
 
 
@@ -132,7 +132,7 @@ def _is_usable(text: str, values: dict[str, str]) -> bool:
 
 
 def _allowed(text: str, values: dict[str, str]) -> Levels | None:
-    """The filter for this client; None, allowing nothing, if a name in it could widen it."""
+    """The filter for this client; None, which allows nothing, if a name in it could widen the filter."""
     return levels_of(_fill(text, values)) if _is_usable(text, values) else None
 
 

@@ -1,4 +1,4 @@
-"""The gate: methods in the order configured, then the client's rules (:class:`gateway.host.gate.Gate`, R11)."""
+"""The authenticator (:class:`gateway.host.gate.Gate`, R11): tries methods in order, then gets the client's rules."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,12 +11,13 @@ from gateway.host.gate import Credentials
 from mqtt.codes import ReasonCode
 
 Wrap = Callable[[ClientRules, Credentials], ClientRules]
-"""What further rules (:mod:`gateway.policy`) are put around those of a client."""
+"""Wraps further rules (:mod:`gateway.policy`) around those of a client."""
 
 
 class AccessGate:
-    """Lets in whom the first method knows that finds something it can tell by. What a method refuses the next ones may
-    know, but not as somebody who shows nothing. `book` is None if whoever is let in may do everything."""
+    """Tries the methods in order; the first that identifies the client decides. If a method refuses the client, a later
+    one may still identify it, but never as anonymous. `book`, the authorizer, is None if admitted clients may do
+    everything."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class AccessGate:
     async def admit(self, credentials: Credentials) -> ClientRules:
         identity = await self._identity(credentials)
         user, client = identity.user, credentials.client
-        if self._client_id_is_user and client != user and credentials.bearer != "http":  # it gives ids of its own
+        if self._client_id_is_user and client != user and credentials.bearer != "http":  # HTTP has its own client ids
             self._counts["not_admitted_client_id"] += 1
             raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"its client id is not its user name {user!r}")
         rules: ClientRules

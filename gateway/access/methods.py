@@ -1,4 +1,4 @@
-"""How a client says who it is: what all methods have in common, and the two that need no file (R11)."""
+"""Authentication: the interface of all methods, and the methods that need no file (R11)."""
 
 from typing import NamedTuple, Protocol
 
@@ -10,33 +10,33 @@ from schemas.password_file import is_user_name
 
 
 class Identity(NamedTuple):
-    """Whom a client was found to be, "" for nobody in particular; `until` in seconds since the epoch."""
+    """The user that a client was identified as, "" for an anonymous one; valid `until`, in seconds since the epoch."""
 
     user: str
     until: float = FOR_EVER
 
 
 class Method(Protocol):
-    """One way to tell who a client is; `name` is that of the setting."""
+    """One way to identify a client; `name` is its name in the settings."""
 
     name: str
 
     async def identify(self, credentials: Credentials) -> Identity | None:
-        """Who the client is; None if it shows nothing of this kind. Raises NotAdmitted if what it shows is wrong."""
+        """Identifies the client; None if it shows no credentials of this kind. Raises NotAdmitted if they are wrong."""
         ...
 
     def close(self) -> None:
-        """Ends what works for it."""
+        """Stops the method's threads."""
         ...
 
 
 def shows_nothing(credentials: Credentials) -> bool:
-    """Whether the client gives neither user name nor password; empty ones are none."""
+    """Whether the client gives neither user name nor password; empty ones do not count."""
     return not credentials.username and not credentials.password
 
 
 class CertificateMethod:
-    """The common name of the verified client certificate is the user."""
+    """The user is the common name of the verified client certificate."""
 
     name = "certificate"
 
@@ -53,7 +53,7 @@ class CertificateMethod:
 
 
 class AnonymousMethod:
-    """Whoever shows nothing is nobody in particular."""
+    """A client without credentials is anonymous."""
 
     name = "anonymous"
 
@@ -65,7 +65,7 @@ class AnonymousMethod:
 
 
 class EverybodyMethod:
-    """Without any method configured, on loopback: whatever is shown is not looked at."""
+    """Admits everyone and ignores credentials: used if no method is configured, on loopback."""
 
     name = "everybody"
 

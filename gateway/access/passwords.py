@@ -1,7 +1,7 @@
-"""User names and passwords, verified with Argon2 on threads of their own: the loop never waits for a hash (R11).
+"""User names and passwords, verified with Argon2 on separate threads, so that the loop never waits for a hash (R11).
 
-Verifying takes tens of milliseconds, so only so many may wait, and what was right is remembered for a while: a
-reconnect storm then costs one keyed hash a client. Unknown users cost as much as known ones.
+A verification takes tens of milliseconds, so the number waiting is limited and successful passwords are cached for a
+while: a reconnect storm then costs one keyed hash per client. Unknown users cost as much as known ones.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ WRONG = "its user name or password is wrong"
 
 
 class Passwords(NamedTuple):
-    """Hashes by user; `decoy` is the hash of nobody's password, with the parameters that the users' have."""
+    """Hashes by user; `decoy` is a hash of no real password, with the same parameters as the users'."""
 
     users: dict[str, str]
     decoy: str
 
 
 def read_passwords(path: str) -> Passwords:
-    """The password file. Raises SettingsError."""
+    """Reads the password file. Raises SettingsError."""
     users = parse(read_text(path, "gateway.authentication.password.file"), path)
     like = next(iter(users.values()), None)
     try:
@@ -94,13 +94,13 @@ class PasswordMethod:
 def _verify(encoded: str, password: bytes) -> bool:
     try:
         return PasswordHasher().verify(encoded, password)
-    except VerificationError:  # wrong, or the line's hash is not one after all
+    except VerificationError:  # wrong password, or the line holds no valid hash
         return False
 
 
 class _Remembered:
-    """Passwords that were right, as keyed hashes of user, password and line of the file: a line that changes forgets
-    them. The key is this process's own."""
+    """Cache of correct passwords, as keyed hashes of user, password and the user's line in the file: a changed line
+    invalidates them. The key is random and belongs to this process."""
 
     def __init__(self, settings: PasswordSettings, now: Callable[[], float]) -> None:
         self._kept_s = settings.cache_s

@@ -1,4 +1,4 @@
-"""Access rules as the home asks them: one answer a topic, remembered until the rules change (R11, Q12)."""
+"""Access rules for the home: one answer per topic, cached until the rules change (R11, Q12)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from mqtt.topics import SHARED_PREFIX, split_shared
 REFUSED: Final = Verdict(ReasonCode.NOT_AUTHORIZED)
 
 _TOPICS_REMEMBERED = 256
-"""Answers remembered for one client."""
+"""Answers cached for one client."""
 
 
 class AclRules:
-    """What one client may do by the rules in force (:class:`gateway.home.rules.ClientRules`)."""
+    """What one client may do under the current rules (:class:`gateway.home.rules.ClientRules`)."""
 
     open = False
 
@@ -42,13 +42,13 @@ class AclRules:
     def subscribe(self, topic_filter: str) -> ReasonCode:
         if topic_filter.startswith(SHARED_PREFIX):
             shared = split_shared(topic_filter)
-            topic_filter = shared[1] if shared is not None else "#"  # not valid: as if it asked for all
+            topic_filter = shared[1] if shared is not None else "#"  # invalid: treated as a request for everything
         if self._subscribing is None:
             self._subscribing = self._book.acl.subscribing(self.user, self._client)
         return ReasonCode.SUCCESS if self._subscribing.allows(topic_filter) else ReasonCode.NOT_AUTHORIZED
 
     def forget(self) -> None:
-        """The rules have changed."""
+        """Clears the cache: the rules have changed."""
         self._publishing = self._subscribing = None
         self._verdicts.clear()
 
@@ -63,7 +63,7 @@ class AclRules:
 
 
 class RuleBook:
-    """The rules in force, and whom they are in force for. `changed` is called after each change."""
+    """The authorizer: the current rules and the clients they apply to. `changed` is called after each change."""
 
     def __init__(self, acl: Acl, counts: Counter[str]) -> None:
         self.acl = acl
@@ -72,13 +72,13 @@ class RuleBook:
         self._given: WeakSet[AclRules] = WeakSet()
 
     def rules(self, user: str, client: str, until: float) -> AclRules:
-        """The rules of a client, as long as somebody keeps them."""
+        """The rules of a client, updated as long as the caller keeps them."""
         rules = AclRules(self, user, client, until)
         self._given.add(rules)
         return rules
 
     def replace(self, acl: Acl) -> None:
-        """Other rules, for those who are connected too."""
+        """Installs new rules, also for connected clients."""
         self.acl = acl
         for rules in self._given:
             rules.forget()

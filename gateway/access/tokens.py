@@ -1,7 +1,7 @@
 """JSON Web Tokens (RFC 7519), in the password field or as HTTP bearer, against keys from a JWKS (RFC 7517) or PEM file.
 
-A key is only ever used for the algorithms of its own kind that are configured, whatever the token's header says: so
-`none`, or HS256 with a public key for its secret, cannot pass (RFC 8725, 3.1). `exp` is required.
+A key is used only for the configured algorithms of its own kind, whatever the token's header says. So `none`, or HS256
+with a public key as the secret, cannot pass (RFC 8725, 3.1). `exp` is required.
 """
 
 import json
@@ -37,7 +37,7 @@ _HMAC_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
 _RSA_BITS_MIN = 2048
 _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "EdDSA"}
 
-# What a library may raise over what a hostile client sends; a RecursionError is deep JSON.
+# What a library may raise for a hostile token; deep JSON causes RecursionError.
 _BROKEN = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -50,13 +50,13 @@ class VerificationKey(NamedTuple):
 
 
 def read_keys(path: str, algorithms: Sequence[str]) -> list[VerificationKey]:
-    """The keys in a JWKS or PEM file. Raises SettingsError, also if none is for any of `algorithms`."""
+    """The keys in a JWKS or PEM file. Raises SettingsError, also if no key fits any of `algorithms`."""
     text = read_text(path, _SETTING)
     try:
         entries = json.loads(text)["keys"] if text.lstrip().startswith("{") else _pem_keys(text.encode())
         keys = [key for entry in entries for key in _usable(entry, algorithms)]
     except (*_BROKEN, KeyError, AttributeError, UnsupportedAlgorithm) as error:
-        why = type(error).__name__  # the text may hold the key
+        why = type(error).__name__  # the error's text may contain the key
         raise SettingsError(f"{path} ({_SETTING}) is neither a JWKS nor a PEM file of public keys: {why}") from None
     if not keys:
         raise SettingsError(
@@ -79,14 +79,14 @@ class TokenMethod:
         self._clock = clock
         self._options: Any = {
             "require": ["exp", settings.user_claim],
-            **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat"), False),  # by our own clock, below
-            "verify_sub": False,  # the user is checked whichever claim it is
+            **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat"), False),  # checked below, with our own clock
+            "verify_sub": False,  # the user claim is checked below, whichever it is
             "verify_iss": bool(settings.issuer),
             "enforce_minimum_key_length": True,
         }
 
     async def identify(self, credentials: Credentials) -> Identity | None:
-        """The user name beside a token is not looked at: MQTT 3.1.1 has no password without one."""
+        """Ignores the user name: MQTT 3.1.1 allows no password without one."""
         token = credentials.password
         if not token or token.count(b".") != _PARTS - 1 or not token.startswith(b"e"):  # `{` in Base64
             return None
@@ -117,7 +117,7 @@ class TokenMethod:
                     issuer=self._settings.issuer or None,
                     options=self._options,
                 )
-            except jwt.InvalidSignatureError as wrong:  # another key, perhaps
+            except jwt.InvalidSignatureError as wrong:  # another key may fit
                 error = wrong
         raise error
 
@@ -140,7 +140,7 @@ def _refused(detail: str) -> NotAdmitted:
 
 
 def _moment(value: Any) -> float | None:
-    """A NumericDate (RFC 7519, 2); None if it is no number."""
+    """A NumericDate (RFC 7519, 2); None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -169,7 +169,7 @@ def _jwk(key: PublicKeyTypes) -> dict[str, Any]:
 
 
 def _usable(entry: dict[str, Any], algorithms: Sequence[str]) -> list[VerificationKey]:
-    """A JWK for each configured algorithm of its kind; none if it is for something else than signatures."""
+    """The JWK for each configured algorithm of its kind; none if it is not meant for signatures."""
     if entry.get("use", "sig") != "sig" or "verify" not in entry.get("key_ops", ["verify"]):
         return []
     kid = entry.get("kid")
@@ -192,7 +192,7 @@ def _is_of_kind(entry: dict[str, Any], algorithm: str) -> bool:
 
 
 def _is_long_enough(key: VerificationKey) -> bool:
-    """RFC 7518, 3.2 and 3.3."""
+    """Whether the key meets the minimum length of RFC 7518, 3.2 and 3.3."""
     if key.algorithm in _HMAC_BYTES:
         return len(key.key.key) >= _HMAC_BYTES[key.algorithm]
     return key.algorithm[:2] not in ("RS", "PS") or key.key.key.key_size >= _RSA_BITS_MIN

@@ -1,4 +1,4 @@
-"""One client's connection: events of the MQTT core to the home, the home's calls to the core; any transport."""
+"""One client's connection on any transport: events of the MQTT core go to the home, calls of the home to the core."""
 
 import asyncio
 from collections import deque
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _EVENTS_A_TURN = 500
-"""Packets of one read that are handled before other connections get their turn."""
+"""Packets of one read that are handled before other connections get a turn."""
 
 
 class Transport(Protocol):
@@ -50,12 +50,12 @@ class Transport(Protocol):
     bearer: str
     """`mqtt` or `ws`."""
     certificate: str | None
-    """The subject's common name of the client's verified certificate."""
+    """The common name in the subject of the client's verified certificate."""
 
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> None:
-        """Closes once what was written is sent."""
+        """Closes once everything written is sent."""
         ...
 
     def pause_reading(self) -> None: ...
@@ -64,8 +64,8 @@ class Transport(Protocol):
 
 
 class ClientConnection:
-    """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or
-    UNSUBSCRIBE is worked on, so that packets take effect in the order they came, and while others have their turn."""
+    """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
+    is handled, so that packets take effect in order, and while other connections have their turn."""
 
     def __init__(self, server: "HostServer", transport: Transport) -> None:
         self._server = server
@@ -89,13 +89,13 @@ class ClientConnection:
         self.writable = True
         server.opened(self)
 
-    # -- the transport calls -------------------------------------------------------------------------------------------
+    # -- called by the transport ---------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes | memoryview) -> None:
         self._take(self._core.receive(data, self._server.now()))
 
     def transport_lost(self) -> None:
-        """The transport has ended, whoever ended it. What came before still takes effect, and the end after it."""
+        """The transport has ended, on either side. Earlier packets take effect first, then the end."""
         self._is_lost = self._is_lost or self._core.closed is None
         self._take(self._core.eof())
         if self._core.closed is not None and not self._busy:
@@ -111,8 +111,8 @@ class ClientConnection:
             self._server.home.writable(self._attached.session, self)
 
     def tick(self) -> None:
-        """Twice a second: keep alive, while the client can be heard, reading again after a pause, and whether what the
-        client showed still counts."""
+        """Runs twice a second. Ends the connection if the client's credentials have expired. Then checks keep alive or,
+        while reading is paused, whether it can resume."""
         if self._until <= self._server.clock():
             self.disconnect(ReasonCode.NOT_AUTHORIZED)
         if not self._reading_paused:
@@ -121,12 +121,12 @@ class ClientConnection:
             self.read_on()
 
     def read_on(self) -> None:
-        """Resumes reading if what made it pause is over: below half of where it began, so that it pays."""
+        """Resumes reading once the cause of the pause is below half its limit, so that pauses stay rare."""
         if self._reading_paused and self._reads and not self._busy and not self._is_flooded(half=True):
             self._reading_paused = False
             self._transport.resume_reading()
 
-    # -- the server ends (gateway.host.drain) --------------------------------------------------------------------------
+    # -- draining (gateway.host.drain) ---------------------------------------------------------------------------------
 
     def hold_deliveries(self) -> None:
         self._delivers = self.writable = False
@@ -137,16 +137,16 @@ class ClientConnection:
 
     @property
     def awaits_client(self) -> bool:
-        """Whether the client has yet to acknowledge something."""
+        """Whether the client has yet to acknowledge a delivery."""
         return self._attached is not None and bool(self._attached.session.in_flight)
 
     @property
     def awaits_kafka(self) -> bool:
-        """Whether the client is still to be answered."""
+        """Whether the client still waits for an answer."""
         attached = self._attached
         return self._busy or (attached is not None and (attached.publisher.in_flight > 0 or attached.session.logging))
 
-    # -- the home calls (Link) -----------------------------------------------------------------------------------------
+    # -- called by the home (Link) -------------------------------------------------------------------------------------
 
     def deliver(self, message: Message, entry: Entry) -> bool:
         data = self._encoder.encode(message, entry)
@@ -154,7 +154,7 @@ class ClientConnection:
             self._core.send(data)
             self._encoder.sent()
             self._server.tally.publishes_sent[entry.qos] += 1
-            if not self.writable:  # begun before the client had stopped to read: not what it brings upon itself
+            if not self.writable:  # encoded before the client stopped reading: does not count against it
                 self._unread_bytes -= len(data)
             self._server.dirty.add(self)
             return True
@@ -189,16 +189,16 @@ class ClientConnection:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Writes what the core has gathered."""
+        """Writes the core's output."""
         data = self._core.outgoing()
         if data and not self._gone:
-            if not self.writable:  # no deliveries then: these are answers, and nobody reads them
+            if not self.writable:  # no deliveries are sent now: these are answers that the client does not read
                 self._unread_bytes += len(data)
                 if self._unread_bytes > self._server.limits.write_buffer_bytes:
                     self.disconnect(ReasonCode.QUOTA_EXCEEDED)
                     return
             self._transport.write(data)
-        if self._core.closed is not None and not self._busy:  # else what came before the end goes first
+        if self._core.closed is not None and not self._busy:  # otherwise earlier packets take effect first
             self._leave(self._core.closed)
 
     def _take(self, events: list[Event]) -> None:
@@ -221,14 +221,14 @@ class ClientConnection:
                 self._server.paused.add(self)
 
     def _floods(self) -> bool:
-        """Whether it has a part in too much that is on its way to Kafka."""
+        """Whether this client contributes to too many messages in flight to Kafka."""
         attached = self._attached
         if attached is not None and self._pacing is None and not attached.publisher.in_flight:
             return False
         return self._is_flooded()
 
     def _is_flooded(self, half: bool = False) -> bool:
-        """Whether too much is on its way to Kafka, of this client or of all; or more than half of that (R9)."""
+        """Whether too much of this client or of all is in flight to Kafka; with `half`, over half the limit (R9)."""
         attached = self._attached
         if attached is not None:
             most = self._server.limits.client_in_flight_messages
@@ -239,7 +239,7 @@ class ClientConnection:
         return self._server.is_flooded(half)
 
     def _handle(self, event: Event) -> None:
-        """The hot path: what comes most often is asked for first."""
+        """The hot path: the most frequent events come first."""
         attached = self._attached
         if attached is None or self._gone:
             if isinstance(event, Closed):
@@ -269,7 +269,7 @@ class ClientConnection:
                 self._leave(event)
 
     def _work(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work` before any later event."""
+        """Runs `work` before any later event is handled."""
         self._busy = True
         self._server.spawn(self._run(work))
 
@@ -348,8 +348,9 @@ class ClientConnection:
         self._core.send(Unsuback(packet.packet_id, codes))
 
     def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """MQTT 5 can say why; 3.1.1 has no word for it, so the connection ends and the client tries again later. So it
-        does where the reason is none for an answer. QoS 0 has none anyhow: it is counted, and dropped."""
+        """Refuses a PUBLISH. MQTT 5 can tell the client the reason. 3.1.1 cannot, so the connection ends and the client
+        retries later; likewise for a reason that no acknowledgement can carry. QoS 0 has no acknowledgement: the
+        message is counted and dropped."""
         if reason not in ALLOWED_REASONS[PacketType.PUBACK] or (qos and self._version != VERSION_5):
             self.disconnect(reason)
         elif qos:
@@ -362,7 +363,7 @@ class ClientConnection:
         return None if asked is None else min(asked, self._server.limits.session_expiry_s)
 
     def _leave(self, closed: Closed) -> None:
-        """The connection is over: the last bytes, the transport, the session's link; once."""
+        """Ends the connection, once: sends the last bytes, closes the transport, detaches the session."""
         if self._gone:
             return
         self._gone = True

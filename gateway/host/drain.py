@@ -1,8 +1,8 @@
-"""An orderly end of all connections: nothing half done is left to the clients, and the time it takes is bounded (G8).
+"""Ends all connections in order, in bounded time, without leaving clients half-finished exchanges (G8).
 
-1. Nothing more is delivered; what clients were sent they may acknowledge, so that it does not come again.
-2. Nothing more is read; what was taken is answered once Kafka has it.
-3. MQTT 5 clients get DISCONNECT 0x8B, and every transport ends behind what was written.
+1. Deliveries stop; clients may acknowledge what they were sent, so that it is not redelivered.
+2. Reading stops; accepted messages are answered once Kafka has stored them.
+3. MQTT 5 clients get DISCONNECT 0x8B, and every transport closes after its last bytes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def drain(server: "HostServer") -> None:
 
 
 async def until(condition: Callable[[], bool], timeout_s: float) -> None:
-    """Returns once the condition holds, or the time is over."""
+    """Returns once the condition holds or the time-out has passed."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while not condition() and loop.time() < deadline:

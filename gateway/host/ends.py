@@ -1,7 +1,7 @@
-"""Why a connection ended: one word for it in metrics (`closed_<word>`), presence events, the ledger and the log (R12).
+"""Why a connection ended: one word in metrics (`closed_<word>`), presence events, the ledger and the log (R12).
 
-The word is the name of the MQTT reason code in small letters (MQTT 5.0, 2.4), as sent in DISCONNECT or CONNACK, but for
-ends that no code tells apart: those below. There are no other words than END_REASONS; docs/operators.md explains them.
+The word is the name of the MQTT reason code in lower case (MQTT 5.0, 2.4), as sent in DISCONNECT or CONNACK. Ends that
+no code distinguishes have the words below. END_REASONS has every word; docs/operators.md explains them.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ UNTRUSTED_PROXY = "untrusted_proxy"
 PROXY_HEADER_MISSING = "proxy_header_missing"
 PROXY_HEADER_MALFORMED = "proxy_header_malformed"
 STREAM_CLOSED = "stream_closed"
-"""The client of an event stream has closed it, or its time was over."""
+"""The client of an event stream has closed it, or its time limit was reached."""
 STREAM_STALLED = "stream_stalled"
-"""The client of an event stream took nothing of what was written to it."""
+"""The client of an event stream does not read."""
 
 END_REASONS: Final = frozenset(
     {
@@ -45,12 +45,12 @@ END_REASONS: Final = frozenset(
         ),
     }
 )
-"""Every word that there is."""
+"""Every word in use."""
 
 ORDINARY: Final = frozenset(
     {NORMAL_DISCONNECTION, DISCONNECT_WITH_WILL, CONNECTION_LOST, "session_taken_over", "server_shutting_down"}
 )
-"""Ends that happen to well-behaved clients too: not worth a line in the log."""
+"""Ends that also happen to well-behaved clients: not logged."""
 
 LINES_PER_S: Final = 10
 
@@ -60,8 +60,8 @@ log = structlog.get_logger(__name__)
 def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connect: bool) -> str:
     """The word for the end `closed`.
 
-    `is_lost`: the transport ended before anybody ended the MQTT connection; `is_connecting`: while CONNECT was worked
-    on; `has_connect`: a CONNECT had come.
+    `is_lost`: the transport ended before either side ended the MQTT connection; `is_connecting`: it ended while CONNECT
+    was handled; `has_connect`: a CONNECT had arrived.
     """
     if closed.clean:
         return NORMAL_DISCONNECTION if closed.reason == ReasonCode.NORMAL_DISCONNECTION else DISCONNECT_WITH_WILL
@@ -74,9 +74,9 @@ def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connec
 
 
 class EndLog:
-    """One line for each end that is not ordinary, `LINES_PER_S` at most; then how many more there were. `now`: seconds.
+    """Logs each end that is not ordinary, at most `LINES_PER_S` lines, then how many more there were. `now`: seconds.
 
-    A line has no payload, topic or secret, but who it was, from where, the word, and what was wrong with which packet.
+    A line has no payload, topic or secret. It has client, address, word, and what was wrong in which packet.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""Who may come in: each CONNECT, and each HTTP request, asks the gate, whatever the bearer (R11)."""
+"""Admission: every CONNECT and every HTTP request asks the authenticator, whatever the bearer (R11)."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,8 +7,8 @@ from gateway.home.rules import EVERYTHING, ClientRules
 
 
 class Credentials(NamedTuple):
-    """What a client shows. `certificate` is the subject's common name of a verified client certificate; `peer` is
-    `address:port`; `bearer` is `mqtt`, `ws` or `http`."""
+    """A client's credentials. `certificate` is the common name in the subject of a verified client certificate; `peer`
+    is `address:port`; `bearer` is `mqtt`, `ws` or `http`."""
 
     client: str
     username: str | None
@@ -19,15 +19,15 @@ class Credentials(NamedTuple):
 
 
 class Gate(Protocol):
-    """Decides who may come in and what they may do."""
+    """The authenticator: decides which clients are admitted and what they may do."""
 
     async def admit(self, credentials: Credentials) -> ClientRules:
-        """The rules of the client; raises NotAdmitted."""
+        """Returns the rules of the client; raises NotAdmitted."""
         ...
 
 
 class OpenGate:
-    """Lets everybody in, to do everything."""
+    """Admits every client and allows everything."""
 
     async def admit(self, credentials: Credentials) -> ClientRules:
         return EVERYTHING

@@ -1,4 +1,4 @@
-"""What a CONNECT asks for, in the words of the gate and of the home (MQTT 5.0, 3.1; R11)."""
+"""Translates CONNECT for the authenticator and the home (MQTT 5.0, 3.1; R11)."""
 
 from collections.abc import Callable
 from uuid import uuid4
@@ -23,7 +23,7 @@ def client_id(connect: Connect) -> str:
 
 
 def granted_expiry(connect: Connect, limits: GatewayLimits) -> int:
-    """Seconds that the session outlives its connection; 3.1.1 can only say whether it does."""
+    """Seconds that the session outlives its connection; 3.1.1 can only request whether it does."""
     if connect.version == VERSION_5:
         asked: int = (connect.properties or {}).get("session_expiry_interval", 0)
         return min(asked, limits.session_expiry_s)
@@ -31,15 +31,15 @@ def granted_expiry(connect: Connect, limits: GatewayLimits) -> int:
 
 
 def outbound_encoder(connect: Connect, limits: GatewayLimits, clock: Callable[[], float]) -> PublishEncoder:
-    """What encodes deliveries to the client, with as many topic aliases as both sides allow (3.1.2.11.5)."""
+    """The encoder for deliveries to the client, with as many topic aliases as both sides allow (3.1.2.11.5)."""
     taken = (connect.properties or {}).get("topic_alias_maximum", 0)
     return PublishEncoder(connect.version, min(taken, limits.client_topic_alias_maximum), clock)
 
 
 def response_information(connect: Connect, client: str, prefix: str) -> str | None:
-    """Where the client may have its answers sent, if it asks and `prefix` is set (3.1.2.11.6, 3.2.2.3.15).
+    """The topic for the client's responses, if the client requests one and `prefix` is set (3.1.2.11.6, 3.2.2.3.15).
 
-    None also for a client whose identifier cannot be a part of a topic name.
+    None also for a client whose identifier cannot be part of a topic name.
     """
     if not prefix or not (connect.properties or {}).get("request_response_information"):
         return None
@@ -50,8 +50,8 @@ def response_information(connect: Connect, client: str, prefix: str) -> str | No
 def arrival_of(
     connect: Connect, credentials: Credentials, rules: ClientRules, expiry_s: int, limits: GatewayLimits
 ) -> Arrival:
-    """The client as the home takes it; raises NotAdmitted if its identifier or its will is too long, or if its will is
-    not allowed, by `rules` or for all. The will of a bridge that tells its state is left out."""
+    """The client as the home expects it. Raises NotAdmitted if its identifier or will is too long, or if `rules` or the
+    gateway do not allow its will. The will of a bridge that publishes its state is left out."""
     if len(credentials.client.encode()) > limits.client_id_bytes:
         detail = f"its client identifier is longer than {limits.client_id_bytes} bytes"
         raise NotAdmitted(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail)
@@ -88,7 +88,7 @@ def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillR
             raise NotAdmitted(reason if known else ReasonCode.QUOTA_EXCEEDED, f"its will is refused: {reason.name}")
     asked = will.properties or {}
     section = forwarded_section(asked, WILL)
-    if len(will.topic.encode()) + len(will.payload) + len(section) > most_bytes:  # it is part of a record on Kafka
+    if len(will.topic.encode()) + len(will.payload) + len(section) > most_bytes:  # it must fit into a Kafka record
         raise NotAdmitted(ReasonCode.QUOTA_EXCEEDED, f"its will has more than {most_bytes} bytes")
     delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
     return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry, flags)

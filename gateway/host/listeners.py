@@ -22,8 +22,7 @@ Protocol = Callable[[], asyncio.BufferedProtocol]
 
 
 class Listeners:
-    """Open listeners, `ports` by name. `close` takes no more clients, `closed` waits until those that are connected
-    have been told."""
+    """Open listeners; `ports` by name. `close` accepts no more clients; `closed` waits until all have disconnected."""
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
@@ -33,8 +32,8 @@ class Listeners:
 
     @classmethod
     async def open(cls, server: HostServer, settings: GatewaySettings, tls: ServerTls | None = None) -> "Listeners":
-        """Those that are configured; those with TLS only if there is `tls`. Raises OSError for an address that cannot
-        be had."""
+        """Opens the configured listeners; those with TLS only if `tls` is given. Raises OSError for an address that
+        cannot be used."""
         listeners = cls(server)
         await listeners._open_tcp("mqtt", settings.host, settings.mqtt_port, _tcp_protocol(server, settings))
         await listeners._open_websocket("websocket", server, settings, settings.websocket_port)
@@ -59,10 +58,10 @@ class Listeners:
             websocket.close(close_connections=False)
 
     async def closed(self) -> None:
-        """Once all connections have come to their end, or their time for it is over."""
+        """Returns once all connections have ended or the time-out has passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                # Not by the servers' own `wait_closed`: uvloop's waits for none that is connected.
+                # Not the servers' own `wait_closed`: uvloop's does not wait for connected clients.
                 await until(lambda: not self._server.transports, _CLOSE_TIMEOUT_S)
                 for websocket in self.websockets:
                     await websocket.wait_closed()

@@ -1,6 +1,6 @@
-"""When reading stops and goes on: at a high mark and at half of it, so that it does not change with each message."""
+"""Watermarks for reading: pause at the limit, resume at half of it, so as not to switch with each message."""
 
 
 def is_above(number: int, most: int, half: bool) -> bool:
-    """Whether `number` has reached `most`; or, with `half`, is still above the half of it."""
+    """Whether `number` has reached `most`; with `half`, whether it is still above half of it."""
     return number > most // 2 if half else number >= most

@@ -1,4 +1,4 @@
-"""The limit of open files of the gateway's process (RLIMIT_NOFILE): raised to what its connections need."""
+"""The process's limit of open files (RLIMIT_NOFILE), raised to what its connections need."""
 
 import resource
 from typing import NamedTuple
@@ -11,14 +11,14 @@ log = structlog.get_logger(__name__)
 
 
 class OpenFiles(NamedTuple):
-    """The soft limit to have; whether it is enough."""
+    """The soft limit to set, and whether it is enough."""
 
     soft: int
     is_enough: bool
 
 
 def decide(needed: int, soft: int, hard: int) -> OpenFiles:
-    """The soft limit that `needed` open files ask for: never lowered, never above `hard`; -1 is no limit."""
+    """The soft limit for `needed` open files: never lowered, never above `hard`; -1 is no limit."""
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return OpenFiles(soft, True)
     if hard == resource.RLIM_INFINITY or hard >= needed:
@@ -27,15 +27,15 @@ def decide(needed: int, soft: int, hard: int) -> OpenFiles:
 
 
 def allow_open_files(limits: GatewayLimits) -> OpenFiles:
-    """Raise the soft limit of this process as far as its connections need and the hard limit allows.
+    """Raises the soft limit as far as the gateway's connections need and the hard limit allows.
 
-    Too low a limit is no error: the gateway serves as many connections as it may, and the log says how many it cannot.
+    Too low a limit is no error: the gateway serves as many connections as it can, and the log says how many it cannot.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     decided = decide(limits.open_files, soft, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (decided.soft, hard))
-    except (ValueError, OSError):  # the system has a limit of its own
+    except (ValueError, OSError):  # the system has another limit
         decided = OpenFiles(soft, soft >= limits.open_files)
     if not decided.is_enough:
         log.warning(

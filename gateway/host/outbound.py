@@ -1,4 +1,4 @@
-"""A delivery as the PUBLISH that one client gets: properties of this delivery, topic aliases (MQTT 5.0, 3.3.2.3)."""
+"""Encodes a delivery as PUBLISH for one client: with its own properties and topic aliases (MQTT 5.0, 3.3.2.3)."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,8 @@ from mqtt.wire import write_varint
 
 
 class PublishEncoder:
-    """Encodes for one connection. `aliases` is how many topic aliases the client takes from us; `clock` gives seconds
-    since the epoch."""
+    """Encodes for one connection. `aliases` is how many topic aliases the client accepts; `clock` gives seconds since
+    the epoch."""
 
     __slots__ = ("_aliases", "_clock", "_identifiers", "_identifiers_encoded", "_is_v5", "_unsent")
 
@@ -25,7 +25,7 @@ class PublishEncoder:
         self._identifiers_encoded = b""
 
     def encode(self, message: Message, entry: Entry) -> bytes:
-        """The packet; call :meth:`sent` if it is sent, before the next one."""
+        """The packet; call :meth:`sent` if it is sent, before the next one is encoded."""
         topic, properties = message.topic.encode(), None
         if self._is_v5:
             properties = message.properties or NO_PROPERTIES
@@ -41,23 +41,23 @@ class PublishEncoder:
         return encode_publish(topic, message.payload, entry.qos, entry.retain, entry.dup, entry.packet_id, properties)
 
     def sent(self) -> None:
-        """What was encoded last is on its way."""
+        """The packet encoded last has been sent."""
         if self._unsent is not None and self._aliases is not None:
             self._aliases.sent(self._unsent)
             self._unsent = None
 
     def dropped(self) -> None:
-        """What was encoded last is not sent."""
+        """The packet encoded last is not sent."""
         self._unsent = None
 
     def _with_own(self, message: Message, entry: Entry, section: bytes) -> bytes:
-        """The message's property section with what concerns this delivery only."""
+        """The message's property section plus the properties of this delivery."""
         own = b""
         if message.expires is not None:
             left_s = max(0, int(message.expires / 1000 - self._clock()))
             own = _body(encode_properties({"message_expiry_interval": left_s}, PacketType.PUBLISH))
         if entry.subscription_ids:
-            if entry.subscription_ids != self._identifiers:  # they are mostly those of the last delivery
+            if entry.subscription_ids != self._identifiers:  # mostly the same as in the last delivery
                 self._identifiers = entry.subscription_ids
                 self._identifiers_encoded = encode_subscription_identifiers(entry.subscription_ids)
             own += self._identifiers_encoded
@@ -65,7 +65,7 @@ class PublishEncoder:
 
 
 def _with_property(encoded: bytes, section: bytes) -> bytes:
-    """A property section with further properties, encoded already, at its head."""
+    """Adds already encoded properties at the front of a property section."""
     bodies = encoded + _body(section)
     return write_varint(len(bodies)) + bodies
 

@@ -1,4 +1,4 @@
-"""Slowing a client down: its host reads on when the client's rules say so, not before (Q12, R9)."""
+"""Rate limit for reading: a connection resumes reading only when the client's rules allow it (Q12, R9)."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from gateway.home.rules import Paced
 
 
 class Pacing:
-    """Of one connection. `read_on` is called when the wait is over; it asks again."""
+    """The rate limit of one connection. Calls `read_on` after the wait; `read_on` asks again."""
 
     def __init__(self, rules: Paced, read_on: Callable[[], None]) -> None:
         self._rules = rules
@@ -15,7 +15,7 @@ class Pacing:
         self._timer: asyncio.TimerHandle | None = None
 
     def holds(self) -> bool:
-        """Whether nothing more may be read now."""
+        """Whether reading must wait now."""
         wait_s = self._rules.wait_s()
         if wait_s <= 0:
             return False
@@ -24,7 +24,7 @@ class Pacing:
         return True
 
     def end(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         if self._timer is not None:
             self._timer.cancel()
 

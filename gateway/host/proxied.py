@@ -1,6 +1,6 @@
-"""TCP connections that come through a proxy: its header is read, then the connection is as any other.
+"""TCP connections through a proxy: reads the proxy's header, then treats the connection as any other.
 
-Not one byte behind the header is read here, so that nothing has to be handed over but the transport.
+Reads no byte beyond the header, so that only the transport has to be handed over.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ log = structlog.get_logger(__name__)
 
 
 class ProxiedProtocol(asyncio.BufferedProtocol):
-    """Reads the header, then gives way to an MqttTcpProtocol whose peer is the proxy's client. A connection from
-    elsewhere than `trusted`, or without a header that is whole within `connect_timeout_s`, is closed and counted."""
+    """Reads the header, then hands over to an MqttTcpProtocol whose peer is the proxy's client. Closes and counts a
+    connection that is not from `trusted`, or that sends no complete header within `connect_timeout_s`."""
 
     def __init__(self, server: HostServer, trusted: TrustedProxies) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""Which proxies are believed about who their clients are, and what they say in HTTP (`gateway.trusted_proxies`)."""
+"""Proxies that are trusted to identify their clients, and their HTTP headers (`gateway.trusted_proxies`)."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -12,23 +12,23 @@ Address = IPv4Address | IPv6Address
 
 
 class TrustedProxies:
-    """Networks of proxies."""
+    """Networks of trusted proxies."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = [ip_network(network) for network in networks]
 
     def trusts(self, address: str) -> bool:
-        """Whether what a proxy at `address` says is believed."""
+        """Whether the proxy at `address` is trusted."""
         try:
             return self._contains(_parsed(address))
         except ValueError:
             return False
 
     def peer(self, address: str, port: int, forwarded_for: Sequence[str]) -> str:
-        """`address:port` of the client of a connection from there, given its X-Forwarded-For headers.
+        """The client's `address:port` for a connection from `address`, given its X-Forwarded-For headers.
 
-        Each proxy appends whom it was called by, so the last address that is not a trusted proxy's is the client; what
-        stands before it is hearsay. Port 0 where none is named. Raises ProxyHeaderError if that address is none.
+        Each proxy appends the address that called it, so the last address that is not a trusted proxy's is the client;
+        earlier ones cannot be trusted. Port 0 if none is given. Raises ProxyHeaderError if that address is invalid.
         """
         if not self.trusts(address):
             return f"{address}:{port}"
@@ -44,13 +44,13 @@ class TrustedProxies:
 
 
 def _parsed(address: str) -> Address:
-    """An IPv4 address that came over an IPv6 socket is the IPv4 address."""
+    """Parses an address; an IPv4 address mapped to IPv6 becomes IPv4."""
     parsed = ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 def _split(entry: str) -> tuple[str, int]:
-    """`address`, `address:port`, `[address]` or `[address]:port`."""
+    """Splits `address`, `address:port`, `[address]` or `[address]:port`."""
     host, port = entry, ""
     if entry.startswith("["):
         host, bracket, port = entry[1:].partition("]")

@@ -1,6 +1,6 @@
-"""The header of the PROXY protocol, versions 1 and 2: who the client of a proxy is (haproxy.org, proxy-protocol.txt).
+"""The header of the PROXY protocol, versions 1 and 2, which names a proxy's client (haproxy.org, proxy-protocol.txt).
 
-Pure. Whoever reads it asks `missing` how many bytes it may take, so that not one of those behind the header is taken.
+Pure. The reader asks `missing` how many bytes it may read, so that it never reads beyond the header.
 """
 
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
@@ -9,7 +9,7 @@ from typing import Final
 from gateway.errors import ProxyHeaderError
 
 HEADER_BYTES_MAX: Final = 4096
-"""A longer header of version 2 is refused; 232 bytes are the longest without extensions."""
+"""A longer version 2 header is refused; without extensions the longest has 232 bytes."""
 
 _SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _FIXED_BYTES: Final = 16  # of version 2: signature, version and command, family and protocol, length of the rest
@@ -25,9 +25,9 @@ _LINE_ADDRESSES: Final = {"TCP4": IPv4Address, "TCP6": IPv6Address}
 
 
 def missing(header: bytes) -> int:
-    """How many bytes are missing at least, of a header that begins with `header`; 0 once it is whole.
+    """How many bytes at least are missing from a header that begins with `header`; 0 once it is complete.
 
-    Raises ProxyHeaderError as soon as it can be none; `is_missing` says that it does not begin like one.
+    Raises ProxyHeaderError as soon as it cannot be one; `is_missing` says that it does not begin like one.
     """
     size = len(header)
     if not size:
@@ -45,7 +45,8 @@ def missing(header: bytes) -> int:
 
 
 def client_address(header: bytes) -> tuple[str, int] | None:
-    """Address and port of the proxy's client in a whole header; None if it names none: the proxy speaks for itself.
+    """The address and port of the proxy's client in a complete header; None if it has none: the proxy speaks for
+    itself.
 
     Raises ProxyHeaderError.
     """

@@ -1,4 +1,4 @@
-"""What the log says of clients that were not admitted: one line a second at most, however many there are (R11)."""
+"""Logs clients that were refused: at most one line per second, however many there are (R11)."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ class RefusalLog:
         self._left_out = 0
 
     def refused(self, credentials: Credentials, error: NotAdmitted) -> None:
-        """Says who was refused, and how many more since the last line."""
+        """Logs the refused client, and how many more were refused since the last line."""
         if self._now() < self._next:
             self._left_out += 1
             return

@@ -1,4 +1,4 @@
-"""All connections of a gateway: what they share, the tick that writes and watches them."""
+"""All connections of a gateway: their shared state, and the timers that flush and check them."""
 
 import asyncio
 from collections import Counter
@@ -24,8 +24,8 @@ log = structlog.get_logger(__name__)
 
 
 class HostServer:
-    """Connections register here; `dirty` ones are written together at the end of a turn of the loop; `paused` are those
-    not read because too much of all clients is on its way to Kafka."""
+    """Connections register here. `dirty` ones are written together at the end of a loop iteration. `paused` ones are
+    not read because too much from all clients together is in flight to Kafka."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class HostServer:
         )
         self.connections: set[ClientConnection] = set()
         self.transports: set[Transport] = set()
-        """Of TCP clients, also those that have yet to close their side of a connection that is no more."""
+        """Of TCP clients; includes clients whose connection has ended but that have not yet closed their side."""
         self.paused: set[ClientConnection] = set()
         self.http_connections = 0
         self.counts: Counter[str] = Counter()
@@ -72,21 +72,21 @@ class HostServer:
         return len(self.connections) + self.http_connections > self.limits.connections
 
     def is_flooded(self, half: bool = False) -> bool:
-        """Whether too much of all clients is on its way to Kafka, or more than half of that."""
+        """Whether too much from all clients is in flight to Kafka; with `half`, over half the limit."""
         limits = self.limits
         if is_above(self.home.in_flight_bytes, limits.in_flight_bytes, half):
             return True
         return is_above(self.in_flight(), limits.in_flight_messages, half)
 
     def read_on(self) -> None:
-        """Lets those go on whom the others' load has stopped, once it is over."""
+        """Resumes connections paused by the shared in-flight limit, once the load has fallen."""
         if self.paused and not self.is_flooded(half=True):
             paused, self.paused = self.paused, set()
             for connection in paused:
                 connection.read_on()
 
     def not_admitted(self, credentials: Credentials, error: NotAdmitted) -> None:
-        """A client was refused: counted, and in the log unless many are."""
+        """A client was refused: counts it and logs it, unless too many are."""
         self.counts["not_admitted"] += 1
         self._refusals.refused(credentials, error)
 
@@ -109,11 +109,11 @@ class HostServer:
         task.add_done_callback(self._ended)
 
     def soon(self, action: Callable[..., object], *arguments: object) -> None:
-        """Runs `action` after the present event."""
+        """Runs `action` after the current event."""
         self._loop.call_soon(action, *arguments)
 
     async def stop(self) -> None:
-        """Ends every connection in order (:mod:`gateway.host.drain`), and lets what is being worked on end."""
+        """Ends every connection in order (:mod:`gateway.host.drain`), and lets running work finish."""
         self._watch.cancel()
         await drain(self)
         if self._tasks:
@@ -132,7 +132,7 @@ class HostServer:
 
 
 class _DirtySet:
-    """Connections with bytes to write; the first one schedules the write of all at the end of this turn."""
+    """Connections with bytes to write. The first one added schedules a write of all after this loop iteration."""
 
     def __init__(self, server: HostServer) -> None:
         self._server = server

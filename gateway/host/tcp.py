@@ -8,7 +8,7 @@ from gateway.host.server import HostServer
 from gateway.host.tls import common_name
 
 _BUFFER_BYTES = 32 * 1024
-"""At most so much of one connection at a time, then the others have their turn (R9)."""
+"""The most bytes read from one connection before others get a turn (R9)."""
 
 _LINGER_S = 2.0
 """How long a client may take to close its side."""
@@ -67,16 +67,16 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Closes once what was written is sent, and the client has closed too, or its time for it is over.
+        """Closes once everything written is sent and the client has closed its side or its time is over.
 
-        What it sends meanwhile is read and thrown away: closed at once, the system would answer it with a reset, and
-        the client would lose what it has not read yet, such as the DISCONNECT that says why.
+        Until then, what it sends is read and discarded. Otherwise the system would answer it with a reset, and the
+        client would lose unread data, such as the DISCONNECT that gives the reason.
         """
         transport = self._transport
         if transport is None or transport.is_closing() or self._connection is None:
             return
         self._connection = None
-        if not transport.can_write_eof():  # TLS has an end of its own
+        if not transport.can_write_eof():  # TLS has its own closing sequence
             transport.close()
             return
         transport.write_eof()

@@ -1,8 +1,8 @@
-"""TLS for the listeners: one context a gateway, whose certificate can change while it listens (G11, R11).
+"""TLS for the listeners: one context per gateway, whose certificate can change while it listens (G11, R11).
 
-A listener keeps the context it was made with; each handshake takes the present one instead, when the client's hello is
-there. So a new connection gets the certificate and the authorities that the files hold now, connections stay as they
-are, and a broken pair changes nothing.
+A listener keeps its first context, but each handshake switches to the current one at the client's hello. So new
+connections get the certificate and authorities that the files hold now, existing connections stay as they are, and an
+invalid certificate or key changes nothing.
 """
 
 import ssl
@@ -18,7 +18,7 @@ _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class ServerTls:
-    """`context` is for listeners; `files` is to be watched. Raises SettingsError if the files cannot be used."""
+    """`context` is for listeners; `files` must be watched. Raises SettingsError if the files cannot be used."""
 
     def __init__(self, settings: TlsSettings) -> None:
         paths = [path for path in (settings.certificate, settings.key, settings.client_ca) if path]
@@ -28,18 +28,18 @@ class ServerTls:
         self.handshake_timeout_s = settings.handshake_timeout_s
 
     def _take_present(self, handshake: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: object) -> None:
-        """Called in each handshake, whether the client names a server or not."""
+        """Called in each handshake, whether or not the client names a server."""
         handshake.context = self.files.current
 
 
 def handshake_of(tls: ServerTls | None) -> tuple[ssl.SSLContext | None, float | None]:
-    """What a listener needs: the context, and the seconds that the handshake may take; neither without TLS."""
+    """A listener's context and the seconds that a handshake may take; both None without TLS."""
     return (None, None) if tls is None else (tls.context, tls.handshake_timeout_s)
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """The subject's common name in a verified peer certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it; None if
-    there is none, or more than one."""
+    """The common name in the subject of a verified peer certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it;
+    None if there is not exactly one."""
     if not certificate:
         return None
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
@@ -60,7 +60,7 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
             files = f"{settings.client_ca} (gateway.tls.client_ca)"
             context.load_verify_locations(settings.client_ca)
             context.verify_mode = _VERIFY[settings.client_certificates]
-            # A resumed session is not verified anew: the authorities may have changed since.
+            # A resumed session is not verified again: the authorities may have changed meanwhile.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
     except FileNotFoundError as error:

@@ -1,7 +1,7 @@
 """MQTT over WebSocket (MQTT 5.0, section 6; RFC 6455): subprotocol `mqtt`, binary frames.
 
-Frames are no packets: one may hold several packets, or a part of one, and a message of any number of frames is taken
-frame by frame, so that its size is not limited, and costs no memory.
+Frames are not packets: one may hold several packets or part of one. Messages are read frame by frame, so that their
+size is unlimited and costs no memory.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from schemas.settings import GatewaySettings
 _NORMAL, _GOING_AWAY, _UNSUPPORTED_DATA = 1000, 1001, 1003
 _CLOSE_TIMEOUT_S: Final = 5.0
 _QUEUED_FRAMES: Final = 4
-_READ_BYTES: Final = 65_536  # of a frame, before others have their turn
+_READ_BYTES: Final = 65_536  # of a frame, before other connections get a turn
 _UNREAD_PONGS_MAX: Final = 1000
 
-# Why this side ends a connection whose client breaks the rules of WebSocket, by close code (RFC 6455, 7.4.1).
+# The MQTT reason code for a client that violates WebSocket, by close code (RFC 6455, 7.4.1).
 _FAULTS: Final = {
     1002: ReasonCode.PROTOCOL_ERROR,
     1007: ReasonCode.PROTOCOL_ERROR,
@@ -42,7 +42,7 @@ _FAULTS: Final = {
 
 
 class _Connection(ServerConnection):
-    """Answers to pings are written at once, whether the client reads them or not: here not without end."""
+    """Limits unread answers to pings: the library writes them at once, whether the client reads them or not."""
 
     _unread = 0
 
@@ -59,7 +59,7 @@ class _Connection(ServerConnection):
 
 
 class _WebSocketTransport:
-    """The transport of one WebSocket connection: writes gather and go out as one frame."""
+    """The transport of one WebSocket connection; collected writes go out as one frame."""
 
     bearer = "ws"
 
@@ -84,7 +84,7 @@ class _WebSocketTransport:
             self.connection.writing_paused()
 
     def close(self) -> None:
-        """Closes once what was written is sent; a client that does not take it is not waited for."""
+        """Closes once everything written is sent; aborts after `_CLOSE_TIMEOUT_S` if the client does not read it."""
         if self._closing:
             return
         self._closing = True
@@ -101,7 +101,7 @@ class _WebSocketTransport:
         self._may_read.set()
 
     async def carry(self) -> None:
-        """Both directions, until the connection is over."""
+        """Reads and sends until the connection ends."""
         sender = asyncio.create_task(self._send())
         try:
             await self._read()
@@ -117,7 +117,7 @@ class _WebSocketTransport:
                 self._watchdog.cancel()
 
     async def _read(self) -> None:
-        """Gives what the client sends to the connection; raises ConnectionClosed in the end."""
+        """Passes what the client sends to the connection; finally raises ConnectionClosed."""
         while True:
             async for data in self._socket.recv_streaming():
                 if isinstance(data, str):  # [MQTT-6.0.0-1]
@@ -152,8 +152,8 @@ async def serve_websocket(
     tls: ssl.SSLContext | None = None,
     tls_timeout_s: float | None = None,
 ) -> Server:
-    """Listens for MQTT over WebSocket; with TLS if there is a context, for which each handshake may take
-    `tls_timeout_s`. What is no such handshake gets an HTTP status, and is counted."""
+    """Listens for MQTT over WebSocket; with TLS if a context is given, and then each handshake may take
+    `tls_timeout_s`. Other requests get an HTTP status and are counted."""
     proxies = TrustedProxies(settings.trusted_proxies)
 
     async def handle(socket: ServerConnection) -> None:
@@ -174,7 +174,7 @@ async def serve_websocket(
         server_header=None,
         compression=None,
         open_timeout=settings.limits.connect_timeout_s,
-        ping_interval=None,  # MQTT's keep alive does the same
+        ping_interval=None,  # MQTT's keep alive replaces it
         close_timeout=_CLOSE_TIMEOUT_S,
         max_size=(None, settings.limits.websocket_frame_bytes),
         max_queue=_QUEUED_FRAMES,
@@ -185,7 +185,7 @@ async def serve_websocket(
 
 
 def _check_request(path: str, proxies: TrustedProxies, socket: ServerConnection, request: Request) -> Response | None:
-    """Refuses a wrong path, and a proxy that names no client."""
+    """Refuses a wrong path, and a proxy that does not name its client."""
     if path and request.path.partition("?")[0] != path:
         return socket.respond(http.HTTPStatus.NOT_FOUND, f"MQTT over WebSocket is at {path}\n")
     try:
@@ -202,5 +202,5 @@ def _peer(proxies: TrustedProxies, socket: ServerConnection) -> str:
 
 
 def _origins(allowed: Sequence[str]) -> list[Origin | None] | None:
-    """All if none is named; clients that name no origin are no browsers, and cannot be misused by a page."""
+    """Allows all origins if none is configured. Clients without an origin are no browsers: no page can misuse them."""
     return [*(Origin(origin) for origin in allowed), None] if allowed else None

@@ -1,4 +1,4 @@
-"""Reading a request's body, with a limit on its size and its time."""
+"""Reads a request's body, with limits on size and time."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 async def read_body(request: web.BaseRequest, most: int, timeout_s: float) -> bytes:
-    """Raises Problem 408 too slow, 413 too large, 417 another expectation than 100-continue, 400 badly chunked."""
+    """Raises Problem: 408 too slow, 413 too large, 417 an expectation other than 100-continue, 400 badly chunked."""
     too_large = Problem(413, "packet_too_large", f"the body is larger than {most} bytes", close=True)
     if (request.content_length or 0) > most:
         raise too_large
@@ -30,9 +30,9 @@ async def read_body(request: web.BaseRequest, most: int, timeout_s: float) -> by
 
 
 async def _continue(request: web.BaseRequest) -> None:
-    """Asks for the body of a client that waits to be asked (RFC 9110, 10.1.1)."""
+    """Sends 100 Continue to a client that waits for it before it sends the body (RFC 9110, 10.1.1)."""
     expectation = request.headers.get("Expect")
-    if expectation is None or request.version < HttpVersion11:  # 1.0 has no such thing
+    if expectation is None or request.version < HttpVersion11:  # not part of HTTP/1.0
         return
     if expectation.lower() != "100-continue":
         raise Problem(417, "expectation", "there is no other expectation than 100-continue")

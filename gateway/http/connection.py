@@ -1,4 +1,4 @@
-"""A connection of HTTP: the limit on connections, errors that aiohttp finds, and clients that close their side."""
+"""An HTTP connection: the connection limit, errors that aiohttp finds, and clients that close their side."""
 
 import asyncio
 from typing import Any, cast
@@ -15,14 +15,14 @@ STREAM = "/v1/stream"
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection; one too many is closed without an answer."""
+    """One connection; one above the limit is closed without an answer."""
 
     __slots__ = ("_hosts", "is_ended", "request")
 
     def __init__(self, hosts: HostServer, server: web.Server, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._hosts = hosts
-        self.request: web.BaseRequest | None = None  # the latest that was begun
+        self.request: web.BaseRequest | None = None  # the one begun last
         self.is_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -32,9 +32,9 @@ class HttpConnection(web.RequestHandler):
             self._hosts.counts["connections_refused"] += 1
             self.force_close()
 
-    def eof_received(self) -> bool | None:  # type: ignore[override]  # what asyncio asks
-        """The client sends no more. It still gets the answers to complete requests. A stream ends, as a client that
-        only listens cannot be told from one that has gone. TLS has no half-closed connections."""
+    def eof_received(self) -> bool | None:  # type: ignore[override]  # asyncio's signature
+        """The client sends no more. It still gets the answers to complete requests. A stream ends, because a client
+        that only listens cannot be told from one that has left. TLS has no half-closed connections."""
         if self.request is None or self.ssl_context is not None or (self._waiter is not None and not self._messages):
             return None
         asked = [(self.request.path, self.request.content)]
@@ -58,7 +58,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What aiohttp refuses by itself: requests that are not HTTP/1, or too long."""
+        """Answers what aiohttp refuses by itself: requests that are not HTTP/1, or too long."""
         if isinstance(exc, LineTooLong):
             problem = Problem(431, "header_too_large", "the request line or a header is too long", close=True)
         else:
@@ -76,7 +76,7 @@ def begun(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """The request for aiohttp; its connection remembers it."""
+    """Creates the request for aiohttp; its connection remembers it."""
     request = web.BaseRequest(message, payload, connection, writer, task, asyncio.get_running_loop())
     cast(HttpConnection, connection).request = request
     return request

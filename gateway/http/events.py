@@ -1,4 +1,4 @@
-"""Server-sent events (WHATWG HTML, 9.2): what a delivered message looks like, and the id that acknowledges it."""
+"""Server-sent events (WHATWG HTML, 9.2): the format of a delivered message, and the id that acknowledges it."""
 
 import base64
 import re
@@ -18,7 +18,7 @@ RETRY_MS: Final = 1000
 
 
 class EventId(NamedTuple):
-    """The id of an event: `window` names the stream's memory of what it sent, `number` counts there from 1."""
+    """The id of an event: `window` names the stream's record of sent events, `number` counts in it from 1."""
 
     window: str
     number: int
@@ -33,7 +33,7 @@ class EventId(NamedTuple):
 
 
 def message_event(message: Message, qos: int, retain: bool, event_id: EventId | None, now: float) -> bytes:
-    """One event; `event_id` is None at QoS 0, which nobody acknowledges; `now` seconds since the epoch."""
+    """One event. `event_id` is None at QoS 0, which is not acknowledged; `now` is in seconds since the epoch."""
     payload, encoding = _text(message.payload)
     data = {
         "id": message.id,
@@ -71,7 +71,7 @@ def _properties(message: Message, now: float) -> dict[str, Any]:
     section = message.properties or NO_PROPERTIES
     try:
         decoded = decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {}
-    except RemoteProtocolError:  # some other writer's: MQTT clients get it as it is
+    except RemoteProtocolError:  # by another writer to Kafka: MQTT clients get it unchanged
         return found
     for name, value in decoded.items():
         if name == "user_property":

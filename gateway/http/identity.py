@@ -1,14 +1,14 @@
-"""Who asks (R11): credentials, and the client id under which the home knows an HTTP client.
+"""The caller of a request (R11): credentials, and the client id of an HTTP client in the home.
 
-HTTP clients have names of their own, so that none can pose as an MQTT client, or as another user's:
+HTTP clients have client ids of their own, so that none can pose as an MQTT client or as another user's client:
 
-| who | client id |
+| caller | client id |
 |---|---|
 | user `ann` | `http-ann`, with a name `http-ann:<name>` |
-| nobody, with a name | `http:<name>` |
-| nobody, without | `http:anonymous`; each stream gets a new one, `http:auto-…` |
+| no user, with a name | `http:<name>` |
+| neither | `http:anonymous`; each stream gets a new one, `http:auto-…` |
 
-A user's name is percent-encoded there but for letters, digits and `-._~`.
+A user's name is percent-encoded in it, except letters, digits and `-._~`.
 """
 
 import base64
@@ -30,7 +30,7 @@ ANONYMOUS = "http:anonymous"
 
 
 class Caller(NamedTuple):
-    """A client that was let in; `is_known` if it has a name or a user, so that it is the same the next time."""
+    """An admitted client. `is_known`: it has a name or a user, so that its client id stays the same."""
 
     client: str
     is_known: bool
@@ -46,7 +46,7 @@ class Origin(NamedTuple):
 
 
 def one_header(headers: CIMultiDictProxy[str], name: str) -> str | None:
-    """A header that stands once at most; raises Problem 400."""
+    """A header that may occur at most once; raises Problem 400."""
     values = headers.getall(name, [])
     if len(values) > 1:
         raise bad_request("repeated_header", f"the header {name} stands {len(values)} times: once is enough")
@@ -54,7 +54,7 @@ def one_header(headers: CIMultiDictProxy[str], name: str) -> str | None:
 
 
 def client_name(text: str | None) -> str:
-    """The name that a client gives itself, "" for none; raises Problem 400."""
+    """The name that a client gives itself, "" if none; raises Problem 400."""
     if text is None:
         return ""
     if not _NAME.fullmatch(text):
@@ -63,7 +63,7 @@ def client_name(text: str | None) -> str:
 
 
 def client_id(name: str, user: str, nameless: str = ANONYMOUS) -> str:
-    """The id of an HTTP client in the home; see above. `nameless` is that of one with neither."""
+    """The client id in the home; see the module. `nameless` is used without name and user."""
     if user:
         owner = f"http-{quote(user, safe='')}"
         return f"{owner}:{name}" if name else owner
@@ -71,7 +71,7 @@ def client_id(name: str, user: str, nameless: str = ANONYMOUS) -> str:
 
 
 def new_nameless() -> str:
-    """The id of a stream whose client has neither name nor user."""
+    """The client id of a stream whose client has neither name nor user."""
     return f"http:auto-{uuid4().hex}"
 
 
@@ -83,14 +83,14 @@ async def admit(
     origin: Origin,
     refused: Callable[[Credentials, NotAdmitted], None],
 ) -> Caller:
-    """Asks the gate; raises Problem 400, 401, 403, 429 or 503, and tells `refused` whom the gate has refused."""
+    """Asks the authenticator; raises Problem 400, 401, 403, 429 or 503, and passes refused credentials to `refused`."""
     username, password = _credentials(one_header(headers, "Authorization"))
     client = client_id(name, username or "", nameless)
     credentials = Credentials(client, username, password, origin.certificate, origin.peer, "http")
     try:
         rules = await gate.admit(credentials)
         known = client_id(name, rules.user, nameless)
-        if known != client:  # whose token it is the gate has told; the rules shall be for the client it makes
+        if known != client:  # a token's user is known only now: get the rules of the client id it makes
             credentials = credentials._replace(client=known)
             rules = await gate.admit(credentials)
     except NotAdmitted as error:

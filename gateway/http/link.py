@@ -1,4 +1,4 @@
-"""The home's :class:`gateway.home.link.Link` to one event stream: what it delivers waits here to be written."""
+"""The home's :class:`gateway.home.link.Link` to one event stream: deliveries wait here to be written."""
 
 import asyncio
 from collections import deque
@@ -16,13 +16,13 @@ _CHUNK_BYTES = 65_536
 
 
 class Out(Protocol):
-    """Where events are written to; raises ConnectionError once the client has gone."""
+    """Where events are written; raises ConnectionError once the client has left."""
 
     async def write(self, data: bytes) -> None: ...
 
 
 class Pace(NamedTuple):
-    """Seconds; `until` by the loop's clock, None for no end."""
+    """Times in seconds; `until` by the loop's clock, None for no end."""
 
     heartbeat_s: float
     write_timeout_s: float
@@ -37,8 +37,9 @@ class _Waiting(NamedTuple):
 
 
 class StreamLink:
-    """Delivers to one stream, once it is open. With `acknowledges` an event is acknowledged when it is written: it may
-    be lost with the connection. Otherwise its client acknowledges, and the stream waits at `most` open events."""
+    """Delivers to one stream, once it is open. With `acknowledges`, an event is acknowledged when it is written, so it
+    may be lost with the connection. Otherwise the client acknowledges, and the stream pauses at `most` unacknowledged
+    events."""
 
     def __init__(self, server: HostServer, high_mark: int, most: int, acknowledges: bool) -> None:
         self._home = server.home
@@ -56,7 +57,7 @@ class StreamLink:
         self._ended: ReasonCode | None = None
         self._reason = STREAM_CLOSED
 
-    # -- the home calls (Link) -----------------------------------------------------------------------------------------
+    # -- called by the home (Link) -------------------------------------------------------------------------------------
 
     @property
     def writable(self) -> bool:
@@ -64,7 +65,7 @@ class StreamLink:
 
     def deliver(self, message: Message, entry: Entry) -> bool:
         if not self._is_open:
-            return True  # taken for sending on an earlier stream: `open` has it sent again
+            return True  # in flight since an earlier stream: `open` has it sent again
         event_id = self._window.sent(entry) if entry.qos else None
         self._waiting.append(_Waiting(message, entry.qos, entry.retain, event_id))
         self._waiting_bytes += len(message.payload)
@@ -72,15 +73,15 @@ class StreamLink:
         return True
 
     def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
-        """Whoever acknowledges an event of QoS 2 has it for good: PUBCOMP follows at once."""
+        """The client has acknowledged a QoS 2 event: completes the exchange at once, as PUBCOMP would."""
         if self._attached is not None:
             asyncio.get_running_loop().call_soon(self._complete, packet_id)
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """A stream does not publish."""
+        """Nothing to do: a stream does not publish."""
 
     def complete(self, packet_id: int, reason: ReasonCode) -> None:
-        """A stream does not publish."""
+        """Nothing to do: a stream does not publish."""
 
     def disconnect(self, reason: ReasonCode) -> None:
         self._ended = reason
@@ -89,13 +90,13 @@ class StreamLink:
     # -- the stream ----------------------------------------------------------------------------------------------------
 
     def attach(self, attached: Attached) -> None:
-        """The session is this link's; if the client has gone meanwhile, no longer."""
+        """Takes over the session; if the client has left meanwhile, detaches it again."""
         self._attached = attached
         if self._is_gone:
             self._home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
 
     def open(self, window: StreamWindow) -> None:
-        """Deliveries begin: what was sent by an earlier stream comes again."""
+        """Starts deliveries, first those that an earlier stream sent and nobody acknowledged."""
         assert self._attached is not None
         self._window = window
         window.clear()
@@ -103,7 +104,7 @@ class StreamLink:
         self._home.resume(self._attached.session, self)
 
     async def write_to(self, out: Out, pace: Pace) -> None:
-        """Writes events until the gateway ends the stream or its time is over."""
+        """Writes events until the gateway ends the stream or its time limit is reached."""
         now = asyncio.get_running_loop().time
         try:
             while True:
@@ -122,7 +123,7 @@ class StreamLink:
             raise
 
     def leave(self, *, is_refused: bool) -> str:
-        """The stream is over, or was refused: then a session that was made for it ends. Says why."""
+        """Ends the stream; returns the reason. If the stream was refused, a session created for it ends too."""
         self._is_gone, self._is_open = True, False
         reason = self._reason if self._ended is None else self._ended.name.lower()
         if self._attached is not None:
@@ -152,7 +153,7 @@ class StreamLink:
             self._home.writable(self._attached.session, self)
 
     async def _wait(self, out: Out, pace: Pace, seconds: float) -> None:
-        """For something to write; a comment if there is nothing."""
+        """Waits for something to write; writes a comment if nothing comes."""
         self._wake.clear()
         try:
             await asyncio.wait_for(self._wake.wait(), seconds)
@@ -168,6 +169,6 @@ class StreamLink:
 
 
 async def _write(out: Out, data: bytes, pace: Pace) -> None:
-    """Raises TimeoutError if the client takes nothing for too long, ConnectionError if it has gone."""
+    """Raises TimeoutError if the client does not read for too long, ConnectionError if it has left."""
     async with asyncio.timeout(pace.write_timeout_s):
         await out.write(data)

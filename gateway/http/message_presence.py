@@ -1,4 +1,4 @@
-"""Message presence over HTTP: what is known of a message, and what an agent has to say of it (M9, M11-M13)."""
+"""Message presence over HTTP: queries about a message, and events reported by agents (M9, M11-M13)."""
 
 import asyncio
 import re
@@ -19,10 +19,10 @@ from schemas.events import CLOCKS_APART_S, MessagePresenceEvent
 from schemas.states import MessagePresenceState
 
 RIGHTS_TOPIC = "$message-presence"
-"""Who may subscribe to `$message-presence/<id>` may ask, and who may publish there may say."""
+"""Clients that may subscribe to `$message-presence/<id>` may query; those that may publish there may report events."""
 
 ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
-"""Of a message: usually a UUID."""
+"""Pattern of a message id, usually a UUID."""
 
 EVENT_BYTES = 8192
 
@@ -34,7 +34,7 @@ Name = Annotated[str, Meta(max_length=1024)]
 
 
 class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a POST: an event without what the gateway knows, the message and the agent, who is the caller."""
+    """The body of a POST: an event, without the message and the agent, which path and caller give."""
 
     event: Literal["attempting", "propagated", "claimed", "delivered", "refused", "expired", "retired"]
     at_us: Moment
@@ -45,14 +45,14 @@ class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The answer to `claimed`: whether the caller may deliver, and what is known of the message."""
+    """The answer to `claimed`: whether the caller may deliver, and the message's current state."""
 
     granted: bool
     state: MessagePresenceState
 
 
 class MessagePresenceDesk:
-    """Answers agents. `timeout_s` is how long Kafka may take to store an event, and the ledger to judge a claim."""
+    """Handles requests of agents. `timeout_s`: how long Kafka may take for an event, and the ledger for a claim."""
 
     def __init__(self, presence: MessagePresence, clock: Callable[[], float], timeout_s: float) -> None:
         self._presence = presence
@@ -60,7 +60,7 @@ class MessagePresenceDesk:
         self._timeout_s = timeout_s
 
     def ask(self, caller: Caller, message_id: str) -> MessagePresenceState:
-        """What is known. Raises Problem 403, 404."""
+        """The current state of a message. Raises Problem 403, 404."""
         reason = caller.rules.subscribe(f"{RIGHTS_TOPIC}/{message_id}")
         if reason is not ReasonCode.SUCCESS:
             raise refusal(reason)
@@ -70,9 +70,9 @@ class MessagePresenceDesk:
         return state
 
     async def say(self, caller: Caller, message_id: str, body: bytes) -> Claimed | None:
-        """Stores an event; the answer to a claim once it is judged. Raises Problem: 400 for a body that is none, or an
-        event that the ledger would not believe, 403, 503 if Kafka or the ledger does not answer in time; then it may
-        still be stored, and to say it again is safe."""
+        """Stores an event; returns the answer to a claim once it is decided. Raises Problem: 400 for an invalid body or
+        an event that the ledger would reject; 403; 503 if Kafka or the ledger does not answer in time. After 503 the
+        event may still be stored, and repeating the request is safe."""
         if not caller.is_known:
             raise bad_request("nameless_client", "an agent needs a name: X-Client-Id, or log in")
         reason = caller.rules.publish(Publish(f"{RIGHTS_TOPIC}/{message_id}", body)).reason
@@ -101,7 +101,7 @@ class MessagePresenceDesk:
             ) from error
         except BusError as error:
             raise Problem(503, "kafka_error", str(error)) from error
-        now_ms = place.appended_ms + int((elapsed() - began) * 1000)  # the broker's clock, which the claim goes by
+        now_ms = place.appended_ms + int((elapsed() - began) * 1000)  # the broker's clock decides on claims
         is_granted = state.is_claimed_by(caller.client, said.at_us, now_ms)
         return Claimed(is_granted, state)
 

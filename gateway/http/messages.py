@@ -1,4 +1,4 @@
-"""What a POST to `/v1/messages/…` asks for, as a PUBLISH (MQTT 5.0, 3.3)."""
+"""Converts a POST to `/v1/messages/…` to a PUBLISH (MQTT 5.0, 3.3)."""
 
 import base64
 import re
@@ -16,7 +16,7 @@ PARAMETERS: Final = ("expiry", "qos", "response_topic", "retain")
 EXPIRY_MAX_S: Final = 4_294_967_295
 
 FORM: Final = "application/x-www-form-urlencoded"
-"""What curl says of any body unless it is told otherwise: it stands for no content type."""
+"""curl's default for any body, so it counts as no content type."""
 
 _RAW = r"A-Za-z0-9!$&'()*+./:;?@_~\-"
 _ESCAPE = "%[0-9A-Fa-f]{2}"
@@ -32,14 +32,14 @@ _CONTENT_TYPE = re.compile(CONTENT_TYPE_PATTERN[:-1])
 
 
 class Posted(NamedTuple):
-    """A message as posted, its payload still to come; `key` is its Idempotency-Key, "" for none."""
+    """A posted message without its payload, which is read later; `key` is its Idempotency-Key, "" if none."""
 
     packet: Publish
     key: str
 
 
 def posted(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]) -> Posted:
-    """Raises Problem 400 naming what is wrong."""
+    """Raises Problem 400, which says what is wrong."""
     topic = decode_percent(raw_destination, "the destination")
     if not is_topic_name(topic):
         raise bad_request(
@@ -94,7 +94,7 @@ def _properties(query: Query, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
 
 
 def _pairs(line: str) -> list[tuple[str, str]]:
-    """`name=value, …`: a proxy may join lines so (RFC 9110, 5.3)."""
+    """Parses `name=value, …`; a proxy may join lines in this form (RFC 9110, 5.3)."""
     if not _PAIRS.fullmatch(line):
         raise bad_request("malformed_header", "User-Property is not name=value with all else percent-encoded")
     pairs = []

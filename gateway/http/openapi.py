@@ -1,4 +1,4 @@
-"""The description of the HTTP bearer (OpenAPI 3.2), as `/openapi.json` shows it; a test holds the gateway to it."""
+"""The OpenAPI 3.2 description of the HTTP bearer, served as `/openapi.json`; a test checks the gateway against it."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from schemas.settings import GatewaySettings
 from schemas.states import MessagePresenceState
 
 _LEVEL = "(?:[^+#/\\u0000 ][^+#/\\u0000]*| [^+#/\\u0000]+)?"
-"""A level of a filter without wildcard; a single space would be a lone + in a query, which is refused."""
+"""A level of a filter without wildcard. Not a single space: in a query that would be a lone +, which is refused."""
 
 _TOPIC: Final = {"type": "string", "minLength": 1, "pattern": "^[^+#\\u0000]+$"}
 _FILTER: Final = {
@@ -221,7 +221,7 @@ def _json(schema: str) -> dict[str, Any]:
 
 
 def _structs(*kinds: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schemas of these, and of what they consist of."""
+    """The schemas of these types and of the types they contain."""
     return msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")[1]
 
 
@@ -265,7 +265,7 @@ def _problem() -> dict[str, Any]:
 
 
 def _sent_event() -> dict[str, Any]:
-    """An event as it is sent; what is in its data a `contentSchema` says."""
+    """An event as sent; `contentSchema` describes its data."""
     end = {"type": "object", "properties": {"reason": _STRING}, "required": ["reason"]}
     content = {"anyOf": [{"$ref": "#/components/schemas/Event"}, end]}
     properties = {

@@ -1,4 +1,4 @@
-"""What a request is refused with: problem details (RFC 9457), and which status stands for which MQTT reason code."""
+"""Answers to refused requests: problem details (RFC 9457), and the HTTP status for each MQTT reason code."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -22,12 +22,12 @@ STATUSES: Final = (
     *(400, 401, 403, 404, 405, 408, 409, 413, 415, 417, 422, 429, 431),
     *(500, 503, 505),
 )
-"""All that requests are answered with."""
+"""Every status that a request may be answered with."""
 
 
 class Problem(GatewayError):
-    """The request is refused; `reason` is a word for programs, `detail` a sentence for people, `allow` the methods that
-    a 405 names. After `close` the connection ends: the rest of the request is not read."""
+    """The request is refused. `reason` is a word for programs, `detail` a sentence for people, `allow` the methods for
+    a 405. With `close` the connection ends and the rest of the request is not read."""
 
     def __init__(self, status: int, reason: str, detail: str, *, allow: str = "", close: bool = False) -> None:
         super().__init__(detail)
@@ -70,13 +70,13 @@ _REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
 
 
 def refusal(code: ReasonCode) -> Problem:
-    """The problem that an MQTT reason code stands for."""
+    """The problem for an MQTT reason code."""
     status, detail = _REFUSALS.get(code, (403, "this is refused"))
     return Problem(status, code.name.lower(), detail)
 
 
 def not_admitted(error: NotAdmitted, has_credentials: bool) -> Problem:
-    """Whoever shows nothing, and may not come in, is asked for credentials."""
+    """A client that showed no credentials is asked for them."""
     problem = refusal(error.reason)
     if problem.status == 403 and error.reason == ReasonCode.NOT_AUTHORIZED and not has_credentials:
         return Problem(401, problem.reason, "this needs credentials: Authorization: Basic or Bearer")

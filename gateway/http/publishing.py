@@ -1,4 +1,4 @@
-"""Publishing for HTTP clients: answered once Kafka has the message (Q1); one with a key is stored once."""
+"""Publishing for HTTP clients: answers once Kafka has stored the message (Q1); a message with a key is stored once."""
 
 import asyncio
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from schemas.settings import HttpSettings
 
 
 class Stored(NamedTuple):
-    """`replayed`: it was stored by an earlier request with the same key."""
+    """`replayed`: an earlier request with the same key stored it."""
 
     message_id: str
     replayed: bool
@@ -28,7 +28,7 @@ class _OnWay(NamedTuple):
 
 
 class _AnswerLink:
-    """A link of one publish: it only hears the answer."""
+    """A link for one publish: receives only its answer."""
 
     writable = False
 
@@ -40,7 +40,7 @@ class _AnswerLink:
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
         if reason is ReasonCode.SUCCESS and self._content is not None:
-            # In the turn in which the position on `ingress` moves past it: one checkpoint takes both.
+            # In the same step in which the position on `ingress` passes it, so that one checkpoint has both.
             self._home.keyed.stored(self._message_id, self._content)
         self.answered.set_result(reason)
 
@@ -55,11 +55,11 @@ class _AnswerLink:
 
 
 class HttpPublisher:
-    """Publishes of all HTTP clients.
+    """Publishes for all HTTP clients.
 
-    A key makes the message's id: the same client and key give the same id, for ever. Of requests with the same key one
-    stores the message; those that come while it is on its way wait for the same answer, and those that come later, or
-    after a restart, are answered from what the home remembers (:class:`gateway.home.keyed.KeyedMessages`).
+    The client and the key determine the message's id, permanently. Of several requests with the same key, one stores
+    the message. Requests that arrive while it is in flight wait for the same answer. Later ones, also after a restart,
+    are answered from the home's memory (:class:`gateway.home.keyed.KeyedMessages`).
     """
 
     def __init__(self, server: HostServer, settings: HttpSettings) -> None:
@@ -69,8 +69,8 @@ class HttpPublisher:
         self._on_way: dict[str, _OnWay] = {}
 
     async def publish(self, caller: Caller, posted: Posted) -> Stored:
-        """Returns once Kafka has the message. Raises Problem: what a rule or a limit refuses; 422 for a key that stands
-        for another message; 503 when Kafka does not answer in time, and then it may still be stored."""
+        """Returns once Kafka has stored the message. Raises Problem: the refusal by a rule or a limit; 422 for a key
+        used for another message; 503 if Kafka does not answer in time, and then the message may still be stored."""
         if not posted.key:
             message_id = new_message_id()
             await self._answered(self._send(caller, posted, message_id, None), posted)
@@ -106,7 +106,7 @@ class HttpPublisher:
         return link.answered
 
     async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:
-        done, _ = await asyncio.wait([answer], timeout=self._timeout_s)  # whoever goes, the answer is others' too
+        done, _ = await asyncio.wait([answer], timeout=self._timeout_s)  # never cancelled: others may wait too
         if not done:
             retry = "send it again with the same key" if posted.key else "only with an Idempotency-Key is a retry safe"
             raise Problem(

@@ -1,4 +1,4 @@
-"""HTTP/1.1 and 1.0 on a socket (aiohttp): connections, limits and time-outs, and which request goes where (G11)."""
+"""HTTP/1.1 and 1.0 on a socket (aiohttp): connections, limits, time-outs and routing of requests (G11)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -63,8 +63,8 @@ class HttpServer:
         }
 
     async def open(self, tls: ServerTls | None = None) -> dict[str, int]:
-        """Returns the ports by name, `http` and `https`, without those that are off; the one with TLS only if there is
-        `tls`. Raises OSError for an address that cannot be had."""
+        """Returns the ports by name, `http` and `https`, without those that are off; `https` only if `tls` is given.
+        Raises OSError for an address that cannot be used."""
         gateway = self._gateway
         ports = {"http": await self._listen(gateway.host, gateway.http_port, None)}
         if tls is not None:
@@ -97,7 +97,7 @@ class HttpServer:
         return int(listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """No more connections; streams are told; what is being answered is."""
+        """Accepts no more connections, ends streams with a last event, and lets running requests finish."""
         self._is_stopping = True
         for listener in self._listeners:
             listener.close()
@@ -207,12 +207,12 @@ class HttpServer:
         try:
             return await admit(self._hosts.gate, request.headers, name, nameless, origin, self._hosts.not_admitted)
         except Problem as problem:
-            if problem.reason == "malformed_credentials":  # the gate was not asked
+            if problem.reason == "malformed_credentials":  # the authenticator was not asked
                 self._hosts.counts["not_admitted"] += 1
             raise
 
     def _origin(self, request: web.BaseRequest) -> Origin:
-        """Raises Problem 400 if a trusted proxy names no client, ConnectionError if the connection is over."""
+        """Raises Problem 400 if a trusted proxy names no client, ConnectionError if the connection has ended."""
         if request.transport is None:
             raise ConnectionResetError
         host, port = request.transport.get_extra_info("peername")[:2]
@@ -223,7 +223,7 @@ class HttpServer:
         return Origin(peer, common_name(request.transport.get_extra_info("peercert")))
 
     def _cross_origin(self, request: web.BaseRequest) -> dict[str, str]:
-        """Headers that let the page that asks read the answer. Raises Problem 403 if it is none of ours."""
+        """CORS headers that let the calling page read the answer. Raises Problem 403 if its origin is not allowed."""
         origin = request.headers.get("Origin")
         if origin is None:
             return {}

@@ -1,4 +1,4 @@
-"""Event streams: who opens one gets the session of the home that goes with its client id (G8, G9, G11)."""
+"""Event streams: each gets the home's session for its client id (G8, G9, G11)."""
 
 import asyncio
 import math
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class StreamRequest(NamedTuple):
-    """A stream as asked for; `acknowledges`: the gateway does, `wait_s` None for no end."""
+    """A requested stream. `acknowledges`: the gateway does it for the client; `wait_s`: None for no end."""
 
     filters: list[str]
     qos: int
@@ -53,7 +53,7 @@ class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def stream_request(query: Query, last_event_id: str | None) -> StreamRequest:
-    """Raises Problem 400; `client` is taken already."""
+    """Raises Problem 400. The parameter `client` is taken already."""
     filters = list(dict.fromkeys(query.take_filters("filter")))
     for topic_filter in filters:
         if not is_topic_filter(topic_filter):
@@ -106,7 +106,8 @@ class Streams:
     async def serve(
         self, request: web.BaseRequest, caller: Caller, asked: StreamRequest, headers: dict[str, str]
     ) -> web.StreamResponse:
-        """Answers once the session is attached and its subscriptions are those asked for; then until either side ends.
+        """Answers once the session is attached and has exactly the requested subscriptions; then streams until either
+        side ends.
 
         Raises Problem before that: 403, 429, 503.
         """
@@ -134,7 +135,7 @@ class Streams:
                 left_s = caller.rules.until - self._server.clock()
                 ending = loop.call_later(left_s, link.disconnect, ReasonCode.NOT_AUTHORIZED)
             await link.write_to(response, Pace(settings.heartbeat_s, settings.write_timeout_s, until))
-        except TimeoutError:  # nobody reads: what is buffered would keep the connection
+        except TimeoutError:  # the client does not read: unsent data would keep the connection open
             if request.transport is not None:
                 request.transport.abort()
         finally:
@@ -159,7 +160,7 @@ class Streams:
         window.acknowledge(self._home, session, last.number)
 
     def stop(self) -> None:
-        """Tells every client that the gateway is being stopped."""
+        """Ends every stream with the reason that the gateway is shutting down."""
         for link in self._links:
             link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 
@@ -170,8 +171,8 @@ class Streams:
         return window
 
     async def _attached(self, link: StreamLink, caller: Caller, asked: StreamRequest) -> Attached:
-        """The session, with the subscriptions asked for. What is begun goes on though the client goes meanwhile: a
-        session must not be left half-way."""
+        """The session, with the requested subscriptions. The work continues even if the client leaves, so that no
+        session is left half set up."""
         answered: asyncio.Future[Attached | Problem] = asyncio.get_running_loop().create_future()
 
         async def attach() -> None:

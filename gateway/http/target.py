@@ -1,5 +1,5 @@
-"""A request's target, decoded once and exactly: percent-encoded UTF-8, and in the query only `+` for a space (RFC
-3986, 2.1; WHATWG URL, application/x-www-form-urlencoded)."""
+"""Decodes a request's target, once and exactly: percent-encoded UTF-8, and `+` for a space only in the query (RFC 3986,
+2.1; WHATWG URL, application/x-www-form-urlencoded)."""
 
 import re
 from urllib.parse import unquote_to_bytes
@@ -10,7 +10,7 @@ _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def decode_percent(text: str, where: str) -> str:
-    """The text; raises Problem 400 for a broken escape, bytes that are not UTF-8, or characters beyond ASCII."""
+    """The text; raises Problem 400 for a broken escape, bytes that are not UTF-8, or non-ASCII characters."""
     if not text.isascii():
         raise bad_request("malformed_encoding", f"{where}: write characters beyond ASCII as percent-encoded UTF-8")
     if _BROKEN_ESCAPE.search(text):
@@ -22,7 +22,7 @@ def decode_percent(text: str, where: str) -> str:
 
 
 class Query:
-    """The parameters of a query, each taken out by who understands it; `done` refuses what is left."""
+    """The parameters of a query. Handlers take the ones they know; `done` refuses what is left."""
 
     def __init__(self, raw: str) -> None:
         self._found: dict[str, list[tuple[str, str]]] = {}
@@ -33,16 +33,16 @@ class Query:
                 self._found.setdefault(decode_percent(name, "the query"), []).append((value, decoded))
 
     def take(self, name: str) -> str | None:
-        """The value of a parameter that stands once at most; raises Problem 400."""
+        """The value of a parameter that may occur at most once; raises Problem 400."""
         values = self._found.pop(name, [])
         if len(values) > 1:
             raise bad_request("repeated_parameter", f"the parameter {name} stands {len(values)} times: once is enough")
         return values[0][1] if values else None
 
     def take_filters(self, name: str) -> list[str]:
-        """The topic filters given by a parameter that may be repeated.
+        """The topic filters in a parameter that may be repeated.
 
-        Raises Problem 400 where a level is an unencoded `+`: a query means a space by it, its writer a wildcard.
+        Raises Problem 400 if a level is an unencoded `+`: in a query it is a space, but its author meant the wildcard.
         """
         values = self._found.pop(name, [])
         for raw, _ in values:
@@ -51,7 +51,7 @@ class Query:
         return [decoded for _, decoded in values]
 
     def done(self, known: tuple[str, ...]) -> None:
-        """All is taken; raises Problem 400 naming a parameter that nobody knows, and those that are known."""
+        """Raises Problem 400 if a parameter is left; names it and the `known` ones."""
         for name in self._found:
             listed = f"known here: {', '.join(known)}" if known else "none is known here"
             raise bad_request("unknown_parameter", f"there is no parameter {name[:64]!r}; {listed}")

@@ -1,7 +1,7 @@
-"""What a stream has sent and is not acknowledged: the ids of its events, in order (G8).
+"""Events that a stream has sent and that are not acknowledged: their ids, in order (G8).
 
-Server-sent events have no acknowledgements. An event id stands for all events before it too: whoever shows it, in
-`Last-Event-ID` or in an acknowledgement, has them all.
+Server-sent events have no acknowledgements. An event id also covers all events before it: a client that shows the id,
+in `Last-Event-ID` or in an acknowledgement, has them all.
 """
 
 import secrets
@@ -16,17 +16,17 @@ from mqtt.codes import ReasonCode
 
 
 class Sent(NamedTuple):
-    """An event of QoS 1 or 2, by its number."""
+    """An event of QoS 1 or 2, with its number."""
 
     number: int
     entry: Entry
 
 
 class StreamWindow:
-    """The window of one session; it outlives streams, and is as large as the session's window of packet ids.
+    """The window of one session. It outlives streams and is as large as the session's window of packet ids.
 
-    After a restart of the gateway there is a new one, with another `name`: ids of the earlier one acknowledge nothing,
-    and what they stood for comes again.
+    After a restart the gateway creates a new window with another `name`: ids of the old one acknowledge nothing, and
+    its events are delivered again.
     """
 
     def __init__(self) -> None:
@@ -38,17 +38,17 @@ class StreamWindow:
         return len(self._sent)
 
     def sent(self, entry: Entry) -> EventId:
-        """An event is about to be sent; the id it gets."""
+        """Records an event that is about to be sent; returns its id."""
         self._last += 1
         self._sent.append(Sent(self._last, entry))
         return EventId(self.name, self._last)
 
     def knows(self, event_id: EventId) -> bool:
-        """Whether the id is one of this window's, acknowledged or not."""
+        """Whether the id belongs to this window, acknowledged or not."""
         return event_id.window == self.name and 0 < event_id.number <= self._last
 
     def acknowledge(self, home: Home, session: Session, number: int) -> None:
-        """Event `number` and all before it have arrived. A packet id that is another message's by now is left alone."""
+        """Event `number` and all before it have arrived. Skips a packet id that now belongs to another message."""
         while self._sent and self._sent[0].number <= number:
             entry = self._sent.popleft().entry
             if not session.has_in_hand(entry):
@@ -60,5 +60,5 @@ class StreamWindow:
         home.flush()
 
     def clear(self) -> None:
-        """A new stream begins: what is left is sent again, with new ids."""
+        """A new stream begins: unacknowledged events are sent again, with new ids."""
         self._sent.clear()

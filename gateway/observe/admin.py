@@ -1,4 +1,4 @@
-"""The admin API: sessions listed, looked at, and ended. JSON; every error is `{"error": "<a sentence>"}`.
+"""The admin API: list, show and end sessions. JSON; every error is `{"error": "<a sentence>"}`.
 
 | request | answer |
 |---|---|
@@ -7,8 +7,8 @@
 | `DELETE /admin/connection?client=` | its connection is ended with 0x98 |
 | `DELETE /admin/session?client=` | the connection and the session are ended |
 
-A client id stands in the query, for it may be any text. What changes something is DELETE: a page in a browser cannot
-send that to another origin without being asked for.
+The client id is in the query, because it may be any text. Requests that change something use DELETE: a web page cannot
+send that to another origin without a preflight request.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ log = structlog.get_logger(__name__)
 
 
 class _BadRequest(ValueError):
-    """The query is not as it has to be; the text says how."""
+    """The query is invalid; the text says how to correct it."""
 
 
 class AdminApi:
-    """The handlers; `token_file` is "" where no token is asked for; while not `is_serving` nobody is answered.
-    Raises TokenError if the file holds no token."""
+    """The handlers. `token_file` is "" if no token is required; requests are answered only while `is_serving`. Raises
+    TokenError if the file holds no token."""
 
     def __init__(self, context: HomeContext, home: Home, token_file: str, is_serving: Callable[[], bool]) -> None:
         self._context = context
@@ -58,7 +58,7 @@ class AdminApi:
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Lets in whoever may, and turns errors into sentences. Other paths are everybody's."""
+        """Checks access to `/admin/` and turns errors into sentences. Other paths are open to everyone."""
         if not request.path.startswith("/admin/"):
             answer: web.StreamResponse = await handler(request)
             return answer
@@ -82,7 +82,7 @@ class AdminApi:
         return answered
 
     def _note_refusal(self, request: web.Request, status: int) -> None:
-        """In the metrics always, in the log once a second at most."""
+        """Counts every refusal; logs at most one per second."""
         self._context.counts["admin_refused"] += 1
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= 1:

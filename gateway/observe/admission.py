@@ -1,8 +1,8 @@
-"""Who may use the admin API: whoever shows the token; without a token configured, programs on this machine.
+"""Who may use the admin API: callers that show the token or, if none is configured, programs on this machine.
 
-A program on this machine is told from a browser that a strange page makes speak, by the name in `Host` (a page reaches
-a loopback address only under a name of its own, or without being let read the answer), and from one behind a proxy by
-what proxies add.
+A local program must be told from two others. A browser may be misused by a foreign page: the name in `Host` shows it,
+because such a page reaches a loopback address only under a name of its own, or may not read the answer. A remote caller
+may come through a local proxy: the headers that proxies add show it.
 """
 
 import hmac
@@ -18,7 +18,7 @@ _PROXIED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 
 
 class TokenError(GatewayError):
-    """The file with the admin token cannot be read, or holds too little."""
+    """The file with the admin token cannot be read, or the token is too short."""
 
 
 class Refusal(NamedTuple):
@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
 
 
 def read_token(path: str) -> bytes:
-    """The token in a file, without the white space around it. Raises TokenError."""
+    """The token in a file, without surrounding white space. Raises TokenError."""
     try:
         token = Path(path).read_bytes().strip()
     except OSError as error:
@@ -43,7 +43,7 @@ def read_token(path: str) -> bytes:
 
 
 def refusal(token: bytes | None, headers: Mapping[str, str], peer: str) -> Refusal | None:
-    """Why a request from the IP address `peer` is refused, None if it is not."""
+    """Why a request from the IP address `peer` is refused, or None if it is allowed."""
     if token is not None:
         kind, _, shown = headers.get("Authorization", "").partition(" ")
         if kind.lower() == "bearer" and hmac.compare_digest(shown.strip().encode(errors="surrogateescape"), token):
@@ -64,7 +64,7 @@ def _host_name(header: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an IP address, or the name `localhost`, is of this machine."""
+    """Whether an IP address, or the name `localhost`, means this machine."""
     if address == "localhost":
         return True
     try:

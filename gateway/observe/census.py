@@ -1,4 +1,4 @@
-"""How many sessions there are, and what waits for them: counted on the event loop, a slice at a time."""
+"""Statistics of sessions and their queues, gathered on the event loop, a slice at a time."""
 
 import asyncio
 from collections import Counter
@@ -8,14 +8,14 @@ from gateway.home.session import Session
 from gateway.home.shard import Shard
 
 SLICE = 500
-"""Sessions looked at before others get their turn: about half a millisecond."""
+"""Sessions counted before other work gets a turn: about half a millisecond."""
 
 FRESH_S = 1.0
-"""For how long a census holds."""
+"""How long a result is reused."""
 
 
 class Census:
-    """What a walk over all sessions has found. `clients` are those connected, by (bearer, protocol)."""
+    """Statistics of all sessions. `clients` counts the connected ones by (bearer, protocol)."""
 
     def __init__(self) -> None:
         self.clients: Counter[tuple[str, str]] = Counter()
@@ -34,7 +34,7 @@ class Census:
         return self.connected + self.offline
 
     def add(self, sessions: Sequence[Session]) -> None:
-        """Some more; most of them idle. Share groups are no sessions, but messages wait for them too."""
+        """Adds sessions, most of them idle. Share groups are not sessions, but messages wait for them too."""
         protocols = Counter([session.protocol for session in sessions if session.link is not None])
         for name, count in protocols.items():
             protocol, _, bearer = name.partition("+")
@@ -55,7 +55,7 @@ class Census:
 
 
 class CensusTaker:
-    """Takes a census when asked, at most one a second: whoever asks meanwhile gets the last one."""
+    """Gathers statistics on request, at most once a second; other requests get the last result."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
@@ -75,8 +75,8 @@ class CensusTaker:
 
 
 async def slices(shards: Sequence[Shard]) -> AsyncIterator[list[Session]]:
-    """All sessions and share groups, SLICE at a time; the event loop serves others between two. What comes meanwhile
-    may be left out, what goes meanwhile may be in."""
+    """All sessions and share groups, SLICE at a time; the event loop does other work in between. Sessions that start
+    meanwhile may be missing, and those that end meanwhile may be included."""
     for shard in shards:
         sessions = list(shard.sessions.values())
         for start in range(0, len(sessions), SLICE):

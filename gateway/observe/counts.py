@@ -1,6 +1,6 @@
-"""The words that home and hosts count (`counts`), as Prometheus counters: metric names and labels are given here only.
+"""The counters of home and hosts (`counts`) as Prometheus counters: only this file gives metric names and labels.
 
-A word that nobody has given a name is shown all the same, as `waystation_other_events_total{event="<word>"}`.
+A counter without a metric here appears as `waystation_other_events_total{event="<word>"}`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,8 @@ class _Plain(NamedTuple):
 
 
 class _Labelled(NamedTuple):
-    """A counter whose label is what follows `prefix` in the word; `known` labels are there from the start, at 0, so
-    that their first increase is seen."""
+    """A counter whose label is the part of the word after `prefix`. `known` labels exist from the start, at 0, so that
+    their first increase is seen."""
 
     prefix: str
     metric: str
@@ -145,7 +145,7 @@ _LABELLED = (
 
 
 def count_families(counts: Mapping[str, int]) -> Iterator[CounterMetricFamily]:
-    """All counters. Each family is there from the start."""
+    """All counters. Each family exists from the start."""
     left = dict(counts)
     for word, plain in _PLAIN.items():
         yield CounterMetricFamily(plain.metric, plain.meaning, value=left.pop(word, 0))

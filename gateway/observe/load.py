@@ -1,4 +1,4 @@
-"""Averages over the last 1, 5 and 15 minutes, as `$SYS/broker/load/…` has them: rates a minute that fade with time."""
+"""Moving averages over 1, 5 and 15 minutes, as in `$SYS/broker/load/…`: rates per minute that decay over time."""
 
 import math
 from collections.abc import Mapping
@@ -7,15 +7,15 @@ MINUTES = (1, 5, 15)
 
 
 class Load:
-    """Of some running totals, by name. Pure: the time since the last call comes in."""
+    """The averages of several running totals, by name. Pure: the time since the last call comes in."""
 
     def __init__(self) -> None:
         self._totals: dict[str, int] = {}
         self._averages: dict[tuple[str, int], float] = {}
 
     def update(self, totals: Mapping[str, int], elapsed_s: float) -> dict[tuple[str, int], float]:
-        """The averages by (name, minutes), after `elapsed_s` seconds in which the totals have come to be these. They
-        begin at 0, and so does a total."""
+        """The averages by (name, minutes), `elapsed_s` seconds after the last call, with the totals as they are now.
+        Averages and totals start at 0."""
         for name, total in totals.items():
             rate = (total - self._totals.get(name, 0)) * 60 / elapsed_s
             for minutes in MINUTES:

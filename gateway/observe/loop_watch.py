@@ -1,4 +1,4 @@
-"""Watches how late the event loop is: what holds it up holds up every client."""
+"""Measures how late the event loop is: a delay there delays every client."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ INTERVAL_S = 0.5
 
 
 class LoopWatch:
-    """Notes the lag in `seconds`, twice a second."""
+    """Records the lag in `seconds`, twice a second."""
 
     def __init__(self) -> None:
         self.seconds = durations.event_loop_lag()

@@ -1,7 +1,7 @@
-"""Prometheus metrics of a gateway: read when scraped, nothing on the message path.
+"""Prometheus metrics of a gateway: gathered per scrape, never on the message path.
 
-The figures are gathered on the event loop, where they change; only then, as values of their own, they are put into text
-on another thread, along with what the operating system says of the process.
+The figures are copied on the event loop, where they change. Another thread then formats them, together with what the
+operating system reports about the process.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ class Sources(NamedTuple):
 
 
 def gather(sources: Sources, census: Census) -> list[Metric]:
-    """All figures as of now; to be called on the event loop."""
+    """All current figures; call it on the event loop."""
     return [
         *_identity(sources),
         *_connections(sources, census),
@@ -138,8 +138,7 @@ def _kafka(sources: Sources) -> Iterator[Metric]:
 
 
 class Exposition:
-    """Puts figures into Prometheus' text format, with those of the process: CPU, memory, open files, garbage
-    collection."""
+    """Formats figures as Prometheus text, with those of the process: CPU, memory, open files, garbage collection."""
 
     def __init__(self) -> None:
         aside = CollectorRegistry()
@@ -147,7 +146,7 @@ class Exposition:
         self._process.append(GCCollector(registry=aside))
 
     def render(self, families: list[Metric], accept: str) -> tuple[bytes, str]:
-        """The text, and its content type as `accept` asks for it. Takes milliseconds: not for the event loop."""
+        """The text and its content type, as `accept` requests. Takes milliseconds: do not call it on the event loop."""
         encode, content_type = choose_encoder(accept)
         return encode(_Gathered(families, self._process)), content_type
 

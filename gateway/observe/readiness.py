@@ -1,4 +1,4 @@
-"""Whether the gateway can do its work, part by part: what `/readyz` answers."""
+"""Whether each part of the gateway works: the answer of `/readyz`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,11 +8,11 @@ from gateway.home.context import HomeContext
 from gateway.kafka_stats import KafkaStats
 
 FRESH_S = 1.0
-"""For how long Kafka's answer holds."""
+"""How long Kafka's answer is reused."""
 
 
 class Health(NamedTuple):
-    """By part what is wrong with it, "" if nothing is."""
+    """The problem of each part, "" if it has none."""
 
     faults: dict[str, str]
 
@@ -26,9 +26,10 @@ class Health(NamedTuple):
 
 
 class Readiness:
-    """`phase` says what keeps the gateway from serving clients, "" while nothing does; whoever starts it sets that.
+    """`phase` says what keeps the gateway from serving clients, "" if nothing does; the code that starts the gateway
+    sets it.
 
-    `is_consuming`: whether records of Kafka are being read; `find_fault`: asks Kafka, "" if it answers.
+    `is_consuming`: whether records are being read from Kafka; `find_fault`: asks Kafka, "" if it answers.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Readiness:
         self._asked_at = float("-inf")
 
     async def check(self) -> Health:
-        """Asks Kafka too, at most once a second however often this is called."""
+        """Checks all parts; asks Kafka at most once a second, however often this is called."""
         kafka = await self._ask_kafka()
         spool = self._context.outage.reason
         return Health({"serving": self.phase, "consuming": self._consuming_fault(), "kafka": kafka, "spool": spool})

@@ -1,6 +1,6 @@
 """`/metrics`, `/healthz`, `/readyz` and the admin API, over HTTP on the gateway's event loop.
 
-A connection serves one request, which has to come in time: nobody can keep others out by holding connections.
+A connection serves one request, which must arrive in time: nobody can block others by holding connections open.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from gateway.observe.readiness import Readiness
 from gateway.observe.system import SystemPublisher
 
 CONNECTIONS = 100
-"""HTTP connections at a time; more are closed as they come."""
+"""The most HTTP connections at a time; further ones are closed at once."""
 
 SILENCE_S = 10.0
-"""For how long a connection may be without a whole request."""
+"""How long a connection may take to send a complete request."""
 
 
 class Observer:
-    """All that looks at the gateway from outside. `readiness.phase` is whoever starts the gateway to set."""
+    """The HTTP server, the loop watch and the `$SYS/` topics. `gateway.app` sets `readiness.phase`."""
 
     def __init__(self, sources: Sources, home: Home, readiness: Readiness) -> None:
         context = sources.context
@@ -60,7 +60,7 @@ class Observer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listens and begins to watch; returns the port. Raises OSError."""
+        """Listens and starts monitoring; returns the port. Raises OSError."""
         await self._runner.setup()
         server = cast(web.Server, self._runner.server)
 
@@ -83,7 +83,7 @@ class Observer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stops what `start` has started."""
+        """Stops what `start` started."""
         self._watch.stop()
         if self._publishing is not None:
             self._publishing.cancel()
@@ -99,11 +99,11 @@ class Observer:
 
     @web.middleware
     async def _once(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """The first request of a connection, and its last."""
+        """Handles the only request of a connection."""
         self._silent.discard(request.protocol)
         try:
             answer: web.StreamResponse = await handler(request)
-        except web.HTTPException as refused:  # an answer too: no such path, not that method
+        except web.HTTPException as refused:  # an answer too: unknown path or wrong method
             refused.force_close()
             raise
         answer.force_close()
@@ -121,7 +121,7 @@ class Observer:
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        """The event loop answers, so it lives."""
+        """The event loop answers, so the process is alive."""
         return web.Response(text="ok\n")
 
     async def _readyz(self, request: web.Request) -> web.Response:
@@ -134,7 +134,7 @@ class Observer:
 
 
 class _Closed(asyncio.Protocol):
-    """A connection too many."""
+    """Closes a connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

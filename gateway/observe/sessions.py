@@ -1,4 +1,4 @@
-"""Sessions as an operator sees them: pages of a list, and one in detail. No payload is in either."""
+"""Sessions for operators: a paged list, and one session in detail. Neither shows payloads."""
 
 import heapq
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ State = Literal["connected", "offline"]
 
 
 class Wanted(NamedTuple):
-    """Which sessions a page holds: those whose client id begins with `prefix` and comes behind `after`, `limit` of them
-    at most, in the order of client ids; only those in `state` if it is given."""
+    """Selects sessions: client ids that begin with `prefix` and sort after `after`, at most `limit`, in client id
+    order; only those in `state` if given."""
 
     prefix: str
     after: str
@@ -22,8 +22,8 @@ class Wanted(NamedTuple):
 
 
 async def page(shards: Sequence[Shard], wanted: Wanted) -> dict[str, Any]:
-    """`sessions`, how many there are in all with that prefix and state (`total`), and for the next page `next`, the
-    client id to go on behind; None at the end."""
+    """`sessions`; `total`, the number of all sessions with that prefix and state; and `next`, the client id after which
+    the next page starts, None at the end."""
     best: list[tuple[str, Session]] = []
     total = 0
     async for sessions in slices(shards):
@@ -41,7 +41,7 @@ async def page(shards: Sequence[Shard], wanted: Wanted) -> dict[str, Any]:
 
 
 def summary(session: Session) -> dict[str, Any]:
-    """One line about a session. Times are ms since the epoch."""
+    """One session in brief. Times are ms since the epoch."""
     return {
         "client": session.client,
         "state": "offline" if session.link is None else "connected",
@@ -57,7 +57,7 @@ def summary(session: Session) -> dict[str, Any]:
 
 
 def detail(session: Session) -> dict[str, Any]:
-    """All that an operator may want to know of a session."""
+    """Everything an operator may want to know about a session."""
     return {
         **summary(session),
         "shard": session.shard,

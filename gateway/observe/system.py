@@ -1,7 +1,7 @@
-"""Computes the topics below `$SYS/broker/` and gives them to whoever has subscribed, every `sys_interval_s`.
+"""Computes the topics below `$SYS/broker/` and sends them to their subscribers every `sys_interval_s`.
 
-Names and meanings are those of mosquitto(8), "broker status", for the tools that expect them; docs/protocol.md lists
-them. All of it is of this gateway since it was started.
+Names and meanings are those of mosquitto(8), "broker status", for tools that expect them; docs/protocol.md lists them.
+All values are of this gateway since its start.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _DROPPED = "dropped"
 
 
 def gateway_version() -> str:
-    """Of the installed distribution; "unknown" in a tree that is not installed."""
+    """The version of the installed distribution; "unknown" in a source tree that is not installed."""
     try:
         return version("waystation")
     except PackageNotFoundError:
@@ -32,7 +32,7 @@ def gateway_version() -> str:
 
 
 class SystemPublisher:
-    """Publishes at `begin`, so that the topics are there, then in `run`."""
+    """Publishes in `begin`, so that the topics exist, then in `run`."""
 
     def __init__(self, context: HomeContext, hosts: HostServer, census: CensusTaker) -> None:
         self._context = context
@@ -44,7 +44,7 @@ class SystemPublisher:
         self._maximum = 0
 
     def begin(self) -> None:
-        """What never changes, and a first state of the rest without any load."""
+        """Stores the values that never change, and first values of the rest, without load averages."""
         now_ms = int(self._context.clock() * 1000)
         self._context.system.put({f"{_ROOT}version": f"waystation version {gateway_version()}"}, now_ms)
         self._context.system.put(self._values(Census(), {}), now_ms)
@@ -57,7 +57,7 @@ class SystemPublisher:
             await self.publish()
 
     async def publish(self) -> None:
-        """Every value, to every subscriber."""
+        """Publishes every value to every subscriber."""
         census, now = await self._census.take(), self._loop.time()
         averages = self._load.update(self._totals(), max(now - self._last, 1e-3))
         self._last = now
@@ -67,7 +67,7 @@ class SystemPublisher:
                 await self._send(shard, message)
 
     async def _send(self, shard: Shard, message: Message) -> None:
-        """To SLICE subscribers at a time: there may be many, and some may go meanwhile."""
+        """Sends to SLICE subscribers at a time: there may be many, and some may leave meanwhile."""
         by_client: dict[str, list[SessionSubscription]] = {}
         found = shard.trie.begin(message.topic, SLICE)
         while isinstance(found, Search):

@@ -1,7 +1,7 @@
-"""Policy at the source (Q12): what the operator allows, asked once at the gateway that a client speaks to.
+"""Policy at the source (Q12): the operator's limits, checked once at the gateway that the client connects to.
 
-Does: limits of size and of rate, blocked destinations, connection rates; counts and reports what they refuse.
-Does not: know users or their rights (the gate and the rules that it wraps do), or ask again further on: the result
-travels as flags in the envelope.
+Does: limits of size and rate, blocked destinations, connection rates; counts and reports refusals.
+Does not: know users or their rights (the authenticator and the rules it wraps do), or check again downstream: the
+result travels as flags in the envelope.
 May import: `schemas`, `mqtt`, `gateway.home`, `gateway.host.gate`; no sockets, no clock: `now` comes in.
 """

@@ -1,7 +1,6 @@
-"""Token buckets (RFC 2697, section 3, with one rate): so many at once, so many a second in the long run.
+"""Token buckets (RFC 2697, section 3, with one rate): a burst at once, and a sustained rate per second.
 
-Pure: `now` is passed in, in seconds of a clock that never goes back. A bucket is one number, the moment at which it
-will be full again.
+Pure: `now` is passed in, in seconds of a monotonic clock. A bucket is one number: the time at which it is full again.
 """
 
 from collections.abc import Callable
@@ -9,14 +8,14 @@ from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 _SLACK_S = 1e-6
-"""What adding up many small times may be wrong by."""
+"""Tolerance for the rounding error of adding many small times."""
 
 _SWEEP_FROM = 1_000
 _MOST = 100_000
 
 
 class TokenBucket:
-    """Holds `burst` tokens and gains `per_s` a second; a `per_s` of 0 is no limit at all."""
+    """Holds `burst` tokens and gains `per_s` per second; a `per_s` of 0 means no limit."""
 
     __slots__ = ("_burst", "_burst_s", "_full_at", "_token_s")
 
@@ -27,16 +26,16 @@ class TokenBucket:
         self._full_at = 0.0
 
     def has(self, now: float, tokens: float = 1.0) -> bool:
-        """Whether so many are there. More than the bucket holds count as there when it is full."""
+        """Whether this many tokens are available. A request for more than `burst` succeeds when the bucket is full."""
         needed_s = min(tokens, self._burst) * self._token_s
         return self._full_at - now <= self._burst_s - needed_s + _SLACK_S
 
     def take(self, now: float, tokens: float = 1.0) -> None:
-        """Takes them, whether they are there or not: what was not there is owed."""
+        """Takes the tokens, available or not; missing ones become debt."""
         self._full_at = max(self._full_at, now) + tokens * self._token_s
 
     def owed_s(self, now: float) -> float:
-        """Seconds until nothing is owed; 0 or less: nothing is."""
+        """Seconds until the debt is paid; 0 or less if there is none."""
         return self._full_at - now - self._burst_s
 
     def is_full(self, now: float) -> bool:
@@ -51,8 +50,8 @@ B = TypeVar("B", bound=Fillable)
 
 
 class BucketsByClient(Generic[B]):
-    """The buckets of clients, connected or not: whoever comes back owes what it owed. A full bucket is as good as a new
-    one and is forgotten once nobody holds it any more; of more than 100,000 others the oldest are."""
+    """The buckets of clients, connected or not, so that a client that reconnects keeps its debt. A full bucket equals a
+    new one and is forgotten once nobody holds it. Of more than 100,000 others, the oldest are dropped."""
 
     def __init__(self, make: Callable[[], B]) -> None:
         self._make = make
@@ -72,7 +71,7 @@ class BucketsByClient(Generic[B]):
         return bucket
 
     def hold(self, client: str, holder: object) -> None:
-        """The client's bucket is kept at least as long as `holder` lives, who takes from it."""
+        """Keeps the client's bucket at least while `holder`, which takes from it, is alive."""
         self._held[client] = holder
 
     def _sweep(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What a message may be, whoever sends it: where to, how large, of what content type (Q12). Pure."""
+"""Limits on a message from any client: destination, size, content type (Q12). Pure."""
 
 from typing import Final, NamedTuple
 
@@ -13,14 +13,14 @@ from schemas.policy_settings import AttachmentSettings, PolicySettings
 
 
 class Finding(NamedTuple):
-    """`event` is its name among the metrics, "" where there is nothing to count."""
+    """`event` is the name of its counter, "" if there is nothing to count."""
 
     verdict: Verdict
     event: str
 
 
 FINE: Final = Finding(ALLOWED, "")
-# 0x90 and not 0x87: the name is well formed but not accepted, and no other user would fare better (MQTT 5.0, 3.4.2.1).
+# 0x90, not 0x87: the name is well formed but not accepted, and no other user would be allowed (MQTT 5.0, 3.4.2.1).
 BLOCKED_TOPIC: Final = Finding(Verdict(ReasonCode.TOPIC_NAME_INVALID), "policy_blocked_topic")
 _LARGE: Final = Verdict(ReasonCode.QUOTA_EXCEEDED)
 LARGE_MESSAGE: Final = Finding(_LARGE, "policy_message_bytes")
@@ -30,7 +30,7 @@ FLAGGED_ATTACHMENT: Final = Finding(Verdict(ReasonCode.SUCCESS, OVERSIZED_FLAG),
 
 
 class ContentPolicy:
-    """The configured limits and blocks; all that concern a message hold for it."""
+    """The configured limits and blocks; every one that matches a message applies."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self._message_bytes = settings.message_bytes
@@ -46,7 +46,7 @@ class ContentPolicy:
         return not any(asks)
 
     def judge(self, packet: Publish) -> Finding:
-        """On a message whose topic is there in full."""
+        """Checks a message whose topic alias is resolved."""
         topic, n_bytes = packet.topic, len(packet.payload)
         if self._blocked is not None and self._blocked.match(topic):
             return BLOCKED_TOPIC
@@ -59,7 +59,7 @@ class ContentPolicy:
         return FINE
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """False if a blocked filter covers all that `topic_filter` (with `$share/…/` if it is shared) asks for."""
+        """False if a blocked filter covers everything that `topic_filter` (with `$share/…/` if shared) matches."""
         shared = split_shared(topic_filter)
         wanted = topic_filter if shared is None else shared[1]
         levels = levels_of(wanted)
@@ -67,8 +67,8 @@ class ContentPolicy:
 
 
 class _Attachments:
-    """Messages whose content type is among the configured: `type/subtype`, `type/*` or `*/*`, in any case of letters,
-    without parameters (RFC 9110, 8.3.1 and 12.5.1)."""
+    """The limit for configured content types: `type/subtype`, `type/*` or `*/*`, case-insensitive, without parameters
+    (RFC 9110, 8.3.1 and 12.5.1)."""
 
     def __init__(self, settings: AttachmentSettings) -> None:
         self._types = frozenset(name.lower() for name in settings.types)
@@ -84,7 +84,7 @@ class _Attachments:
 
 
 def _filters(values: dict[str, int]) -> SubscriptionTrie[int] | None:
-    """What to look up for a topic; None for nothing."""
+    """A trie of values to look up by topic; None if there are none."""
     if not values:
         return None
     trie: SubscriptionTrie[int] = SubscriptionTrie()

@@ -1,4 +1,4 @@
-"""Policy at the door: how many may come in a second, and what those who come in may do (Q12)."""
+"""Policy at connection time: how many clients may connect per second, and what admitted clients may do (Q12)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from schemas.policy_settings import PolicySettings
 
 
 class PolicyGate:
-    """Lets in whom `inner` lets in, no faster than configured, with `inner`'s rules and policy's before them.
+    """Admits clients that `inner` admits, no faster than configured; checks policy before `inner`'s rules.
 
-    A connection takes its tokens when it is admitted: who cannot show who it is takes none from those who can. Whether
-    there are any is asked before as well, so that a storm costs no password's hash. A request over HTTP is no
-    connection; nor is there one to pause, so what is above the rate is refused. `clock` gives seconds and never goes
-    back.
+    A connection takes its tokens when it is admitted, so that clients that fail authentication take none from others.
+    Tokens are also checked before authentication, so that a connection storm costs no password hashes. An HTTP request
+    does not count as a connection. It has none to pause either, so messages above the rate are refused. `clock` gives
+    monotonic seconds.
     """
 
     def __init__(self, inner: Gate, settings: PolicySettings, counts: Counter[str], clock: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class PolicyGate:
         self._connects = BucketsByClient(lambda: TokenBucket(connections.client_per_s, connections.client_burst))
 
     async def admit(self, credentials: Credentials) -> ClientRules:
-        """The rules of the client; raises NotAdmitted, 0x9F if connections come too fast."""
+        """The rules of the client; raises NotAdmitted, with 0x9F if connections arrive too fast."""
         client, is_request = credentials.client, credentials.bearer == "http"
         if is_request:
             rules = await self._inner.admit(credentials)

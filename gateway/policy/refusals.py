@@ -1,4 +1,4 @@
-"""What policy refused: counted each time, said in the log now and then (Q12)."""
+"""Refusals by policy: each is counted, some are logged (Q12)."""
 
 from collections import Counter
 
@@ -11,15 +11,15 @@ log = structlog.get_logger(__name__)
 
 
 class Refusals:
-    """`counts` are the gateway's, which the metrics show. An event is logged when it happens for the first time, and
-    then at most once in `REPORT_EVERY_S`, with how often it happened since: a flood makes no flood of lines."""
+    """`counts` are the gateway's, which the metrics show. An event is logged the first time, then at most once per
+    `REPORT_EVERY_S` with the number since: a flood of refusals does not flood the log."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts
         self._reported: dict[str, tuple[float, int]] = {}
 
     def note(self, event: str, client: str, now: float) -> None:
-        """`event` is its word among the counts, `client` the latest whom it concerned."""
+        """`event` is its name among the counters, `client` the client concerned."""
         self._counts[event] += 1
         at, before = self._reported.get(event, (float("-inf"), 0))
         if now - at >= REPORT_EVERY_S:

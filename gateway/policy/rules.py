@@ -1,4 +1,4 @@
-"""What policy lets one client do, before its own rights are asked (Q12)."""
+"""What policy allows one client, checked before its own rights (Q12)."""
 
 from collections.abc import Callable
 
@@ -9,15 +9,15 @@ from gateway.policy.refusals import Refusals
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 
-# 0x96 is no answer to a PUBLISH: the host ends the connection with it.
+# 0x96 is not allowed in an answer to PUBLISH: the connection ends with it.
 _ABOVE = {"refuse": Verdict(ReasonCode.QUOTA_EXCEEDED), "disconnect": Verdict(ReasonCode.MESSAGE_RATE_TOO_HIGH)}
 
 
 class PolicyRules:
-    """The rules of one connected client: policy's, and then those of `inner`.
+    """The rules of one connected client: policy's, then those of `inner`.
 
-    Every PUBLISH counts for the rate, also one that is refused for another reason. `above` is what happens beyond it;
-    with `pause` all may be sent on, and the host reads on when :meth:`wait_s` is over. `clock` never goes back.
+    Every PUBLISH counts towards the rate, also one refused for another reason. `above` is what happens beyond it; with
+    `pause` all messages are accepted, and reading resumes after :meth:`wait_s`. `clock` is monotonic.
     """
 
     open = False
@@ -44,7 +44,7 @@ class PolicyRules:
         self._clock = clock
 
     def publish(self, packet: Publish) -> Verdict:
-        """The first refusal, or the flags of all."""
+        """The first refusal, or the flags of all checks."""
         if self._rate is not None:
             above = self._above_rate(self._rate, len(packet.payload))
             if above is not None:
@@ -58,15 +58,15 @@ class PolicyRules:
         return Verdict(inner.reason, verdict.flags + inner.flags) if verdict.flags else inner
 
     def subscribe(self, topic_filter: str) -> ReasonCode:
-        """`blocked_filter` for what nobody may subscribe to: 0x80, as no other code of SUBACK says it without blaming
-        the client; over HTTP that would be the server's fault, and 0x87 (403) is closer."""
+        """Returns `blocked_filter` for filters that nobody may subscribe to. By default it is 0x80: the other SUBACK
+        codes would blame the client. HTTP would show 0x80 as a server error, so 0x87 (403) fits better there."""
         if self._content.may_subscribe(topic_filter):
             return self._inner.subscribe(topic_filter)
         self._note("policy_blocked_filter")
         return self.blocked_filter
 
     def wait_s(self) -> float:
-        """Seconds until more may be read from the client; 0 or less: now."""
+        """Seconds to wait before reading more from the client; 0 or less: none."""
         return 0.0 if self._rate is None or self._above is not None else self._rate.owed_s(self._clock())
 
     def _above_rate(self, rate: MessageRate, n_bytes: int) -> Verdict | None:
