@@ -117,7 +117,7 @@ def _train(
         process.give_way(niceness)
         wait_until(lambda: process.ended() or stopping(), timeout_s)
         if process.exit_code == 0 and made.is_file():
-            with made.open("rb") as file:  # a half-written archive, after a power failure, would crash each JVM that maps it
+            with made.open("rb") as file:  # half an archive, after a power failure, would crash JVMs
                 os.fsync(file.fileno())
             made.rename(archive)
             failed.unlink(missing_ok=True)
