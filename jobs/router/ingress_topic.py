@@ -16,8 +16,8 @@ log = structlog.get_logger(__name__)
 
 
 class RouterTopic:
-    """The topic `name` for the query `stream`. Without positions of its own the query starts from those of the first of
-    its previous generations, `elders`, that has some; checkpoints are under the directory or URI `tables`.
+    """The topic `name` for the query `stream`. Without positions of its own the query starts from those of one of its
+    `elders` (its previous generation, or its role's query); checkpoints are under the directory or URI `tables`.
 
     A router has no other state than its offsets, but must not start on a recreated topic by itself: gateways take the
     new topic's messages for copies of those that had their offsets before.
