@@ -1,19 +1,19 @@
 """Errors of the jobs.
 
 JobError (schemas.errors.WaystationError)
-├── JavaError            no usable JDK, or the one there is does not fit
+├── JavaError            no usable JDK
 ├── JarsError            the JVM libraries cannot be resolved, or have not been
 ├── StackError           a part of the local stack cannot start, or the data directory is in use
-│   └── PortTaken        a port that was asked for is in use by another program
+│   └── PortTaken        a configured port is in use by another program
 ├── TopicsError          a topic on the broker differs from its declaration
-├── GatewayApiError      a gateway does not answer, or refuses what was asked of it
-├── SubmissionError      an application cannot be submitted to a cluster, or ended as it should not
-├── LeaseError           another driver has the checkpoints, or got them, or Kafka does not say
-├── QueryError           SQL over the ledger failed, or a table is not there (yet)
+├── GatewayApiError      a gateway does not answer, or refuses the request
+├── SubmissionError      an application cannot be submitted to a cluster, or ended unexpectedly
+├── LeaseError           another driver holds the checkpoints or took them over, or Kafka does not answer
+├── QueryError           SQL over the ledger failed, or a table does not exist (yet)
 ├── ReportError          there is nothing to report on, or the page cannot be written
-├── AuditError           there is nothing to audit, or it cannot be: exit status 2
+├── AuditError           there is nothing to audit, or it cannot be audited: exit status 2
 ├── QualityError         the quality job cannot judge the ledger: exit status 2
-└── MaintainError        maintenance cannot begin: exit status 2
+└── MaintainError        maintenance cannot start: exit status 2
 
 The text is one sentence for the person at the keyboard: what is wrong and what to do.
 """
@@ -38,7 +38,7 @@ class StackError(JobError):
 
 
 class PortTaken(StackError):
-    """A port that was asked for is in use by another program."""
+    """A configured port is in use by another program."""
 
 
 class TopicsError(JobError):
@@ -46,7 +46,7 @@ class TopicsError(JobError):
 
 
 class GatewayApiError(JobError):
-    """A gateway's admin API does not answer, or refuses."""
+    """A gateway's admin API does not answer, or refuses the request."""
 
 
 class QueryError(JobError):
@@ -58,26 +58,26 @@ class ReportError(JobError):
 
 
 class AuditError(JobError):
-    """Routing decisions cannot be audited; status 1 says that they have been, and that some differ."""
+    """Routing decisions cannot be audited. (Status 1: they were audited, and some differ.)"""
 
     exit_status = 2
 
 
 class QualityError(JobError):
-    """The quality job cannot judge the ledger; status 1 says that it has, and found faults."""
+    """The quality job cannot judge the ledger. (Status 1: it did, and found faults.)"""
 
     exit_status = 2
 
 
 class MaintainError(JobError):
-    """Maintenance cannot begin; status 1 says that it ran, and that some of its steps failed."""
+    """Maintenance cannot start. (Status 1: it ran, and some steps failed.)"""
 
     exit_status = 2
 
 
 class SubmissionError(JobError):
-    """An application cannot be submitted to a cluster, or has ended as it should not."""
+    """An application cannot be submitted to a cluster, or ended unexpectedly."""
 
 
 class LeaseError(JobError):
-    """The checkpoints are another driver's, or may be since Kafka has not heard of this one, or it of Kafka."""
+    """Another driver holds the checkpoints, or may hold them because this driver has lost contact with Kafka."""

@@ -1,8 +1,8 @@
-"""What commands and jobs print: one console for all, on which data is printed as it is.
+"""Output of commands and jobs: one console for all, which prints data literally.
 
-Names, topics and payloads are chosen by clients. So nothing that is printed here is parsed as Rich's markup, emoji or
-highlighting, and characters that control a terminal, turn text around or cannot be seen are shown as escapes.
-:mod:`jobs.text_tables` lays out tables.
+Clients choose names, topics and payloads. So nothing printed here is parsed as Rich markup, emoji or highlighting, and
+characters that control a terminal, change text direction or are invisible are escaped. :mod:`jobs.text_tables` lays out
+tables.
 """
 
 import errno
@@ -20,18 +20,18 @@ from rich.text import Text
 from jobs.text_tables import Column, Form, lay_out
 
 PIPE_WIDTH = 400
-"""Columns of an output that is no terminal."""
+"""Columns of an output that is not a terminal."""
 BROKEN_PIPE = 128 + 13
-"""Exit status of a program whose reader has gone: what a shell shows of one that SIGPIPE has ended."""
+"""Exit status of a program whose reader is gone: what a shell reports for one that SIGPIPE ended."""
 
 
 def visible(text: str) -> str:
-    """The text with every character that is not printable written as an escape, such as `\\x1b` or `\\u202e`."""
+    """The text with every non-printable character escaped, such as `\\x1b` or `\\u202e`."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 class _Escapes(dict[int, str]):
-    """What is written for each character, by its code point."""
+    """Maps each code point to what is written for it."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -50,7 +50,7 @@ def cell(value: Any) -> str:
 
 
 class Terminal(Console):
-    """A console that takes no text for markup, and shows what is not printable; line breaks stay."""
+    """A console that does not parse markup and escapes what is not printable; line breaks are kept."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         stream = sys.stderr if stderr else sys.stdout
@@ -73,8 +73,8 @@ class Terminal(Console):
         title: str = "",
         form: Form = Form.VERTICAL_IF_WIDE,
     ) -> None:
-        """Print rows of cells as a table. Where that is wider than the terminal, in the `form` given; nothing is ever
-        cut. A cell is one line: a line break in it is shown as `\\n`."""
+        """Print rows of cells as a table, in the given `form` if it is wider than the terminal; nothing is ever cut. A
+        cell is one line: a line break in it is shown as `\\n`."""
         if title:
             self.print(visible(title), style="italic")
         known = [one if isinstance(one, Column) else Column(one) for one in columns]
@@ -89,7 +89,7 @@ class Terminal(Console):
         file.write("\n" if title else "")
 
     def show_facts(self, facts: Mapping[str, Any], *, title: str = "") -> None:
-        """Print names and values, a line each."""
+        """Print names and values, one per line."""
         if title:
             self.print(visible(title), style="italic")
         width = max(map(len, facts), default=0)
@@ -104,12 +104,13 @@ def output() -> Terminal:
 
 
 def errors() -> Terminal:
-    """The console for what goes wrong, and for progress where results must not be mixed with it."""
+    """The console for errors, and for progress that must not be mixed with results."""
     return Terminal(stderr=True)
 
 
 def json_text(value: Any, *, indent: int | None = 2) -> str:
-    """Valid JSON (RFC 8259): NaN and infinities, for which it has no number, are null; see :func:`plain` for others."""
+    """Valid JSON (RFC 8259): NaN and infinities, for which JSON has no number, are null; see :func:`plain` for
+    others."""
     return json.dumps(_finite(value), indent=indent, default=plain, allow_nan=False) + "\n"
 
 
@@ -125,8 +126,8 @@ def plain(value: Any) -> Any:
 
 
 def bytes_text(value: bytes) -> str:
-    """Bytes as text from which they can be had again, as DuckDB's cast to BLOB does: printable ASCII as it is but for
-    the backslash, all others as `\\xNN`."""
+    """Bytes as text that DuckDB's cast to BLOB turns back into the same bytes: printable ASCII except the backslash is
+    unchanged, all other bytes are `\\xNN`."""
     return "".join(chr(b) if 0x20 <= b < 0x7F and b != 0x5C else f"\\x{b:02X}" for b in value)
 
 
@@ -142,9 +143,10 @@ def _finite(value: Any) -> Any:
 
 
 def ends_quietly(run: Callable[[], int]) -> int:
-    """The exit status of `run`, with all output written. If nobody reads it any more: `BROKEN_PIPE`, and no word.
+    """The exit status of `run`, with all output written. If nobody reads it any more: `BROKEN_PIPE`, without a message.
 
-    Whoever prints may raise BrokenPipeError, or what ends the program because of it (Typer: SystemExit).
+    Code that prints may raise BrokenPipeError, or the exception that ends the program because of it (Typer:
+    SystemExit).
     """
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - `>&-` has closed it
     try:
@@ -176,7 +178,7 @@ def _is_of_broken_pipe(error: BaseException) -> bool:
 
 
 def _silence() -> None:
-    """What is still in the buffer goes nowhere: the interpreter would complain of it at its end."""
+    """Discards what is still buffered, about which the interpreter would complain when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(nowhere)

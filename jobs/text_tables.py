@@ -1,4 +1,5 @@
-"""Tables as lines of text that fit a width. Cells come whole: a table that does not fit is laid out in another form."""
+"""Tables as lines of text that fit a width. Cells are never cut: a table that does not fit is laid out in another
+form."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +11,14 @@ from rich.cells import cell_len
 GAP = "  "
 RULE = "─"
 LEAST_WRAPPED = 16
-"""A column of prose is not wrapped narrower than that."""
+"""A column of prose is not wrapped to less than this."""
 
 Line = tuple[str, bool]
-"""A line, and whether it has the headings of columns."""
+"""A line, and whether it holds column headings."""
 
 
 class Column(NamedTuple):
-    """`is_number`: aligned to the right. `is_prose`: may be wrapped at spaces; ids and names must not be."""
+    """`is_number`: right-aligned. `is_prose`: may be wrapped at spaces; ids and names must not be."""
 
     heading: str
     is_number: bool = False
@@ -25,7 +26,7 @@ class Column(NamedTuple):
 
 
 class Form(Enum):
-    """What becomes of a table that is too wide."""
+    """How to show a table that is too wide."""
 
     VERTICAL = "a line a cell, also where a table would fit"
     VERTICAL_IF_WIDE = "a line a cell"
@@ -51,11 +52,11 @@ def _by_column(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iter
 
 
 def _fitting(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int] | None:
-    """Widths of the columns, those of prose narrower if need be; None if the table cannot be so narrow."""
+    """Widths of the columns, those of prose narrowed if needed; None if the table does not fit."""
     widths = list(natural)
     prose = [n for n, column in enumerate(columns) if column.is_prose]
     left = width - len(GAP) * (len(columns) - 1) - sum(w for n, w in enumerate(widths) if n not in prose)
-    for done, n in enumerate(sorted(prose, key=natural.__getitem__)):  # the narrow leave more to the wide
+    for done, n in enumerate(sorted(prose, key=natural.__getitem__)):  # narrow columns leave more to wide ones
         widths[n] = min(natural[n], left // (len(prose) - done))
         left -= widths[n]
         if widths[n] < min(natural[n], LEAST_WRAPPED):
@@ -98,7 +99,7 @@ def _vertical(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Itera
 def _split(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], natural: Sequence[int], width: int
 ) -> Iterator[Line]:
-    """Tables of as many columns as fit, at least one beside the first."""
+    """Tables of as many columns as fit, at least one besides the first."""
     parts: list[list[int]] = []
     for n in range(1, len(columns)):
         needed = sum(natural[m] + len(GAP) for m in [*parts[-1], n]) if parts else width + 1

@@ -1,9 +1,9 @@
-"""The audit: every message's routing decision made again and compared (`python -m jobs.audit --date 2026-11-22`).
+"""The audit: repeats and compares every message's routing decision (`python -m jobs.audit --date 2026-11-22`).
 
-Prints one JSON object: `since, until` (UTC), `shards`, how many `messages`, of which `right`, `differs`, `later` (not
-judged: the ledger does not reach far enough), how many were sent to `everyone`, `kinds` of differences with how many
-messages have each, `examples`, and `reach`. Exit status 0 without differences, 1 with some, 2 if nothing could be
-audited: then one sentence on standard error, and no report. It only reads.
+Prints one JSON object: `since, until` (UTC), `shards`, the number of `messages`, of which `right`, `differs`, `later`
+(not judged: beyond the completeness watermark), how many were sent to `everyone`, `kinds` of differences with the
+number of messages for each, `examples`, and `reach`, the watermark. Exit status 0 without differences, 1 with some, 2
+if nothing could be audited: then one sentence on standard error, and no report. It only reads.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY
 
 PART = "audit"
 SHUFFLE_PARTITIONS = 64
-"""Of a day of many millions of messages each is some ten MB; Spark puts small ones together."""
+"""For a day of many millions of messages each has some ten MB; Spark merges small ones."""
 
 
 class Request(NamedTuple):
@@ -49,8 +49,8 @@ class Request(NamedTuple):
 
 
 class Doubts(NamedTuple):
-    """Of what is not plainly right: how many `messages`, and of these and of ids without a message, how many `differs`
-    and `later`; how many differ in each kind; the first of them."""
+    """The messages not found right: how many `messages`; of these, and of ids without a message, how many `differs` and
+    `later`; how many differ in each kind; the first examples."""
 
     messages: int
     differs: int
@@ -63,8 +63,8 @@ NO_DOUBTS = Doubts(0, 0, 0, {}, [])
 
 
 def request(arguments: Sequence[str], now: datetime) -> Request:
-    """What is asked for on the command line; without an end, it is `now`. Raises AuditError for a time that is none,
-    and for an empty period."""
+    """The request on the command line; the default end is `now`. Raises AuditError for an invalid time, and for an
+    empty period."""
     parser = argparse.ArgumentParser(prog="jobs.audit", description="Audit the routing decisions of a period.")
     parser.add_argument("--date", default="")
     parser.add_argument("--since", default="")
@@ -89,7 +89,7 @@ def request(arguments: Sequence[str], now: datetime) -> Request:
 
 
 def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach: Reach) -> dict[str, Any]:
-    """The report, as the module tells it."""
+    """The report, as described in the module's docstring."""
     period = asked.period
     tables_read = (MESSAGES, ROUTES_HISTORY, INSTRUCTIONS, OUTCOMES)
     ledger = Ledger(*(read_table(spark, tables, table) for table in tables_read))
@@ -120,7 +120,8 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
 
 
 def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
-    """Audit as `arguments` ask, print the report; the exit status. Raises AuditError, also if nothing was audited."""
+    """Audit according to `arguments`, and print the report; returns the exit status. Raises AuditError, also if nothing
+    was audited."""
     asked = request(arguments, now)
     tables = settings.tables
     if not DeltaTable.is_deltatable(f"{tables}/{MESSAGES.name}"):
@@ -141,7 +142,7 @@ def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
 
 
 def refuse_if_untouched(tables: str, period: Period) -> None:
-    """Raises AuditError if the ledger has nothing of these days: known at once, and Spark need not be started."""
+    """Raises AuditError if the ledger has nothing of these days: this is known at once, without starting Spark."""
     contents = existing_contents(tables)
     there = [contents[table.name].days for table in (MESSAGES, INSTRUCTIONS, OUTCOMES) if table.name in contents]
     if not any(period.since.date() <= day <= period.until.date() for days in there for day in days):
@@ -149,7 +150,7 @@ def refuse_if_untouched(tables: str, period: Period) -> None:
 
 
 def refuse_if_empty(found: Mapping[str, Any]) -> None:
-    """Raises AuditError if nothing was audited: a report without differences would say that all is well."""
+    """Raises AuditError if nothing was audited: a report without differences would claim that all is well."""
     if found["right"] or found["differs"]:
         return
     if not found["messages"]:
@@ -169,7 +170,8 @@ def _nothing_between(since: str | None, until: str | None) -> AuditError:
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the audit's session has beside :mod:`jobs.runtime.spark_session`; its JVM takes the ledger's options."""
+    """The audit session's settings in addition to :mod:`jobs.runtime.spark_session`; its JVM uses the ledger's
+    options."""
     return {
         "spark.driver.memory": settings.audit.heap,
         JAVA_OPTIONS: settings.stack.ledger_java_options,
@@ -179,7 +181,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 
 def _doubts(judged: DataFrame, examples: int) -> Doubts:
-    # Asked for several times.
+    # Used several times.
     doubtful = judged.where(F.col("verdict") != RIGHT).persist()
     counted = doubtful.groupBy("verdict").agg(F.count("*").alias("all"), F.count("partition").alias("messages"))
     verdicts = {row["verdict"]: row for row in counted.collect()}
@@ -194,7 +196,7 @@ def _doubts(judged: DataFrame, examples: int) -> Doubts:
 
 
 def _kinds(doubtful: DataFrame) -> dict[str, int]:
-    """How many messages there are of each kind of difference, in its order."""
+    """How many messages have each kind of difference, in the order of kinds."""
     kinds = doubtful.select(F.explode(F.array_distinct("differences.kind")).alias("kind"))
     return {row["kind"]: row["count"] for row in kinds.groupBy("kind").count().orderBy("kind").collect()}
 
@@ -207,7 +209,7 @@ def _examples(doubtful: DataFrame, number: int) -> list[dict[str, Any]]:
 
 
 def _moment(option: str, text: str, now: datetime) -> datetime:
-    """A time, or the beginning of a date."""
+    """A time, or the start of a date."""
     with suppress(ValueError):
         return datetime.combine(parse_date(text, now.date()), time(), UTC)
     try:

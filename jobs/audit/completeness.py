@@ -1,6 +1,6 @@
-"""How far the ledger is: before which time what a table does not have is not there at all.
+"""Completeness watermarks of the ledger: the time before which a table is complete.
 
-Told by the tables alone, from the statistics in their logs, so that it costs the same after years.
+Computed from the tables alone, from the statistics in their logs, so that the cost does not grow over the years.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -15,11 +15,11 @@ from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES, ROUTES_HIST
 
 
 def reach_of(tables: str, patience_s: float) -> Reach:
-    """How far the ledger under `tables` is. To be asked before the tables are read for anything else.
+    """The completeness watermarks of the ledger under `tables`. Call it before reading anything else from the tables.
 
-    A query appends what it has read in the order of each partition, so a table has all that was appended before its
-    newest row but for what other partitions, or a router that is behind, may still bring: `patience_s` are left for
-    that. The routes are known until `as_of` of `routes`, if `routes_history`, which is slower, has all that is in it.
+    A query appends records in the order of each partition. So a table has everything appended before its newest row,
+    except what other partitions, or a router that lags, may still bring: `patience_s` are allowed for that. The routes
+    are known until `as_of` of `routes`, if `routes_history`, which lags behind it, has everything in it.
     """
     patience = timedelta(seconds=patience_s)
 
@@ -31,10 +31,10 @@ def reach_of(tables: str, patience_s: float) -> Reach:
 
 
 def _routes_known(tables: str) -> datetime | None:
-    """The time until which `routes_history` tells all about routes.
+    """The time until which `routes_history` has all route events.
 
-    It is written up to a minute later than `routes`. Events follow each other, so that one it lacks would show in
-    `routes` as a time later than all it has. Then, it tells about routes until its own newest event.
+    It is written up to a minute later than `routes`. Events follow each other, so if it lacks one, `routes` has a later
+    time than all in `routes_history`. Then it is complete until its own newest event.
     """
     newest, latest = _greatest(tables, ROUTES_HISTORY, "appended"), _greatest(tables, ROUTES_HISTORY, "effective")
     if not DeltaTable.is_deltatable(f"{tables}/{ROUTES.name}"):
@@ -47,7 +47,7 @@ def _routes_known(tables: str) -> datetime | None:
 
 
 def _greatest(tables: str, table: Table, column: str) -> datetime | None:
-    """The greatest time in a column, as the statistics of the table's files tell."""
+    """The highest time in a column, from the statistics of the table's files."""
     uri = f"{tables}/{table.name}"
     if not DeltaTable.is_deltatable(uri):
         return None

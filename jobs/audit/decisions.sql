@@ -1,4 +1,4 @@
--- What a routing decision was made of and what became of it, for `waystation explain` (DuckDB), one named block a query.
+-- Inputs and results of a routing decision, for `waystation explain` (DuckDB), one query per named block.
 
 -- name: message
 SELECT id, source, destination, qos, "partition", "offset", accepted, appended
@@ -31,7 +31,7 @@ FROM completions
 WHERE message_id = ? AND date >= ?
 
 -- name: routes_known
--- The time until which all events are in the table of routes, and the latest time that one of them takes effect at.
+-- The time until which the table of routes has all events, and the latest time at which one of them takes effect.
 SELECT (SELECT max(as_of) FROM routes) AS as_of,
        max(CASE WHEN target.effective_until < TIMESTAMPTZ '9999-01-01 00:00:00+00'
                 THEN target.effective_until ELSE target.effective_from END) AS latest

@@ -1,4 +1,4 @@
-"""Why a message went where it went: its routing decision made again from the ledger, and what became of it.
+"""Why a message went where it went: repeats its routing decision from the ledger, and shows its outcomes.
 
 For one message and without Spark; :mod:`jobs.audit` does it for all messages of a day.
 """
@@ -27,7 +27,8 @@ Row = dict[str, Any]
 
 
 class Route(NamedTuple):
-    """A shard that wanted one of the message's route keys when it was appended; `interval.by` says since when."""
+    """A shard that wanted one of the message's route keys when it was appended; `interval.by`: the events that caused
+    it."""
 
     route_key: str
     interval: Interval
@@ -48,21 +49,21 @@ class Explanation(NamedTuple):
 
     @property
     def is_inbox(self) -> bool:
-        """Addressed to one client: no route plays a part."""
+        """Addressed to one client, so that routes do not matter."""
         return bool(self.message["destination"].startswith(INBOX_MARK))
 
 
 def explain(reader: LedgerReader, message_id: str, shards: int, reach: Reach) -> list[Explanation]:
     """The explanation of a message: one, or one for each time that a sender's retry was accepted.
 
-    `reach` is how far the ledger was before `reader` was made; `shards` how many there are. Raises QueryError if the
-    ledger does not have the message.
+    `reach`: the completeness watermarks, taken before `reader` was created; `shards`: their number. Raises QueryError
+    if the ledger does not have the message.
     """
     sql = installed_blocks("jobs.audit", "decisions.sql")
     copies = _rows(reader, sql["message"], message_id)
     if not copies:
         raise no_message(message_id)
-    # The brokers' clocks may differ: what follows from a message of midnight may have the date before.
+    # The brokers' clocks may differ: rows that follow a message of midnight may have the date before.
     first_day = min(copy["appended"] for copy in copies).date() - timedelta(days=1)
     instructions = _rows(reader, sql["instructions"], message_id, first_day)
     outcomes = _rows(reader, sql["outcomes"], message_id, first_day)
@@ -84,7 +85,7 @@ def explain(reader: LedgerReader, message_id: str, shards: int, reach: Reach) ->
         found.append(
             Explanation(copy, keys, tuple(routes), tuple(wanted), judgement, tuple(shown), tuple(outcomes), completion)
         )
-        elsewhere = []  # told once
+        elsewhere = []  # shown only once
     return found
 
 

@@ -1,4 +1,4 @@
-"""Commands whose arguments are read in ways of their own."""
+"""Commands that parse their arguments specially."""
 
 import re
 from itertools import zip_longest
@@ -7,18 +7,18 @@ import typer
 from typer.core import TyperCommand
 
 COMMENT = re.compile(r"--[^=\n]*\s")
-"""How SQL begins with a comment; an option has no space in its name."""
+"""Matches the start of an SQL comment; an option has no space in its name."""
 
 
 class SqlCommand(TyperCommand):
-    """An argument that begins with a comment of SQL is no option."""
+    """Takes an argument that begins with an SQL comment as SQL, not as an option."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         return super().parse_args(ctx, [f"\n{one}" if COMMENT.match(one) else one for one in args])
 
 
 class JourneyCommand(TyperCommand):
-    """`--last` may stand without a number."""
+    """Allows `--last` without a number."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         given = []

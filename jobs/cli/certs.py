@@ -25,10 +25,10 @@ def certs(
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=825, help="How long they are valid.")] = 30,
 ) -> None:
-    """Make certificates to try TLS with: an authority of your own, one for the server, and for clients.
+    """Create certificates to try TLS with: an authority of your own, one for the server, and for clients.
 
-    For tests only: the authority's key lies beside them. An authority that is there is used again, so that clients can
-    be added later; other files that are there are left alone.
+    For tests only: the authority's key lies in the same directory. An existing authority is used again, so that clients
+    can be added later; other existing files are left alone.
 
     Examples:
 

@@ -47,7 +47,7 @@ ServerName = Annotated[
 
 
 class Access(NamedTuple):
-    """What a command was told about reaching the gateway. `address` None: that of the running stack."""
+    """The options for reaching a gateway. `address` None: that of the running stack."""
 
     address: str | None
     user: str | None = None
@@ -77,7 +77,7 @@ class Access(NamedTuple):
         return Address(host.strip("[]"), int(port), self._tls_context() if wants_tls else None, self.server_name)
 
     def connect_packet(self, client_id: str | None, properties: Properties, *, clean_start: bool) -> Connect:
-        """CONNECT as `client_id`, or under a new name. Asks for the password if only the user is known."""
+        """CONNECT as `client_id`, or under a generated one if None. Asks for the password if only the user is known."""
         return Connect(
             client_id or f"waystation-{secrets.token_hex(4)}",
             clean_start=clean_start,
@@ -125,6 +125,6 @@ def _cause(error: OSError) -> str:
 
 
 def explained(error: MqttClientError) -> JobError:
-    """The error as a sentence for whoever typed the command."""
+    """The error as a sentence for the user of the command."""
     hint = "; see `waystation status`" if isinstance(error, Unreachable) else ""
     return JobError(f"{error}{hint}")

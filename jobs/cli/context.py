@@ -1,4 +1,4 @@
-"""What every command shares: the settings and the data directory; and the console, which is :mod:`jobs.output`'s."""
+"""What every command shares: the settings and the data directory. The console is in :mod:`jobs.output`."""
 
 import os
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ OVERLAYS = ("base.toml", "local.toml")
 
 
 class Shared(NamedTuple):
-    """The global options; settings are loaded when a command asks for them, so that `--help` needs none."""
+    """The global options. Settings are loaded only when a command needs them, so `--help` works without."""
 
     overlays: list[Path]
     data_option: Path | None
@@ -42,26 +42,27 @@ class Shared(NamedTuple):
         return Path(chosen).absolute()
 
     def data_from(self) -> str:
-        """Which of these chose it."""
+        """Which of these set it."""
         if self.data_option:
             return "--data"
         return DATA_VARIABLE if self.environ.get(DATA_VARIABLE) else "key `data`"
 
     def tables(self) -> str:
-        """Where the tables stand: `storage.tables`, or under the data directory. deltalake learns how to reach them."""
+        """Location of the tables: `storage.tables`, or below the data directory. Configures deltalake's access to
+        them."""
         storage = self.settings().storage
         use_store(storage)
         return storage.tables.rstrip("/") or f"{self.data()}/tables"
 
     def ledger(self, error: type[JobError] = QueryError) -> str:
-        """The same of tables that are there. Raises `error`, with the directory that was looked in, if none is."""
+        """The same, for tables that must exist. Raises `error`, naming the directory searched, if none do."""
         tables = self.tables()
         if not has_tables(tables):
             raise error(why_no_tables(tables))
         return tables
 
     def job_environment(self) -> dict[str, str]:
-        """What a Spark job that a command starts learns everything from. Raises JavaError, JarsError."""
+        """The environment that configures a Spark job started by a command. Raises JavaError, JarsError."""
         java = find_java(self.environ)
         if java.warning:
             jars.say(f"using Java {java}; {java.warning}")
@@ -69,7 +70,7 @@ class Shared(NamedTuple):
         return self.application_environment() | {"JAVA_HOME": str(java.home)}
 
     def application_environment(self) -> dict[str, str]:
-        """What an application that a command starts, and that needs no JVM, learns everything from."""
+        """The environment that configures an application started by a command if it needs no JVM."""
         return {
             **self.environ,
             "WAYSTATION_CONF": os.pathsep.join(str(path) for path in self.configuration),

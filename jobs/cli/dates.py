@@ -1,4 +1,4 @@
-"""`--date` and the like: :func:`jobs.runtime.dates.parse_date` for options."""
+"""`--date` and similar options, parsed by :func:`jobs.runtime.dates.parse_date`."""
 
 from datetime import date
 
@@ -7,11 +7,11 @@ import typer
 from jobs.runtime.dates import parse_date
 
 DATE = "DATE"
-"""How an option says that it takes one."""
+"""Placeholder for a date in the help of options."""
 
 
 def date_of(text: str) -> date:
-    """What is no date is an error of usage, in the same words in every command."""
+    """Parses a date. An invalid one is a usage error, with the same wording in every command."""
     try:
         return parse_date(text)
     except ValueError as error:

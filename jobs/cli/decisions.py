@@ -102,7 +102,7 @@ def audit(
         ("--examples", str(examples)),
     ]
     try:
-        options.ledger(AuditError)  # without a ledger it says so, and starts no JVM
+        options.ledger(AuditError)  # reports a missing ledger without starting a JVM
         environment = options.job_environment()
     except WaystationError as error:
         raise AuditError(str(error)) from error

@@ -40,8 +40,8 @@ def demo(
 ) -> None:
     """Replay a day of real flights: every aircraft an MQTT client, offline while it is in the air.
 
-    Starts a stack of its own (in `demo` under the data directory, on free ports), has the clients count what they get
-    against what their subscriptions say, and stops it. The exit status is 0 only if nothing was lost, doubled, out of
+    Starts a stack of its own (in `demo` under the data directory, on free ports), compares what each client received
+    with what its subscriptions say, and stops the stack. The exit status is 0 only if nothing was lost, doubled, out of
     order or left incomplete.
 
     Examples:

@@ -1,4 +1,4 @@
-"""`doctor`: whether this machine can run the stack, and how to mend what is missing."""
+"""`doctor`: whether this machine can run the stack, and how to fix what is missing."""
 
 import resource
 import sys
@@ -34,9 +34,9 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context) -> None:
-    """Look at what the stack needs: Python, Java, JVM libraries, memory, configuration, files, disk, ports.
+    """Check what the stack needs: Python, Java, JVM libraries, memory, configuration, files, disk, ports.
 
-    Says for each what is used, and if it will not do, how to fix it. The exit status is 1 if there is a problem; with
+    Says for each what is used, and how to fix what does not work. The exit status is 1 if there is a problem; with
     warnings alone it is 0.
     """
     terminal = output()
@@ -52,7 +52,7 @@ def doctor(context: typer.Context) -> None:
 
 
 def examine(options: Shared) -> list[Finding]:
-    """All findings, in the order in which to mend them."""
+    """All findings, in the order in which to fix them."""
     environ = options.environ
     findings = [
         python(sys.version_info[:2]),

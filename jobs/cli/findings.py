@@ -1,4 +1,4 @@
-"""What `doctor` finds: one function a subject, each with what is used and how to fix what will not do."""
+"""The checks of `doctor`: one function per subject, each saying what is used and how to fix what does not work."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ GIGABYTE = 1_000_000_000
 
 
 class Finding(NamedTuple):
-    """`found`: what is used. A problem has a `remedy`, what will do but is probably not meant a `warning`."""
+    """`found`: what is used. A problem has a `remedy`; a `warning` is for what works but is probably unintended."""
 
     subject: str
     found: str
@@ -54,7 +54,7 @@ def java(environ: Mapping[str, str]) -> Finding:
 
 
 def cache(directory: Path, environ: Mapping[str, str]) -> Finding:
-    """Where JVM libraries are kept, and by what it was chosen."""
+    """The directory of the JVM libraries, and which setting chose it."""
     chosen = "WAYSTATION_CACHE" if environ.get("WAYSTATION_CACHE") else "default"
     remedy = None if _writable(directory) else "make it writable, or name another directory in WAYSTATION_CACHE"
     return Finding("cache", f"{directory} ({chosen})", remedy)
@@ -69,7 +69,7 @@ def jvm_libraries(environ: Mapping[str, str]) -> Finding:
 
 
 def class_archive_of(environ: Mapping[str, str]) -> Finding:
-    """It is no fault if there is none: the stack makes it, and does without."""
+    """A missing archive is no problem: the stack creates it, and works without."""
     try:
         archive = class_archive(find_java(environ).home, environ)
     except WaystationError:
@@ -86,14 +86,14 @@ def memory(available_gb: float) -> Finding:
 
 
 def configuration(files: Sequence[Path], environ: Mapping[str, str]) -> Finding:
-    """Which files count, later ones over earlier ones, and which variables over them; never a value."""
+    """Which files count, later ones overriding earlier ones, and which variables override them; never a value."""
     variables = sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and "__" in name)
     over = f"; over them {', '.join(variables)}" if variables else ""
     return Finding("configuration", f"{', '.join(map(str, files))}{over}")
 
 
 def named_files(settings: Settings) -> Iterator[Finding]:
-    """Those of the files named in the configuration that the gateway would not start with."""
+    """The files named in the configuration with which the gateway would not start."""
     gateway = settings.gateway
     named = {
         "gateway.tls.certificate": gateway.tls.certificate,
@@ -132,7 +132,7 @@ def open_files(limits: GatewayLimits, hard: int) -> Finding:
 
 
 def data_directory(data: Path, chosen_by: str) -> list[Finding]:
-    """Room and rights for the data directory."""
+    """Free space in the data directory, and permissions for it."""
     if data.exists() and not data.is_dir():
         return [Finding("data", f"{data} ({chosen_by}) is not a directory", "name a directory with --data")]
     free_gb = shutil.disk_usage(_existing(data)).free / GIGABYTE
@@ -146,7 +146,7 @@ def data_directory(data: Path, chosen_by: str) -> list[Finding]:
 
 
 def ports(settings: Settings, data: Path) -> list[Finding]:
-    """Whether each configured port can be listened on, and belongs to one listener."""
+    """Whether each configured port is free, and belongs to only one listener."""
     state = read_state(data)
     if state and state.supervisor.alive():
         return [Finding("ports", f"in use by the stack that runs over {data}")]
@@ -188,7 +188,7 @@ def _port(key: str, host: str, port: int, other: str | None) -> Finding:
 
 
 def _of_error(subject: str, error: WaystationError) -> Finding:
-    """Errors end with a colon and what to do."""
+    """Splits an error at the colon that precedes what to do."""
     found, _, remedy = str(error).rpartition(": ")
     return Finding(subject, found, remedy)
 

@@ -1,6 +1,6 @@
-"""A gateway's admin API and its readiness, over HTTP: what the command line knows of gateways it learns here.
+"""A gateway's admin API and readiness over HTTP: everything that the command line asks of gateways.
 
-Neither proxies nor redirects are followed: the token goes to the address that was named, and nowhere else.
+It follows neither proxies nor redirects: the token goes to the named address, and nowhere else.
 """
 
 import json
@@ -27,13 +27,13 @@ _opener = build_opener(ProxyHandler({}), _NoRedirect)
 
 
 class GatewayApi(NamedTuple):
-    """`url` without a path, for example `http://127.0.0.1:9464`; `token` is "" if none is asked for."""
+    """`url` without a path, for example `http://127.0.0.1:9464`; `token` is "" if none is required."""
 
     url: str
     token: str = ""
 
     def sessions(self, prefix: str = "", state: str = "", most: int = PAGE) -> tuple[list[dict[str, Any]], int]:
-        """Up to `most` sessions in the order of client ids, and how many there are. Raises GatewayApiError."""
+        """Up to `most` sessions ordered by client id, and how many there are. Raises GatewayApiError."""
         found: list[dict[str, Any]] = []
         after, total = "", 0
         while len(found) < most:
@@ -47,11 +47,11 @@ class GatewayApi(NamedTuple):
         return found, total
 
     def session(self, client: str) -> dict[str, Any] | None:
-        """One session in detail; None if the gateway has none of that client. Raises GatewayApiError."""
+        """One session in detail; None if the gateway has none for that client. Raises GatewayApiError."""
         return self._ask_about(client, "GET", "/admin/session")
 
     def kick(self, client: str, *, end_session: bool) -> dict[str, Any] | None:
-        """Ends a client's connection, and its session if asked to; None if there is none. Raises GatewayApiError."""
+        """Disconnects a client, and ends its session if asked to; None if there is none. Raises GatewayApiError."""
         return self._ask_about(client, "DELETE", "/admin/session" if end_session else "/admin/connection")
 
     def readiness(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class GatewayApi(NamedTuple):
         return None if "error" in answer else answer
 
     def _ask(self, method: str, path: str, query: dict[str, str], also: tuple[int, ...] = ()) -> dict[str, Any]:
-        """The JSON of the answer, of a failure only with a status in `also`."""
+        """The JSON of the answer. An error status not in `also` raises GatewayApiError."""
         given = {name: value for name, value in query.items() if value}
         request = Request(f"{self.url}{path}?{urlencode(given)}", method=method)
         if self.token:
@@ -99,7 +99,7 @@ def api_of(listener: str) -> str:
 
 
 def checked_url(text: str) -> str:
-    """A URL as it was given on the command line, without a path. Raises GatewayApiError if it is none."""
+    """A URL given on the command line, without a path. Raises GatewayApiError if it is not a URL."""
     try:
         parts = urlsplit(text)
         is_right = parts.scheme in ("http", "https") and parts.hostname and not parts.path.strip("/")
@@ -114,7 +114,7 @@ def checked_url(text: str) -> str:
 
 
 def find(apis: list[GatewayApi], client: str) -> Iterator[tuple[GatewayApi, dict[str, Any]]]:
-    """The gateways that have a session of the client, and what they say of it."""
+    """The gateways that have a session of the client, and the session as each reports it."""
     for api in apis:
         session = api.session(client)
         if session is not None:

@@ -1,4 +1,5 @@
-"""Help texts for the terminal: a docstring's paragraphs flow, its indented lines stay, its brackets are no markup."""
+"""Help texts for the terminal: a docstring's paragraphs are reflowed, its indented lines and brackets are kept as they
+are."""
 
 import inspect
 
@@ -6,12 +7,12 @@ import typer
 from rich.markup import escape
 
 AS_IT_STANDS = "[not dim]{}[/]"
-"""Stands out from prose, which is dim. And a line that begins with it is not indented for Typer, which takes the
-indentation away where all lines have some."""
+"""Makes a line stand out from prose, which is dim. It also hides the line's indentation from Typer, which removes
+indentation common to all lines."""
 
 
 def let_flow(app: typer.Typer) -> None:
-    """Give every command and group of `app`, which speaks Rich's markup, its docstring as help."""
+    """Gives every command and group of `app`, which uses Rich markup, its docstring as help."""
     for command in app.registered_commands:
         command.help = flowing(inspect.getdoc(command.callback) or "")
     if app.registered_callback is not None:
@@ -22,7 +23,7 @@ def let_flow(app: typer.Typer) -> None:
 
 
 def flowing(docstring: str) -> str:
-    """A cleaned docstring as markup: what the source breaks into lines is one, `[word]` is shown as it is written."""
+    """A cleaned docstring as markup: the lines of a paragraph are joined, `[word]` is shown as written."""
     return "\n\n".join(_paragraph(paragraph) for paragraph in docstring.split("\n\n"))
 
 

@@ -1,4 +1,4 @@
-"""`jars`: the JVM libraries, resolved before they are needed."""
+"""`jars`: downloads the JVM libraries before they are needed."""
 
 import os
 from typing import Annotated
@@ -24,7 +24,8 @@ def jars(
 ) -> None:
     """Download the JVM libraries into the cache: Kafka, Delta, Spark's Kafka source, and those of object stores.
 
-    Commands that need them do this by themselves. It is for machines that will have no network later, and for images.
+    Commands that need them download them by themselves. This command is for images, and for machines that will be
+    offline later.
 
     Examples:
 

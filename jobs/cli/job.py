@@ -1,4 +1,4 @@
-"""A job in a process of its own, as commands run it: what it prints is theirs, what it says beside that is in a log."""
+"""Runs a job for a command in a process of its own: the job's output is the command's, its log goes to a file."""
 
 import subprocess
 import sys
@@ -14,10 +14,10 @@ from jobs.output import BROKEN_PIPE
 def run_job(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path, error: type[JobError]
 ) -> None:
-    """Run a module. Its exit status: 0 all is well; 1 is the command's too (`typer.Exit`), and so is `BROKEN_PIPE`; the
-    one of `error` says that the job could not do its work, for the reason in the last line of its `log`.
+    """Run a module. Its exit status: 0 is success; 1 becomes the command's (`typer.Exit`), and so does `BROKEN_PIPE`;
+    that of `error` means that the job could not do its work, for the reason in the last line of its `log`.
 
-    Raises `error` with that line, or with the status if it is another.
+    Raises `error` with that line, or with the status if it is any other.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as said:

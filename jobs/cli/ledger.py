@@ -1,4 +1,4 @@
-"""`query` and `journey`: the ledger, read with SQL."""
+"""`query` and `journey`: read the ledger with SQL."""
 
 import sys
 from contextlib import closing
@@ -56,9 +56,10 @@ def query(
 ) -> None:
     """Query the ledger: SQL over the Delta tables, whether the stack is running or not.
 
-    Several statements print their results one after the other. JSON is an array of rows, or of such arrays where there
-    are several results; NaN and infinity, for which JSON has no number, are null. Of columns with the same name the
-    second is `a_1`. Bytes that are not printable ASCII are `\\xNN` in CSV and JSON, as DuckDB reads them.
+    Several statements print their results one after the other. JSON is an array of rows, or an array of such arrays if
+    there are several results; NaN and infinity, for which JSON has no number, become null. If two columns have the same
+    name, the second becomes `a_1`. Bytes that are not printable ASCII are `\\xNN` in CSV and JSON, as DuckDB reads
+    them.
 
     Examples:
 
@@ -75,7 +76,7 @@ def query(
         return
     statements = _statements(sql, file)
     shown = LIMIT if limit is None and format is Format.TABLE else limit or 0
-    # One more than is shown of a table tells whether there are more.
+    # A table is read with one row more than it shows, to know whether there are more.
     most = None if not shown else shown + (format is Format.TABLE)
     with closing(LedgerReader(shared(context).tables())) as reader:
         show(reader.results(statements, most=most), format, _form(vertical), shown)
@@ -94,7 +95,7 @@ def journey(
     format: AsFormat = Format.TABLE,
     vertical: Vertical = None,
 ) -> None:
-    """Everything that happened to a message, in order of time.
+    """Everything that happened to a message, in chronological order.
 
     Examples:
 
@@ -117,7 +118,7 @@ def journey(
 
 
 def _statements(sql: str | None, file: Path | None) -> str:
-    """The SQL that was given. Raises QueryError if none was, or two."""
+    """The SQL given. Raises QueryError unless it was given exactly once."""
     if sql is None and file is None:
         raise QueryError(
             "no SQL was given: try `waystation query 'SELECT * FROM messages'`, or --tables for the tables"

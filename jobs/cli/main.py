@@ -1,7 +1,7 @@
-"""The entry point of `waystation`: global options, and one place where errors become one sentence.
+"""The entry point of `waystation`: global options, and the one place that turns errors into one sentence.
 
-A module of commands is imported only when one of its commands is asked for: DuckDB, pandas and Kafka's client take
-seconds to import, which `publish` or `--version` must not wait for.
+A module of commands is imported only if one of its commands is called: DuckDB, pandas and the Kafka client take seconds
+to import, which `publish` or `--version` must not wait for.
 """
 
 import os
@@ -39,7 +39,7 @@ COMMANDS = {
     "jars": ("jars",),
     "submit": ("submit",),
 }
-"""Modules of this package and the commands of each, in the order in which `--help` lists them."""
+"""Modules of this package and their commands, in the order in which `--help` lists them."""
 
 
 VERSION = "--version"
@@ -64,8 +64,8 @@ def options(
         bool, typer.Option(VERSION, callback=show_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """A messaging platform: MQTT in and out, Kafka and Spark between, a Delta ledger of it all. `up` runs it on your
-    machine, `submit` its Spark applications on a cluster.
+    """A messaging platform: MQTT in and out, Kafka and Spark between, a Delta ledger of all messages. `up` runs it on
+    your machine, `submit` runs its Spark applications on a cluster.
 
     First steps on one machine, each in a terminal of its own:
 
@@ -80,7 +80,7 @@ def options(
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """The command line with those modules whose commands are among `words`; with all of them if none is."""
+    """The command line with the modules whose commands are among `words`; with all of them if none is."""
     app = typer.Typer(
         name="waystation",
         no_args_is_help=True,
@@ -97,8 +97,9 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line. A WaystationError is one sentence and its exit status, 1 mostly; never a traceback. Nor is
-    there one when the reader of the output goes: then it ends as a program does that SIGPIPE ends."""
+    """Run the command line. A WaystationError prints one sentence and sets its exit status, usually 1; never a
+    traceback. If the reader of the output is gone, the program ends as SIGPIPE would end it, without a traceback
+    too."""
     sys.exit(ends_quietly(_run))
 
 

@@ -28,13 +28,12 @@ def maintain(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the steps to this file, as JSON.")
     ] = None,
 ) -> None:
-    """Keep the ledger bounded: compact finished dates, remove what is kept no more, delete files that nobody needs.
+    """Keep the ledger bounded: compact past dates, remove expired history, delete files that nobody needs.
 
-    The stack may run or not: its queries, readers and other jobs go on. What is kept how long is in [maintain] of the
-    configuration; by itself all history is kept. Run it once a day.
+    The stack may be running: its queries, readers and other jobs go on. [maintain] of the configuration says how long
+    what is kept; by default all history is. Run it once a day.
 
-    The exit status is 0 if all that was due is done, 1 if some step failed (the others are done), 2 if it could not
-    begin.
+    The exit status is 0 if everything due is done, 1 if a step failed (the others are done), 2 if it could not start.
 
     Examples:
 

@@ -11,7 +11,7 @@ from mqtt.packets import Publish
 
 
 class Format(StrEnum):
-    """What `subscribe --format` takes."""
+    """The values of `subscribe --format`."""
 
     TEXT = "text"
     JSON = "json"
@@ -19,14 +19,14 @@ class Format(StrEnum):
 
 
 def as_text(message: Publish) -> bytes:
-    """`topic payload` on one line; what is not printable, or not UTF-8, is shown as an escape."""
+    """`topic payload` on one line; what is not printable, or not UTF-8, is escaped."""
     payload = message.payload.decode(errors="backslashreplace")
     return f"{visible(message.topic)} {visible(payload)}\n".encode()
 
 
 def as_json(message: Publish) -> bytes:
-    """One object on one line: topic, qos, retain, payload (or payload_base64 where it is not UTF-8), and, where the
-    message has any, properties under their MQTT names."""
+    """One object on one line: topic, qos, retain, payload (or payload_base64 if it is not UTF-8), and the message's
+    properties, if any, under their MQTT names."""
     shown: dict[str, Any] = {"topic": message.topic, "qos": message.qos, "retain": message.retain}
     try:
         shown["payload"] = message.payload.decode()
@@ -43,7 +43,7 @@ def as_json(message: Publish) -> bytes:
 
 
 def as_raw(message: Publish) -> bytes:
-    """The payload's bytes, and a line feed behind them."""
+    """The payload's bytes, followed by a line feed."""
     return message.payload + b"\n"
 
 

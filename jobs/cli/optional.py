@@ -6,7 +6,7 @@ from jobs.errors import JobError
 
 
 def require(package: str, extra: str, error: type[JobError]) -> None:
-    """Raises `error` if the package, which the optional dependencies `extra` bring, is not installed."""
+    """Raises `error` if the package, part of the optional dependencies `extra`, is not installed."""
     if find_spec(package) is None:
         raise error(
             f"`waystation {extra}` needs the package {package}: run `make env`, or pip install 'waystation[{extra}]'"

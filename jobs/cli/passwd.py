@@ -23,7 +23,7 @@ def passwd(
 ) -> None:
     """Add a user to a password file, or change the password: asked for, or the first line of standard input.
 
-    Running gateways take the change up within a second or so.
+    Running gateways apply the change within about a second.
 
     Examples:
 
@@ -58,8 +58,8 @@ def _password() -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Replaces the file in one step, for nobody else to read if it is new; its mode and owner stay if it is not."""
-    target = file.resolve()  # a link stays one
+    """Replaces the file atomically. A new file is readable by its owner only; an existing one keeps mode and owner."""
+    target = file.resolve()  # a link stays a link
     existing = target.stat() if target.exists() else None
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

@@ -34,7 +34,7 @@ from mqtt.errors import ProtocolError
 from mqtt.packets import Connect
 
 IN_FLIGHT_MAX = 1_000
-"""Messages sent and not answered yet: more would only fill memory."""
+"""Maximum of messages sent and not answered yet: more would only fill memory."""
 STDIN = "-"
 
 Answers = deque[asyncio.Future[ReasonCode]]
@@ -88,7 +88,7 @@ def _messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[b
     if payload is not None and (file is not None or lines):
         raise JobError("the payload is given twice: give either a text or --file or --lines")
     if payload is not None:
-        return iter([payload.encode(errors="surrogateescape")])  # bytes of the command line as they are
+        return iter([payload.encode(errors="surrogateescape")])  # the command line's bytes unchanged
     if file is None and not lines:
         raise JobError("there is nothing to send: give a payload, --file FILE or --lines")
     return _read(file, lines)
@@ -135,8 +135,8 @@ class _Publishing:
         while answers:
             await self._take(answers)
         if not self._qos:
-            # Nothing answers a message of QoS 0. An answer to a later packet shows that the gateway has read it, and
-            # did not end the connection because of it.
+            # A QoS 0 message has no answer. The answer to a later packet shows that the gateway has read the message
+            # and did not end the connection because of it.
             await asyncio.wait_for(client.unsubscribe(self._topic), TIMEOUT_S)
 
     async def _take(self, answers: Answers) -> None:

@@ -41,7 +41,7 @@ def quality(
 ) -> None:
     """Judge the ledger by Great Expectations: ids unique, all messages there, times in order, no gap, no undue delay.
 
-    Without --date and --since: every date with rows that no run has judged, and dates that failed, until they hold.
+    Without --date and --since: every date with rows that no run has judged, and dates that failed, until they pass.
     Results are appended to the table `quality_results`, and pages written (`quality/index.html` in the data directory).
     Takes a minute; the stack may run or not.
 
@@ -62,7 +62,7 @@ def quality(
     arguments += [f"--settle={settle}"] if settle is not None else []
     arguments += ["--json"] if as_json else []
     try:
-        read_contents(options.ledger(QualityError))  # without a ledger it says so, and starts no JVM
+        read_contents(options.ledger(QualityError))  # reports a missing ledger without starting a JVM
         environment = options.job_environment()
     except QualityError:
         raise

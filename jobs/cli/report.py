@@ -41,8 +41,8 @@ def report(
 ) -> None:
     """A page about a date of the ledger: traffic, latency, outcomes, talkers, topics, sessions, what stood out.
 
-    Plots, and the numbers beside them, in one HTML file that loads nothing. Without --date: yesterday if it has
-    messages, else the newest date that has. Reads the ledger without Spark, in seconds; the stack may run or not.
+    Plots, with their numbers, in one HTML file that loads nothing. Without --date: yesterday if it has messages, else
+    the newest date that has. Reads the ledger without Spark, in seconds; the stack may run or not.
 
     The exit status is 1, and there is no page, if a date has no rows.
 
@@ -52,7 +52,7 @@ def report(
         waystation report --date 2026-11-21 --out report.html --json report.json
     """
     require("matplotlib", "report", ReportError)
-    # matplotlib takes a second to come: only who asks for a page waits for it.
+    # matplotlib takes a second to import, so only this command imports it.
     from jobs.quality.contents import existing_contents
     from jobs.report.dates import activity, choose
     from jobs.report.facts import read_facts

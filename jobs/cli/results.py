@@ -1,4 +1,4 @@
-"""Results of SQL as tables, CSV and JSON on standard output."""
+"""Prints SQL results as tables, CSV and JSON."""
 
 import io
 import sys
@@ -23,7 +23,8 @@ class Format(StrEnum):
 
 
 def show(results: Iterable[Result], format: Format, form: Form = Form.VERTICAL_IF_WIDE, limit: int = 0) -> None:
-    """Print results one after the other. Of a table only the first `limit` rows, if that is not 0; then it says so."""
+    """Print results one after the other. Of a table only the first `limit` rows, unless that is 0, with a note that
+    there are more."""
     match format:
         case Format.TABLE:
             for result in results:
@@ -54,7 +55,7 @@ def show_table(result: Result, form: Form = Form.VERTICAL_IF_WIDE, limit: int = 
 
 
 def csv_lines(result: Result) -> Iterator[str]:
-    """RFC 4180, but for the ends of lines, which are LF; the first line has the names of the columns, none twice."""
+    """RFC 4180, except that lines end with LF; the first line has the column names, made unique."""
     yield _csv_line(unique(result.columns))
     for row in result.rows:
         yield _csv_line(row)
@@ -65,7 +66,7 @@ def _csv_line(values: Iterable[Value]) -> str:
 
 
 def _show_json(results: Iterable[Result]) -> None:
-    """An array of objects; of several results an array of such arrays."""
+    """One result: an array of objects; several: an array of such arrays."""
     several = iter(results)
     first = list(islice(several, 1))
     second = list(islice(several, 1)) if first else []
@@ -81,7 +82,7 @@ def _show_json(results: Iterable[Result]) -> None:
 
 
 def _json_lines(result: Result) -> Iterator[str]:
-    """A row a line."""
+    """One row per line."""
     names = unique(result.columns)
     separator = "[\n  "
     for row in result.rows:
@@ -91,7 +92,7 @@ def _json_lines(result: Result) -> Iterator[str]:
 
 
 def _as_utf8() -> None:
-    """JSON is UTF-8 (RFC 8259, 8.1), and so is our CSV, whatever the terminal speaks."""
+    """Writes UTF-8 for JSON (RFC 8259, 8.1) and CSV, whatever the terminal's encoding."""
     with suppress(AttributeError):
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")

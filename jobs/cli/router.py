@@ -1,4 +1,4 @@
-"""`router replace`: another version of the routers in the place of those that run, while messages flow (R5)."""
+"""`router replace`: replaces the running routers by another version, while messages flow (R5)."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ from jobs.stack.state import StackState, running_state
 
 POLL_S = 0.1
 SAFE_PATH = "-P"
-"""For an interpreter: modules come from its installation, not from the directory in which `up` was called."""
+"""Interpreter option: import modules from the installation, not from the directory in which `up` was called."""
 
 
 class Role(StrEnum):
@@ -46,8 +46,8 @@ def replace(
 ) -> None:
     """Replace the routers of the running stack by the version of this installation, one after the other.
 
-    A new process begins beside the old one, from where that is. Once it has routed all there was, the old one stops;
-    so messages go on meanwhile. If it does not get so far, it is stopped, the old one stays, and the exit status is 1.
+    A new process starts alongside the old one, from the old one's position. Once it has caught up, the old one stops;
+    messages flow meanwhile. If it does not catch up, it is stopped, the old one stays, and the exit status is 1.
 
     Examples:
 
@@ -66,7 +66,7 @@ def replace(
         configuration=[str(path) for path in _configuration(options, state)],
         timeout_s=timeout,
     )
-    options.settings()  # what the new version would refuse is better said here
+    options.settings()  # report settings that the new version would refuse
     replacing.ask(data, request)
     answer = _follow(data, request.id)
     if answer.error:
@@ -74,14 +74,14 @@ def replace(
 
 
 def _configuration(options: Shared, state: StackState) -> list[Path]:
-    """The files of this installation, and over them those given here, or else those that `up` was given."""
+    """This installation's files, then those given here, or else those given to `up`."""
     if options.overlays:
         return options.configuration
     return options.configuration + [Path(path) for path in state.configuration[len(OVERLAYS) :]]
 
 
 def _follow(data: Path, request_id: str) -> Answer:
-    """Show what the `up` says until it is done. Raises StackError if it ends before."""
+    """Show the supervisor's progress until it is done. Raises StackError if `up` ends first."""
     terminal, shown = output(), 0
     while True:
         try:

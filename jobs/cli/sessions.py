@@ -1,4 +1,4 @@
-"""`sessions`, `session`, `kick`: clients of the gateways, asked for over their admin API."""
+"""`sessions`, `session`, `kick`: clients of the gateways, over their admin API."""
 
 import sys
 import time
@@ -41,7 +41,7 @@ def sessions(
     gateway: Gateways = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Sessions of clients, connected or not, with what waits for them.
+    """Sessions of clients, connected or not, with their queues.
 
     Examples:
 
@@ -123,7 +123,7 @@ def kick(
 
 
 def _apis(options: Shared, urls: list[str] | None, token_file: Path | None) -> list[GatewayApi]:
-    """The gateways that were named, else that of the running stack."""
+    """The gateways named, or else that of the running stack."""
     if urls:
         settings, found = options.settings(), [checked_url(url) for url in urls]
     else:

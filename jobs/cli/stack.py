@@ -43,11 +43,11 @@ def up(
 ) -> None:
     """Start the local stack: a Kafka broker, the Spark routers and ledger, a gateway for MQTT and HTTP.
 
-    It runs until Ctrl-C, and starts again whatever dies. Killed in any way, the next `up` cleans up and loses nothing.
+    It runs until Ctrl-C, and restarts parts that die. If it is killed, the next `up` cleans up and loses nothing.
 
         waystation up                                 MQTT on 127.0.0.1:1883
         waystation up --detach                        `down` stops it
-        waystation --data /tmp/two up --free-ports    beside the first
+        waystation --data /tmp/two up --free-ports    a second stack
     """
     options = shared(context)
     if detach:
@@ -127,7 +127,7 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
 
 
 def _up_detached(options: Shared, free_ports: bool) -> None:
-    """Start an `up` in the background, show its output until it is ready, and leave it."""
+    """Start `up` in the background, show its output until it is ready, and leave it running."""
     data = options.data()
     log = data / "logs" / "up.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def _up_detached(options: Shared, free_ports: bool) -> None:
         command += ["--conf", str(overlay.absolute())]
     command += ["up", *(["--free-ports"] if free_ports else [])]
     log.write_bytes(b"")
-    with log.open("ab") as written:  # appending, so that it can be rotated
+    with log.open("ab") as written:  # appends, so that the log can be rotated
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -149,9 +149,9 @@ def _up_detached(options: Shared, free_ports: bool) -> None:
 
 
 def _follow(child: "subprocess.Popen[bytes]", log: Path, data: Path) -> None:
-    """Show what an `up` says until it is ready. Raises StackError with its last line if it ends instead.
+    """Show the output of `up` until it is ready. Raises StackError with its last line if it ends instead.
 
-    A line that is not about a part is held back until the next: it may be that last one.
+    A line that is not about a part is held back until the next one, because it may be that last line.
     """
     terminal = output()
     held: list[str] = []

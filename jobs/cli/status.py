@@ -1,5 +1,5 @@
-"""`status`: every process, gateway, streaming query and topic of a stack, for people or as JSON; without a stack, what
-applications that were submitted say of their queries."""
+"""`status`: every process, gateway, streaming query and topic of a stack, for people or as JSON; without a stack, the
+queries of submitted applications as these report them."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ from schemas.settings import Settings, load_settings
 SAMPLE_S = 0.3
 MEGABYTE = 1_000_000
 RELIEF = "-relief"
-"""How the name of a router's second query ends (`router.relief`)."""
+"""Suffix of the name of a router's standby query (`router.relief`)."""
 
 
 def register(app: typer.Typer) -> None:
@@ -43,11 +43,11 @@ def status(
     """What runs: processes with their load, whether the gateway is ready, streaming queries, and topics, and how far
     each consumer lags.
 
-    Lag is in records: where the topic ends now, less what the consumer has taken. The table shows the biggest of each
-    topic, --json all of them. Queries say what they have taken at the end of a batch.
+    Lag is in records: the topic's current end minus the consumer's position. The table shows the largest of each topic,
+    --json all of them. Queries report their position at the end of a batch.
 
-    Where no stack of this machine runs over the data directory, it shows what applications have written there of their
-    queries (`status/`), and lags by the broker of the configuration.
+    If no stack of this machine runs over the data directory, it shows the queries that applications have reported there
+    (`status/`), and lags by the broker of the configuration.
 
     Examples:
 
@@ -63,7 +63,7 @@ def status(
 
 
 def _read(options: Shared) -> dict[str, Any]:
-    """What is told of the data directory. Raises StackError if there is nothing to tell."""
+    """The status of the data directory. Raises StackError if there is nothing to report."""
     data = options.data()
     state = state_if_running(data)
     written = queries(data / "status", time.time())
@@ -91,7 +91,7 @@ def _print(report: dict[str, Any], as_json: bool) -> None:
 
 
 def of_stack(state: StackState, environ: Mapping[str, str], written: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is told of a stack that runs."""
+    """The status of a running stack."""
     settings = load_settings([Path(path) for path in state.configuration], environ)
     found = present(written, settings, {process.name for process in state.processes})
     topics = topic_lags_of(state.bootstrap, {}, settings.kafka.prefix, found, state.listeners.get("metrics"))
@@ -106,7 +106,7 @@ def of_stack(state: StackState, environ: Mapping[str, str], written: list[dict[s
 
 
 def of_applications(settings: Settings, written: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is told where no stack runs: nobody says whether all is ready, and there are no processes to look at."""
+    """The status without a stack: readiness is unknown, and there are no processes to measure."""
     kafka, found = settings.kafka, present(written, settings)
     topics = topic_lags_of(kafka.bootstrap, kafka.client, kafka.prefix, found)
     return {
@@ -120,8 +120,8 @@ def of_applications(settings: Settings, written: list[dict[str, Any]]) -> dict[s
 
 
 def present(written: list[dict[str, Any]], settings: Settings, parts: set[str] | None = None) -> list[dict[str, Any]]:
-    """Those of the queries that there are now: nobody removes the file of one that is no more, such as a router's
-    relief after `stack.router_processes` has become 1. `parts`: those of the stack, if one runs."""
+    """The queries that exist now. Nobody deletes the file of a query that no longer exists, such as a standby query
+    after `stack.router_processes` has become 1. `parts`: those of the stack, if one runs."""
     return [
         query
         for query in written
@@ -152,8 +152,8 @@ def processes(state: StackState) -> list[dict[str, Any]]:
 
 
 def gateways(state: StackState) -> list[dict[str, Any]]:
-    """Each gateway of the stack: `ready`, and `faults` by part, those only that are not; one that does not answer says
-    so itself."""
+    """Each gateway of the stack: `ready`, and `faults` of the parts that are not ready; a gateway that does not answer
+    has that as its fault."""
     if "metrics" not in state.listeners:
         return []
     url = api_of(state.listeners["metrics"])
@@ -166,7 +166,7 @@ def gateways(state: StackState) -> list[dict[str, Any]]:
 
 
 def queries(directory: Path, now: float) -> list[dict[str, Any]]:
-    """Every streaming query as its application last wrote it, with `age_s`: how long ago."""
+    """Every streaming query as last reported by its application, with its age `age_s`."""
     found = [read_json(path) for path in sorted(directory.glob("*.json"))]
     return [{**query, "age_s": round(now - query.get("at_ms", 0) / 1000, 1)} for query in found if query]
 
@@ -174,10 +174,10 @@ def queries(directory: Path, now: float) -> list[dict[str, Any]]:
 def topic_lags_of(
     bootstrap: str, client: Mapping[str, str], prefix: str, queries: list[dict[str, Any]], gateway: str | None = None
 ) -> list[TopicLag]:
-    """Every topic under `prefix` with the lag of each consumer, that of a `gateway` by its metrics' address; empty
-    while the broker does not answer.
+    """Every topic under `prefix` with the lag of each consumer; a `gateway` reports its positions at its metrics
+    address. Empty while the broker does not answer.
 
-    Positions are asked for first, ends after them: a lag may be too large by what came between, never too small.
+    Positions are read before ends: a lag may be too large by what arrived between, never too small.
     """
     consumers = {query["query"]: query_positions(query) for query in queries}
     if gateway is not None:
@@ -190,7 +190,7 @@ def topic_lags_of(
 
 
 def _each(process: ProcessState, measure: Any) -> list[Any]:
-    """A measure of a process and of everything it has started; of the living ones only."""
+    """A measure of a process and of all it has started; only of those still alive."""
     if not process.identity.alive():
         return []
     measured = []
@@ -262,7 +262,7 @@ def _show_queries(report: dict[str, Any]) -> None:
 
 
 def _columns(headings: Sequence[str], texts: int = 1) -> list[Column]:
-    """The first ones are texts, the others numbers."""
+    """The first `texts` columns are text, the others numbers."""
     return [Column(heading, is_number=n >= texts) for n, heading in enumerate(headings)]
 
 
@@ -271,7 +271,7 @@ def _cell(value: Any) -> str:
 
 
 def _measure(value: float | None, unit: str = "") -> str:
-    """In three digits or more."""
+    """With at least three digits."""
     return "" if value is None else f"{value:.{1 if value < 100 else 0}f}{unit}"
 
 
@@ -297,4 +297,4 @@ _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "failed": ("failures", _cell),
     "updated": ("age_s", _seconds),
 }
-"""Of a streaming query: heading, name in its status file, and how it is shown."""
+"""Columns of a streaming query: heading, key in its status file, format."""

@@ -58,7 +58,7 @@ def submit(
     """
     chosen = applications(application, role, tuple(arguments or ()))  # first: other errors would hide a misspelt name
     everywhere = shared(context).configuration
-    # Of what is installed only the base: the other one is the local stack's. And all that is given.
+    # Of the installed files only base.toml, because local.toml is for the local stack; then all files given.
     files = [everywhere[0], *everywhere[len(OVERLAYS) :], *(path.absolute() for path in conf or [])]
     environ = shared(context).environ
     settings = load_settings(files, environ)

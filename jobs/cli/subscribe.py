@@ -1,9 +1,9 @@
 """`subscribe`: prints messages, and acknowledges each only after it has been printed.
 
-Guarantee: a message of QoS 1 or 2 that was not written to standard output is not acknowledged, so a session that is
-kept (`--client-id`) gets it again. It is printed twice only if the program dies between printing and acknowledging.
-Order: as the gateway sends. After a lost connection the client connects again; after a lost session it subscribes again
-and says so on standard error. It ends with an error when connecting again cannot help.
+Guarantee: a message of QoS 1 or 2 that was not written to standard output is not acknowledged, so it is redelivered to
+a persistent session (`--client-id`). It is printed twice only if the program dies between printing and acknowledging.
+Order: as the gateway sends. After a lost connection the client reconnects; after a lost session it resubscribes and
+says so on standard error. It ends with an error if reconnecting cannot help.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ KEPT_S = 86_400
 RECEIVE_MAXIMUM = 1_000
 RETRY_MOST_S = 10.0
 
-# A DISCONNECT of the gateway after which a new connection is of use. After any other one (kicked, taken over, not
-# authorised any more, a fault of ours) it would only undo what somebody wanted, or fail again.
+# Reason codes of a gateway's DISCONNECT after which reconnecting helps. After any other one (kicked, taken over, no
+# longer authorised, a fault of ours) it would only undo what somebody wanted, or fail again.
 _PASSING = frozenset(
     {
         ReasonCode.UNSPECIFIED_ERROR,
@@ -112,7 +112,7 @@ def subscribe(
         properties["session_expiry_interval"] = KEPT_S
     connect = access.connect_packet(client_id, properties, clean_start=not client_id)
     printer = _Printer(FORMATS[format])
-    with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
         asyncio.run(_Subscribing(where, connect, printer).run(filters, qos, count))
 
 
@@ -140,11 +140,11 @@ class _Printer:
             rest = rest[os.write(self._fd, rest) :]
 
     async def reader_gone(self) -> None:
-        """Raises BrokenPipeError once nobody reads the output any more, also while nothing is written."""
+        """Raises BrokenPipeError once nobody reads the output any more, even if nothing is being written."""
         loop, gone = asyncio.get_running_loop(), asyncio.Event()
         if not self._is_pipe:
             await gone.wait()
-        loop.add_reader(self._fd, gone.set)  # of an end to write to, the loop reports only the other end's closing
+        loop.add_reader(self._fd, gone.set)  # on a write end, the loop reports only that the reader has closed
         try:
             await gone.wait()
         finally:
@@ -153,7 +153,7 @@ class _Printer:
 
 
 class _Subscribing:
-    """One client that prints what it gets, over any number of connections."""
+    """One client that prints what it receives, over any number of connections."""
 
     def __init__(self, where: Address, connect: Connect, printer: _Printer) -> None:
         self._printer = printer
@@ -192,7 +192,7 @@ class _Subscribing:
 
     def _gives_up(self, error: Exception) -> bool:
         if self._client.connack is None:
-            return True  # it was never connected: the command says why instead of waiting for somebody to notice
+            return True  # it never connected: report why at once
         if isinstance(error, ConnectionLost) and error.closed.by is EndedBy.SERVER:
             return error.reason not in _PASSING
         return is_final(error) or (isinstance(error, ConnectRefused) and error.reason not in _PASSING)
@@ -206,7 +206,7 @@ class _Subscribing:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What to end with: BrokenPipeError before anything else, what happened to the client as a sentence."""
+    """The error to end with: BrokenPipeError first, then the client's error as a sentence."""
     broken, _ = group.split(BrokenPipeError)
     if broken is not None:
         return BrokenPipeError(errno.EPIPE, "nobody reads the output")

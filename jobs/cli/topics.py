@@ -1,4 +1,4 @@
-"""`topics create`: the topics on a Kafka of one's own. On the local stack's `up` makes them."""
+"""`topics create`: creates the topics on your own Kafka. `up` creates those of the local stack."""
 
 from pathlib import Path
 from typing import Annotated
@@ -41,9 +41,9 @@ def create(
 ) -> None:
     """Create the topics that are missing on the brokers of kafka.bootstrap, with the partitions and settings they need.
 
-    Topics that are there are left as they are, so it may be repeated; settings that are not as declared are shown. If
-    some have another number of partitions than the configuration says, not the broker's clock, or are not kept or
-    compacted as they must be, they are named, and nothing is created. `waystation up` makes the local stack's.
+    Existing topics are not changed, so you may repeat it; settings that differ from the declared ones are shown. Topics
+    are named, and nothing is created, if any has another number of partitions than the configuration, does not use the
+    broker's clock, or is not kept or compacted as it must be. `waystation up` creates the local stack's topics.
 
     Examples:
 

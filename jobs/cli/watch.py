@@ -17,8 +17,8 @@ Found = TypeVar("Found")
 def watch(read: Callable[[], Found], show: Callable[[Found], None], interval_s: float, clear: bool = True) -> None:
     """Read and show every `interval_s` seconds until SIGINT or SIGTERM, which end it quietly.
 
-    On a terminal each view replaces the one before, if `clear`. An error of the first look is the caller's; later ones
-    are shown in the place of the view, and it goes on: a stack may be restarted meanwhile.
+    On a terminal each view replaces the previous one, if `clear`. The first error is raised; later ones are shown
+    instead of the view, and it goes on, because a stack may be restarted meanwhile.
     """
     stopped = Event()
     set_on_signals(stopped, signal.SIGINT, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The applications that a cluster runs, each a module of :mod:`jobs` with a `main` of its own."""
+"""The applications that run on a cluster, each a module of :mod:`jobs` with a `main` of its own."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ ROLES = ("active", "backup")
 
 
 class Application(NamedTuple):
-    """`size` names the table of `[cluster]` that says what it gets."""
+    """`size` names the table of `[cluster]` with its resources."""
 
     name: str
     module: str
@@ -24,12 +24,12 @@ class Application(NamedTuple):
         return size
 
     def java_options(self, settings: Settings) -> str:
-        """Options of the JVMs that do its work: what is measured for one machine holds for an executor too."""
+        """Options of the JVMs that do its work: those measured on one machine suit executors too."""
         return settings.stack.router_java_options if self.size == "router" else settings.stack.ledger_java_options
 
     def spark_settings(self) -> Mapping[str, str]:
-        """What its session has on a cluster beside what it asks for itself."""
-        # A task for each partition begins at once, wherever there is room: waiting for a better place is a pause.
+        """Its session's settings on a cluster, in addition to its own."""
+        # A task for each partition starts at once, on any free slot: waiting for a local one would be a pause.
         return {"spark.locality.wait": "0s"} if self.size == "router" else {}
 
 
@@ -38,7 +38,7 @@ NAMES = ("router", "ledger", *BATCH)
 
 
 def applications(name: str, role: str | None, arguments: tuple[str, ...] = ()) -> list[Application]:
-    """What is submitted under `name`: one application, or for a router without `role` the pair; `arguments` go to each.
+    """The applications submitted under `name`: one, or for a router without `role` the pair; each gets `arguments`.
 
     Raises SubmissionError if there is no such application.
     """

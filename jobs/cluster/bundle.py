@@ -1,7 +1,7 @@
-"""What goes with a submission: Waystation's own packages as a wheel, the configuration, and the file that is started.
+"""Files that go with a submission: Waystation's packages as a wheel, the configuration, and the file to start.
 
-A bundle is a directory named by its content, and never changes: a driver goes on importing from it while later versions
-are submitted beside.
+A bundle is a directory named by a hash of its content, and never changes: a driver goes on importing from it while
+later versions are submitted.
 """
 
 import hashlib
@@ -18,16 +18,17 @@ from zipfile import ZIP_DEFLATED, ZipInfo
 from wheel.wheelfile import WheelFile
 
 PACKAGES = ("schemas", "pipelines", "jobs", "conf")
-"""What drivers and executors run. Gateways are no Spark application."""
+"""The code that drivers and executors run. Gateways are not Spark applications."""
 LEFT_OUT = ("__pycache__",)
 EARLIEST = (1980, 1, 1, 0, 0, 0)
-"""The time of all files in a wheel: the same packages make the same one, whenever."""
+"""The time of all files in a wheel, so that the same packages always yield the same wheel."""
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: waystation\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 class Bundle(NamedTuple):
-    """Files of one submission. `packages` is a wheel called `.zip`: Spark takes Python packages by that name."""
+    """Files of one submission. `packages` is a wheel renamed to `.zip`, the suffix that Spark requires for Python
+    packages."""
 
     packages: Path
     launcher: Path
@@ -35,7 +36,7 @@ class Bundle(NamedTuple):
 
 
 class _Timeless(WheelFile):  # type: ignore[misc]
-    """A wheel whose files, those that :class:`WheelFile` adds too, have no time of their own."""
+    """A wheel whose files, including those that :class:`WheelFile` adds, all have the same time."""
 
     def writestr(self, name: str, content: Any, compress_type: int | None = ZIP_DEFLATED) -> None:
         entry = ZipInfo(name, EARLIEST)
@@ -44,7 +45,7 @@ class _Timeless(WheelFile):  # type: ignore[misc]
 
 
 def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
-    """The bundle for this version and these configuration files, under `cache`; nobody else can read it."""
+    """The bundle for this version and these configuration files, under `cache`; only the owner can read it."""
     parent = cache / "submissions"
     parent.mkdir(parents=True, exist_ok=True)
     beside = Path(mkdtemp(dir=parent, prefix=".new-"))
@@ -55,7 +56,7 @@ def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode() + file.read_bytes())
         directory = parent / digest.hexdigest()[:16]
         if directory.exists():
-            os.utime(directory)  # used again: maintenance goes by it
+            os.utime(directory)  # maintenance needs the time of the last use
         else:
             beside.rename(directory)
     finally:
@@ -79,7 +80,7 @@ def _fill(directory: Path, configuration: Sequence[Path]) -> Bundle:
 
 
 def build_wheel(directory: Path) -> Path:
-    """A wheel of :data:`PACKAGES` in `directory`, from what is installed here, whether from a checkout or not."""
+    """A wheel of :data:`PACKAGES` in `directory`, built from what is installed here, from a checkout or not."""
     version = metadata.version("waystation")
     wheel, information = directory / f"waystation-{version}-py3-none-any.whl", f"waystation-{version}.dist-info"
     with _Timeless(wheel, "w") as file:

@@ -1,8 +1,8 @@
-"""How a driver that the cluster runs learns its settings: as variables of its environment.
+"""Passes settings to a driver that the cluster runs, as environment variables.
 
-A pod has no file of this machine, and a store that both reach would want a login in both. So the image's
-`conf/base.toml` counts there, and over it, as variables, what the overlays say. All who may see a pod see them: secrets
-stay in files, which the pod mounts from Secrets.
+A pod has no files of this machine, and a store that both can reach would need a login in both. So the driver uses the
+image's `conf/base.toml`, overridden by variables with the settings of the overlays. Everyone who may see a pod sees
+these: secrets stay in files, which the pod mounts from Secrets.
 """
 
 import json
@@ -20,16 +20,16 @@ from schemas.settings import Settings
 from schemas.settings_files import ENVIRONMENT_PREFIX
 
 OF_DRIVERS = ("lease_s",)
-"""What a driver needs of `[cluster]`; the rest is the submission's, and `spark` may have what is for nobody's eyes."""
+"""What a driver needs of `[cluster]`; the rest is for the submission, and `spark` may contain secrets."""
 
 
 def overrides(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that override a setting."""
+    """The environment variables that override a setting."""
     return {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX) and "__" in name}
 
 
 def overlay_variables(overlays: Sequence[Path], settings: Settings) -> dict[str, str]:
-    """The settings that the files name, with the values that they have in `settings`, as variables."""
+    """The settings named in the files, with their values in `settings`, as variables."""
     named: dict[str, str] = {}
     for overlay in overlays:
         for path, value in _leaves(tomllib.loads(overlay.read_text()), settings):
@@ -39,7 +39,7 @@ def overlay_variables(overlays: Sequence[Path], settings: Settings) -> dict[str,
 
 
 def refuse_secrets(variables: Iterable[str], settings: Settings) -> None:
-    """Raises SubmissionError if one of the variables is a table with a secret in it."""
+    """Raises SubmissionError if one of the variables is a table that contains a secret."""
     for variable in variables:
         path = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         value: Any = settings
@@ -65,7 +65,7 @@ def _leaves(
 
 
 def _as_text(value: Any) -> str:
-    """As :func:`schemas.settings.load_settings` reads a variable: text as it is, all else as TOML."""
+    """In the form that :func:`schemas.settings.load_settings` reads: text unchanged, all else as TOML."""
     return value if isinstance(value, str) else _as_toml(value)
 
 

@@ -1,7 +1,7 @@
-"""Drivers on this machine: kept until they end, or asked to end in order. Those on the cluster are watched.
+"""Drivers on this machine: run until they end, or are asked to end in order. Those on the cluster are watched.
 
-In client mode `spark-submit` is a JVM whose child is the application. A signal to that JVM would take Spark from under
-the application, so it is the application that is asked to stop; `spark-submit` ends when it has.
+In client mode `spark-submit` is a JVM whose child is the application. A signal to that JVM would end Spark before the
+application, so the application is asked to stop; `spark-submit` ends after it.
 """
 
 import os
@@ -22,10 +22,10 @@ Report = Callable[[str], None]
 
 
 def run(submissions: Sequence[Submission], stopped: Event, stop_timeout_s: float, report: Report) -> None:
-    """Run them side by side until all have ended; once `stopped` is set, ask those that still run to end, and kill what
-    has not after `stop_timeout_s`. One that ends does not end the others.
+    """Run them in parallel until all have ended. Once `stopped` is set, ask those still running to end, and kill them
+    after `stop_timeout_s`. One that ends does not end the others.
 
-    Of an application whose driver the cluster has, it is `spark-submit` that ends, which only waited for it.
+    If the driver is on the cluster, only `spark-submit`, which waits for it, is ended.
 
     Raises SubmissionError if one ended with another status than 0, or had to be killed.
     """
@@ -57,7 +57,7 @@ def run(submissions: Sequence[Submission], stopped: Event, stop_timeout_s: float
 
 
 def _start(submission: Submission) -> "subprocess.Popen[bytes]":
-    """In a process group of its own: Ctrl-C is ours to pass on."""
+    """Uses a process group of its own, so that Ctrl-C is not delivered to it directly."""
     try:
         return subprocess.Popen(
             submission.argv, env=os.environ | submission.environment, stdin=subprocess.DEVNULL, process_group=0
@@ -67,7 +67,7 @@ def _start(submission: Submission) -> "subprocess.Popen[bytes]":
 
 
 def ask_to_stop(process: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM to the application, or to `spark-submit` while that has started none."""
+    """SIGTERM to the application, or to `spark-submit` while that has not started one."""
     if process.poll() is not None:
         return
     for asked in _applications(process.pid) or [process]:
@@ -76,8 +76,8 @@ def ask_to_stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _applications(submit: int) -> list[psutil.Process]:
-    """The drivers that `spark-submit` has started. Beside them are, for moments, the helpers of Hadoop's file system:
-    one that ends while it is looked at is passed over."""
+    """The drivers that `spark-submit` has started. Short-lived helpers of Hadoop's file system appear among its
+    children: one that ends while it is examined is skipped."""
     found = []
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(submit).children(recursive=True):
@@ -88,5 +88,5 @@ def _applications(submit: int) -> list[psutil.Process]:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """The whole group, before its leader is reaped: until then nobody can have its number."""
+    """Kills the whole group, before its leader is reaped: until then its number cannot be reused."""
     os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What spark-submit starts: it takes a file, and applications are modules. `launch.py MODULE [ARGUMENT ...]`."""
+"""Started by spark-submit, which takes a file, while applications are modules: `launch.py MODULE [ARGUMENT ...]`."""
 
 import runpy
 import sys

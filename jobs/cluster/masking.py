@@ -1,4 +1,4 @@
-"""Secrets in what is shown or handed on: which names have them, and a line without them."""
+"""Masks secrets in what is shown or passed on: which names have them, and a line without them."""
 
 import re
 
@@ -9,9 +9,9 @@ _SECRET = re.compile(r"(?i)password|passphrase|secret|token|key|jaas")
 _REFERENCE = re.compile(
     r"(?i)(file|location|path|url|endpoint|keytab)$|spark\.kubernetes\.\w+\.(secrets|secretkeyref)\."
 )
-"""Of names that say where something is: a file's, a Secret's as Spark mounts it into a pod."""
+"""Suffixes of names that say where something is: a file, or a Secret as Spark mounts it into a pod."""
 _IDENTITY = re.compile(r"(?i)access_key_id$|fs\.s3a\.(.+\.)?access\.key$")
-"""Of what is called a key and is a name: the secret that belongs to it has a name of its own."""
+"""Names of keys that are identifiers: the secret that belongs to them has another name."""
 _INNER = re.compile(
     r"""
     (?P<name> "[^"]+" | '[^']+' | [\w.\-]+ )
@@ -20,23 +20,23 @@ _INNER = re.compile(
     """,
     re.VERBOSE,
 )
-"""A name and its value within a value: TOML's inline tables, a JVM's options, JAAS, JSON."""
+"""A name and its value inside a value: TOML's inline tables, a JVM's options, JAAS, JSON."""
 _LOGIN = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
 
 
 def is_secret(name: str) -> bool:
-    """Whether what is called so is nobody's to see."""
+    """Whether a setting of this name is a secret."""
     return may_be_secret(name) and not _IDENTITY.search(name)
 
 
 def may_be_secret(name: str) -> bool:
-    """The same, and of names of keys too, which are not shown either."""
+    """The same, but also True for identifiers of keys, which are not shown either."""
     return bool(_SECRET.search(name)) and not _REFERENCE.search(name)
 
 
 def masked(line: str) -> str:
-    """The line, `NAME=VALUE` or another, without what may be a secret: the value of whatever is called so, be it within
-    a value, and passwords in addresses."""
+    """The line, `NAME=VALUE` or another, without possible secrets: values of such names, also inside other values, and
+    passwords in addresses."""
     name, equals, value = line.partition("=")
     if not equals:
         return line

@@ -1,4 +1,4 @@
-"""The command that submits an application: `spark-submit` with everything, from settings and bundle alone."""
+"""The command that submits an application: a complete `spark-submit`, computed from settings and bundle alone."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,18 +12,18 @@ from jobs.cluster.masking import masked
 from schemas.settings import Settings
 
 ARCHIVED_PYTHON = "./environment/bin/python"
-"""Where a packed environment is unpacked for an executor, and for a driver that the cluster runs."""
+"""The interpreter of an unpacked environment, for executors and for a driver on the cluster."""
 IN_IMAGE = "local:///opt/waystation/launch.py"
-"""The launcher in the image (`conf/kubernetes/Dockerfile.spark`), which has packages and jars as well."""
+"""The launcher in the image (`conf/kubernetes/Dockerfile.spark`), which contains packages and jars as well."""
 BASE_IN_IMAGE = "/opt/waystation/base.toml"
 DATA_IN_POD = "/var/lib/waystation"
-"""Status files of a driver in a pod: a volume as long as the pod."""
+"""Status files of a driver in a pod: a volume that exists as long as the pod."""
 FILES = ("--jars", "--py-files", "--files", "--archives")
 
 
 class Submission(NamedTuple):
-    """`argv` begins with `spark-submit`; `environment` is what the process has beside its own. `ended_by` is how the
-    application is ended if its driver runs on the cluster, and `spark-submit` only watches it; else empty."""
+    """`argv` begins with `spark-submit`; `environment` is added to the process's own. `ended_by` is the command that
+    ends the application if its driver runs on the cluster and `spark-submit` only watches it; else empty."""
 
     name: str
     argv: tuple[str, ...]
@@ -31,7 +31,7 @@ class Submission(NamedTuple):
     ended_by: str = ""
 
     def shown(self) -> Iterator[str]:
-        """Environment and command for a person's eyes: an option or argument a line, a file a line, secrets masked."""
+        """Environment and command for people: one option, argument or file per line, secrets masked."""
         for name, value in sorted(self.environment.items()):
             yield masked(f"{name}={value}")
         program, *rest = self.argv
@@ -47,7 +47,7 @@ class Submission(NamedTuple):
 
 
 class Tools(NamedTuple):
-    """What a submission is made with on this machine; `jars` of Spark's Kafka source, Delta and the store."""
+    """The tools for a submission on this machine; `jars` of Spark's Kafka source, Delta and the store."""
 
     spark_home: Path
     java_home: Path
@@ -58,7 +58,7 @@ class Tools(NamedTuple):
 def submission(
     application: Application, settings: Settings, bundle: Bundle, tools: Tools, environ: Mapping[str, str]
 ) -> Submission:
-    """How `application` is submitted. `environ` is searched for overrides of the configuration (`WAYSTATION_…__…`)."""
+    """The submission of `application`. `environ` is searched for overrides of the configuration (`WAYSTATION_…__…`)."""
     cluster = settings.cluster
     in_cluster = cluster.deploy_mode == "cluster"
     told = _told(settings, bundle, environ)
@@ -86,8 +86,8 @@ def submission(
 
 
 def _told(settings: Settings, bundle: Bundle, environ: Mapping[str, str]) -> dict[str, str]:
-    """What tells the driver its settings. In YARN's mode "cluster" its files lie in its working directory; a pod has
-    none. Raises SubmissionError if others would see a secret."""
+    """The variables that pass the settings to the driver. In YARN's mode "cluster" its files are in its working
+    directory; a pod has none. Raises SubmissionError if others could see a secret."""
     told = overrides(environ)
     base, *overlays = bundle.configuration
     if settings.cluster.deploy_mode == "client":
@@ -103,8 +103,8 @@ def _told(settings: Settings, bundle: Bundle, environ: Mapping[str, str]) -> dic
 
 
 def _of_the_driver(settings: Settings, told: Mapping[str, str], python: str) -> dict[str, str]:
-    """Its interpreter, and what it is told, wherever it runs. Spark has one setting for Python everywhere, and one for
-    the driver's that goes over it, as no variable of the environment does."""
+    """The driver's interpreter and variables, wherever it runs. Spark has one setting for Python everywhere, and one
+    for the driver's that overrides it, which no environment variable does."""
     cluster = settings.cluster
     if cluster.deploy_mode == "client":
         return {"spark.pyspark.driver.python": python}

@@ -1,4 +1,4 @@
-"""One MQTT client of the demo: it does one thing after the other."""
+"""One MQTT client of the demo: it performs its actions one after the other."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ RETRY_S = 0.5
 
 class Device:
     """The client of a member. `counts` is shared by all: `connected`, `resumed`, `connections_lost`. `failed` is called
-    with a DemoError when the gateway refuses something."""
+    with a DemoError if the gateway refuses something."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class Device:
         return not self._actions and not self._unacknowledged
 
     def do(self, action: Action) -> None:
-        """Do this once all before it is done, connected again if the connection was lost."""
+        """Do this after all earlier actions, reconnecting if the connection was lost."""
         self._actions.append(action)
         if self._acting is None:
             self._acting = asyncio.get_running_loop().create_task(self._act())
 
     def close(self) -> None:
-        """Drop the connection, if there is one, and do nothing any more."""
+        """Close the connection, if there is one, and do nothing any more."""
         self._client.keeps_waiting = False
         self._client.abort()
         if self._acting is not None:

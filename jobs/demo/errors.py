@@ -1,6 +1,6 @@
 """Errors of the demo.
 
-DemoError (jobs.errors.JobError)   the demo cannot run: no data for the date, a package is missing, no room for its data
+DemoError (jobs.errors.JobError)   the demo cannot run: no data for the date, a missing package, an unusable directory
 """
 
 from jobs.errors import JobError

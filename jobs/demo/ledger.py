@@ -1,4 +1,4 @@
-"""What the ledger says about the demo's messages, asked with SQL once they have been delivered."""
+"""What the ledger says about the demo's messages, queried with SQL once they have been delivered."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -18,16 +18,17 @@ SELECT count(*),
        (SELECT count(*) FROM completions WHERE message_id IN (SELECT id FROM mine))
 FROM mine
 """
-"""Of what clients have published: the platform's own messages tell who comes and goes."""
+"""Only messages published by clients: the platform's own messages report who connects and disconnects."""
 FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
 LATE_TABLES = ("routes_history", "presence_history", "presence")
-"""Every client's subscriptions and comings leave rows there, too many to count with the clients."""
+"""Every client's subscriptions and connections add rows to these, too many to count with the clients."""
 
 
 class Standing(NamedTuple):
-    """`messages` rows, `copies` of them more than once, `incomplete` without completion; `deliveries`: pairs of message
-    and recipient; `rows` of every table, of `messages` and `completions` those of clients' messages; `routes_known`:
-    whether all routes of the messages are there, so that each can be audited."""
+    """`messages`: rows; `copies`: those of them that are repeated; `incomplete`: those without completion;
+    `deliveries`: pairs of message and recipient; `rows` of every table, of `messages` and `completions` only those of
+    clients' messages; `routes_known`: whether all routes of the messages are in the ledger, so that each can be
+    audited."""
 
     messages: int
     copies: int
@@ -38,12 +39,12 @@ class Standing(NamedTuple):
 
     @property
     def quarantined(self) -> int:
-        """Records that could not be parsed: the demo writes none such."""
+        """Unparsable records: the demo writes none."""
         return self.rows.get("quarantine", 0)
 
     @property
     def behind(self) -> list[str]:
-        """What the last queries to begin have yet to bring: tables that have no row, and routes."""
+        """What the queries that start last have yet to bring: tables without rows, and routes."""
         return [name for name in LATE_TABLES if not self.rows.get(name)] + ["routes"] * (not self.routes_known)
 
     def missing(self, published: int) -> int:
@@ -51,16 +52,16 @@ class Standing(NamedTuple):
         return max(0, published - self.messages) + self.incomplete
 
     def left(self, published: int, delivered: int) -> int:
-        """How much the ledger has still to take, all together; 0 once it has everything."""
+        """How much the ledger still lacks in all; 0 once it has everything."""
         return self.missing(published) + self.unrecorded(delivered) + len(self.behind)
 
     def unrecorded(self, delivered: int) -> int:
-        """Deliveries that clients have counted and the ledger has not. It may have more: what was sent at QoS 0."""
+        """Deliveries that clients have counted and the ledger lacks. The ledger may have more: those sent at QoS 0."""
         return max(0, delivered - self.deliveries)
 
 
 class Patience:
-    """How long to wait for the ledger: as long as it advances, and `patience_s` longer."""
+    """How long to wait for the ledger: while it makes progress, and `patience_s` longer."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -68,14 +69,14 @@ class Patience:
         self._advanced_at = 0.0
 
     def is_over(self, left: int, now: float) -> bool:
-        """Whether `left` (:meth:`Standing.left`) has not become less for `patience_s` before `now`."""
+        """Whether `left` (:meth:`Standing.left`) has not decreased for `patience_s` before `now`."""
         if self._least is None or left < self._least:
             self._least, self._advanced_at = left, now
         return now - self._advanced_at > self._patience_s
 
 
 def standing(tables: Path) -> Standing:
-    """The ledger as it is now; empty tables where it has not written any yet."""
+    """The ledger at present; tables not written yet count as empty."""
     reader = LedgerReader(str(tables))
     rows = {name: int(reader.query(f"SELECT count(*) FROM {name}").rows[0][0]) for name in reader.tables}
     try:
@@ -89,7 +90,8 @@ def standing(tables: Path) -> Standing:
 
 
 def journey(tables: Path, destination: str, body_id: str) -> tuple[str, Rows] | None:
-    """The ledger's id of the message whose body has `body_id`, and all that happened to it; None if it is not there."""
+    """The ledger's id of the message whose body has `body_id`, and everything that happened to it; None if it is
+    missing."""
     reader = LedgerReader(str(tables))
     try:
         found = reader.query(FIND, [destination, f'%"id": "{body_id}"%']).rows

@@ -1,8 +1,8 @@
-"""Who takes part in a day, and what each client does when: pure, the same for the same flights.
+"""The clients of a day and what each does when: pure, the same for the same flights.
 
-An aircraft is connected on the ground: it publishes its departure and disconnects, connects again when it has landed
-and publishes its arrival. While it is in the air its airline writes to its inbox. Airports, airlines, some aircraft and
-a few centres subscribe; some of them are away for a part of the day.
+An aircraft is connected on the ground: it publishes its departure and disconnects, reconnects after landing and
+publishes its arrival. While it is in the air its airline writes to its inbox. Airports, airlines, some aircraft and a
+few centres subscribe; some of them are offline for a part of the day.
 """
 
 from collections import Counter
@@ -14,9 +14,9 @@ from jobs.demo.flights import Airport, Day, Flight
 from schemas.identity import hash_of, inbox_of
 
 NOTICE_AT = 0.5
-"""An airline writes to its aircraft when this part of the flight is over."""
+"""An airline writes to its aircraft after this part of the flight."""
 ABSENCE = 0.12
-"""How long a client is away, as a part of the day."""
+"""How long a client is offline, as a part of the day."""
 MARGIN = timedelta(minutes=10)
 
 
@@ -26,7 +26,7 @@ class Subscription(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A client: its session outlives its connections. `publish_qos` is that of all it publishes."""
+    """A client: its session outlives its connections. `publish_qos` is the QoS of all its messages."""
 
     client: str
     role: str
@@ -36,11 +36,11 @@ class Member(NamedTuple):
 
 
 class Connect(NamedTuple):
-    """Have a connection."""
+    """Connect, unless already connected."""
 
 
 class Disconnect(NamedTuple):
-    """Leave, once all that was published is acknowledged."""
+    """Disconnect once all publishes are acknowledged."""
 
 
 class Subscribe(NamedTuple):
@@ -48,7 +48,7 @@ class Subscribe(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """`id` is unique in the run; `seq` counts the sender's messages from 1; both also stand in `body`."""
+    """`id` is unique in the run; `seq` counts the sender's messages from 1; both are also in `body`."""
 
     id: str
     sender: str
@@ -115,7 +115,8 @@ def airline_client(carrier: str) -> str:
 
 
 def _aircraft(first: Flight) -> Member:
-    """Of ten, one publishes at QoS 0, six at 1, three at 2; two read what happens where they are going, one itself."""
+    """Of ten, one publishes at QoS 0, six at 1, three at 2; two subscribe to events at their destination, one to its
+    own."""
     lot = hash_of(first.tail)
     subscriptions: tuple[Subscription, ...] = ()
     if lot % 5 == 1:
@@ -138,7 +139,7 @@ def _airline(carrier: str, tails: list[str]) -> Member:
 
 
 def _absence(member: Member, begin: datetime, end: datetime) -> tuple[datetime, datetime] | None:
-    """From when until when a client is away: the archive, and a third of airports and airlines that lose nothing."""
+    """When a client is offline: the archive, and a third of the airports and airlines subscribed at QoS 1 or 2 only."""
     lot = hash_of(member.client)
     subscribed_qos = min((subscription.qos for subscription in member.subscriptions), default=0)
     chosen = member.client == "archive" or (member.role in ("airport", "airline") and lot % 3 == 0)
@@ -168,7 +169,7 @@ def _flown(day: Day, away: dict[str, tuple[datetime, datetime]]) -> Iterator[Ste
 
 
 def _numbered(steps: Iterator[Step], qos: dict[str, int]) -> Iterator[Step]:
-    """Publishes get sequence, id and QoS of their sender, in order of time."""
+    """Gives publishes the sequence, id and QoS of their sender, in order of time."""
     counts: Counter[str] = Counter()
     for step in sorted(steps, key=lambda step: step.at):
         action = step.action
@@ -199,7 +200,7 @@ def _report(day: Day, flight: Flight, what: str) -> Publish:
 
 
 def _notice(day: Day, flight: Flight) -> Publish:
-    """From the airline to the aircraft in the air."""
+    """A message from the airline to the aircraft in the air."""
     body = {
         "flight": flight.name,
         "notice": f"{day.airports[flight.dest].city} expects you {_lateness(flight.arrival_delay)}",

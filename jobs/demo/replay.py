@@ -1,4 +1,4 @@
-"""The three acts of a replay: everybody comes, the day passes in scaled time, what is left arrives."""
+"""The three phases of a replay: all clients connect, the day passes in scaled time, the remaining messages arrive."""
 
 from collections import deque
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def muster(fleet: Fleet, plan: Plan, clock: Clock, watch: Watch) -> None:
 
 
 def play(fleet: Fleet, plan: Plan, speed: float, clock: Clock, watch: Watch) -> None:
-    """The day, `speed` times as fast as it was; a machine that is too slow makes steps late, never leaves one out."""
+    """Replays the day, `speed` times as fast; on a slow machine steps are late, but never left out."""
     began = clock()
     steps = deque(plan.steps)
     now = plan.begin
@@ -49,7 +49,8 @@ def play(fleet: Fleet, plan: Plan, speed: float, clock: Clock, watch: Watch) -> 
 
 
 def settle(fleet: Fleet, plan: Plan, account: Account, timeout_s: float, clock: Clock, watch: Watch) -> bool:
-    """Everybody comes back and gets what it missed; whether all that was due has come within `timeout_s`."""
+    """Reconnects everybody, so that they receive what they missed; returns whether all that was due arrived within
+    `timeout_s`."""
     fleet.everybody(Connect())
     deadline = clock() + timeout_s
     while not (fleet.is_idle and account.is_settled):

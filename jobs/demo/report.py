@@ -1,4 +1,4 @@
-"""What people see of the demo: its progress while it runs, and the result; the same figures as JSON."""
+"""The demo's output: its progress while it runs, and the result; the same figures as JSON."""
 
 import shutil
 import sys
@@ -28,17 +28,17 @@ MUST_BE_ZERO = {
     "ledger_copies": "messages twice in the ledger",
     "quarantined": "in quarantine",
 }
-"""Figures that decide about the exit status, with their labels."""
+"""Figures that decide the exit status, with their labels."""
 
 BEHIND = ("incomplete", "unrecorded")
-"""Those of them that say how far the ledger is behind the clients."""
+"""Those of them that say how far the ledger lags behind the clients."""
 
 REFRESH_S = 0.5
 LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """Shows how far the replay is: a table that changes on a terminal, else a line now and then."""
+    """Shows the progress of the replay: a table that changes on a terminal, otherwise a line now and then."""
 
     def __init__(self, console: Terminal, account: Account, fleet: Fleet, clock: Callable[[], float]) -> None:
         self._account = account
@@ -49,7 +49,7 @@ class Progress:
         self._every_s = REFRESH_S if self._live else LINE_EVERY_S
         self._next = clock() + self._every_s
         self.act = ""
-        """What is going on, in two or three words."""
+        """The current phase, in two or three words."""
 
     def __enter__(self) -> "Progress":
         if self._live:
@@ -61,7 +61,7 @@ class Progress:
             self._live.stop()
 
     def watch(self, at: datetime) -> None:
-        """`at` is the simulated time; costs nothing unless it is time to show something again."""
+        """`at` is the simulated time; costs nothing unless an update is due."""
         if self._clock() < self._next:
             return
         self._next = self._clock() + self._every_s
@@ -88,7 +88,7 @@ class Progress:
 
 
 def show_result(console: Terminal, figures: Mapping[str, Any]) -> None:
-    """The table at the end."""
+    """The final table."""
     rows: list[tuple[str, Any]] = [
         ("flights", figures["flights"]),
         ("clients", f"{figures['clients']} ({figures['aircraft']} aircraft)"),
@@ -115,7 +115,7 @@ def show_journey(console: Terminal, message_id: str, steps: Rows) -> None:
 
 
 def show_commands(console: Terminal, data: Path, message_id: str | None, kept: bool) -> None:
-    """How to look further."""
+    """Commands for looking further."""
     waystation = f"{_program()} --data {_short(data)}"
     commands = [
         f"{waystation} query 'SELECT source, count(*) FROM messages GROUP BY ALL ORDER BY 2 DESC LIMIT 10'",

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: stack up, clients, the day, the ledger, the verdict, stack down."""
+"""The demo from start to end: stack up, clients, the day, the ledger, the verdict, stack down."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,17 +20,17 @@ from jobs.output import Terminal
 
 DELIVERED_TIMEOUT_S = 60.0
 LEDGER_PATIENCE_S = 150.0
-"""How long the ledger may bring nothing new before it is no longer waited for."""
+"""How long to wait for the ledger while it makes no progress."""
 LEDGER_POLL_S = 1.0
 LEDGER_POLL_SHARE = 0.1
-"""Of a processor: what asking the ledger may cost, which takes from the ledger itself."""
+"""Share of a processor for polling the ledger, which is taken from the ledger itself."""
 GOODBYE_S = 5.0
 
 Clock = Callable[[], float]
 
 
 class Request(NamedTuple):
-    """What was asked for. `until`: only flights that left before this time, New York's clock; None for all of them.
+    """The request. `until`: only flights that left before this time, New York's clock; None for all of them.
 
     `speed`: simulated seconds a second; `data`: the demo's own directory; `keep`: leave the stack running.
     """
@@ -46,16 +46,16 @@ class Request(NamedTuple):
 
 
 class Result(NamedTuple):
-    """`figures` as they go to JSON; `good`: nothing lost, doubled, out of order or incomplete."""
+    """`figures` in the form of the JSON output; `good`: nothing lost, doubled, out of order or incomplete."""
 
     figures: dict[str, Any]
     good: bool
 
 
 def run(request: Request, console: Terminal) -> Result:
-    """Run the demo and show it on `console`. Raises DemoError, StackError and whatever else keeps it from running.
+    """Run the demo and show it on `console`. Raises DemoError, StackError and any other error that prevents it.
 
-    The stack is stopped in the end, in every case but one: `request.keep`, and the replay has come to its end.
+    The stack is stopped at the end, unless `request.keep` is set and the replay is complete.
     """
     began = time.monotonic()
     day = select(load_day(request.date), request.until)
@@ -83,7 +83,7 @@ def run(request: Request, console: Terminal) -> Result:
             phases = _fly(fleet, plan, account, request, console)
             standing = _ledger_caught_up(fleet, account, request, console, time.monotonic)
             phases["settle_s"] = time.monotonic() - phases.pop("_settling_since")
-            # Before they leave: afterwards nothing is due to them at QoS 0.
+            # Before they disconnect: afterwards no QoS 0 message is due to them.
             figures = _figures(day, plan, account, standing, fleet.counts, {"up_s": up_s, **phases})
             _say_goodbye(fleet)
         shown = _show_result(console, figures, account, request)
@@ -96,7 +96,7 @@ def run(request: Request, console: Terminal) -> Result:
 
 
 def select(day: Day, until: clock_time | None) -> Day:
-    """The day with only the flights that left before `until`. Raises DemoError if that leaves none."""
+    """The day with only the flights that left before `until`. Raises DemoError if there are none."""
     midnight = day.flights[0].departure.astimezone(HOME_ZONE).replace(hour=0, minute=0) if day.flights else None
     flights = day.flights
     if until is not None and midnight is not None:
@@ -111,7 +111,7 @@ def select(day: Day, until: clock_time | None) -> Day:
 
 
 def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: Terminal) -> dict[str, float]:
-    """The replay; how long each act took, and when settling began."""
+    """Replays the day; returns how long each phase took, and when settling began."""
     clock = time.monotonic
     began = clock()
     with report.Progress(console, account, fleet, clock) as progress:
@@ -128,9 +128,9 @@ def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: 
 
 
 def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console: Terminal, clock: Clock) -> Standing:
-    """The ledger once every message is in it and complete, or as it is when it has not advanced for a while.
+    """The ledger once every message is in it and complete, or its state after it has made no progress for a while.
 
-    The clients stay connected meanwhile: a late copy would be counted.
+    The clients stay connected meanwhile, to count late copies.
     """
     tables, patience, pause_s = request.data / "tables", ledger.Patience(LEDGER_PATIENCE_S), LEDGER_POLL_S
     with console.status("asking the ledger", refresh_per_second=2) as status:
@@ -184,7 +184,7 @@ def _figures(
 
 
 def _show_result(console: Terminal, figures: Mapping[str, Any], account: Account, request: Request) -> str | None:
-    """Shows table and journey; the ledger's id of the message whose journey it is."""
+    """Shows table and journey; returns the ledger's id of the message whose journey it is."""
     report.show_result(console, figures)
     waited = [account.message(i) for i in account.waited]
     chosen = next((m for m in waited if m.topic.startswith("@")), waited[0] if waited else None)

@@ -1,4 +1,4 @@
-"""The demo's own stack: started over a fresh directory with free ports, as `waystation up` starts it, and stopped."""
+"""The demo's own stack: started over a fresh directory with free ports, like `waystation up`, and stopped."""
 
 import resource
 import shutil
@@ -20,18 +20,18 @@ from schemas.readiness import read_json, write_json
 MARK = "demo.json"
 LOCK = "up.lock"
 OPEN_FILES = 8_192
-"""A thousand clients are more sockets than many systems allow by default, in this process and in the gateway."""
+"""A thousand clients need more sockets than many systems allow by default, in this process and in the gateway."""
 
 ABANDON_S = 5.0
 
 
 def demo_overlay() -> Path:
-    """The configuration of a stack that lives for two minutes, which those of the user go over."""
+    """The overlay for a stack that lives for two minutes; the user's overlays override it."""
     return Path(str(resources.files("conf").joinpath("demo.toml")))
 
 
 def make_room(data: Path, stop_timeout_s: float) -> None:
-    """Empty the directory of an earlier demo, or make it. Raises DemoError if it is in use or not a demo's."""
+    """Empty the directory of an earlier demo, or create it. Raises DemoError if it is in use or not a demo's."""
     state = read_state(data)
     if state is not None and state.supervisor.alive():
         raise DemoError(
@@ -50,7 +50,7 @@ def make_room(data: Path, stop_timeout_s: float) -> None:
 
 
 def allow_open_files() -> None:
-    """Raise the limit on open files, for this process and those it starts, as far as is allowed and needed."""
+    """Raise the limit on open files, for this process and those it starts, as far as allowed and needed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -66,9 +66,9 @@ def running(
     keep: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Iterator[StackState]:
-    """A stack over `data`. Stopped in the end, whatever happens, unless `keep()` says to leave it running.
+    """A stack over `data`. It is stopped at the end, whatever happens, unless `keep()` says to leave it running.
 
-    What `up` says on the way goes to `say`, line by line. Raises StackError, with the reason, if it does not start.
+    The output of `up` goes to `say`, line by line. Raises StackError, with the reason, if it does not start.
     """
     starting = _Starting(data, overlays, environ)
     try:
@@ -82,14 +82,14 @@ def running(
 
 
 def stop(data: Path, stop_timeout_s: float) -> None:
-    """Stop the stack, also one that has only just begun to start."""
+    """Stop the stack, even one that has only just begun to start."""
     local.stop(data, stop_timeout_s)
     if not wait_until(lambda: _is_free(data), stop_timeout_s):
         local.stop(data, stop_timeout_s)
 
 
 class _Starting:
-    """A `waystation up --detach` on its way."""
+    """A starting `waystation up --detach`."""
 
     def __init__(self, data: Path, overlays: Sequence[Path], environ: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
@@ -106,7 +106,7 @@ class _Starting:
         )
 
     def wait(self, say: Callable[[str], None]) -> None:
-        """Until everything is ready. Raises StackError."""
+        """Wait until everything is ready. Raises StackError."""
         assert self._child.stdout is not None
         assert self._child.stderr is not None
         for line in self._child.stdout:
@@ -120,7 +120,7 @@ class _Starting:
             raise StackError(reason or "the stack did not start")
 
     def abandon(self) -> None:
-        """Have it end, and with it what it has begun to start, if it has not ended by itself."""
+        """Stop it, and the parts it has begun to start, unless it has ended by itself."""
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGINT)
             try:
@@ -144,7 +144,7 @@ def _is_free(data: Path) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C does not keep the stack from being stopped."""
+    """Ignores a second Ctrl-C, so that the stack is stopped."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

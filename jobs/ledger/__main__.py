@@ -1,10 +1,10 @@
 """The ledger application: all micro-batch queries in one Spark session (`python -m jobs.ledger`).
 
-Routes are folded, messages, instructions, outcomes, completions, presence and quarantine go into their Delta tables,
-completions are found, and presence is merged. A query that fails is started again after a pause that doubles up to a
-minute; the others go on. A `tick` on `routes` says, while nobody subscribes, how far the routes table is complete, and
-one on `presence`, while a gateway is silent, how long it has been. SIGTERM ends all of it cleanly: a batch under way is
-repeated at the next start, to the same rows.
+It folds routes, writes messages, instructions, outcomes, completions, presence and quarantine to their Delta tables,
+computes completions, and merges presence. A query that fails is restarted after a delay that doubles up to a minute;
+the others go on. A `tick` on `routes` marks, while nobody subscribes, up to when the routes table is complete, and one
+on `presence` how long a gateway has been silent. SIGTERM stops everything cleanly: an unfinished batch is repeated at
+the next start, with the same rows.
 """
 
 import sys
@@ -43,19 +43,19 @@ from schemas.topics import Topics
 PART = "ledger"
 LONGEST_PAUSE_S = 60.0
 THREADS = 4
-"""Tasks at a time: all queries share them, and the small jobs of one must not wait for the long ones of another."""
+"""Tasks at a time, shared by all queries: the small jobs of one must not wait for the long ones of another."""
 LONGEST_FIRST_BATCH_S = 15.0
-"""A query that fails, or takes longer for its first batch, does not hold up the next any more. That of the routes does:
-without routes everything is sent to everyone."""
+"""The next query starts after this time even if the previous one has failed or not finished its first batch. The query
+of the routes is waited for: without routes, messages go to every shard."""
 
 STOP_SHARE = 0.5
-"""Of the time that the application has for stopping: what it waits for its queries."""
+"""Share of the application's stop timeout that it waits for its queries."""
 
 POOLS = {"routes": "routes", "presence_state": "presence", "message_presence_state": "presence"}
-"""The queries that somebody waits for; all others are history."""
+"""The queries whose results are awaited; all others write history."""
 
 WAITING = "Waiting for"
-"""What Spark says of a query between its triggers begins so, and not before the first of them."""
+"""Prefix of Spark's status of a query between its triggers; it does not appear before the first one."""
 
 WATCH_S = 1.0
 FIRST_WATCH_S = 0.1
@@ -65,19 +65,19 @@ log = structlog.get_logger(__name__)
 
 
 def pool_of(query: str) -> str:
-    """The scheduler pool of a query (`conf/fairscheduler.xml`); it goes with the thread that starts the query."""
+    """The scheduler pool of a query (`conf/fairscheduler.xml`), set on the thread that starts the query."""
     return POOLS.get(query, "history")
 
 
 def session_settings(settings: Settings, pools: Path) -> dict[str, str]:
-    """What the ledger's session has beside :mod:`jobs.runtime.spark_session`: pools, so that history makes nobody
-    wait."""
+    """The ledger session's settings in addition to :mod:`jobs.runtime.spark_session`: pools, so that history delays no
+    awaited result."""
     return {
         "spark.driver.memory": settings.stack.ledger_heap,
         JAVA_OPTIONS: settings.stack.ledger_java_options,
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": pools.absolute().as_uri(),
-        # Else one query that does not end would keep all from ending, until the supervisor kills them.
+        # Otherwise one query that does not end would block the others until the supervisor kills them all.
         "spark.sql.streaming.stopTimeout": f"{round(settings.stack.stop_timeout_s * STOP_SHARE * 1000)}ms",
         **storage_settings(settings.storage),
     }
@@ -85,7 +85,7 @@ def session_settings(settings: Settings, pools: Path) -> dict[str, str]:
 
 @dataclass
 class Supervised:
-    """A query that is kept going: started when due, and again, ever later, when it has failed."""
+    """Keeps a query running: starts it when due, and restarts it after failures, with growing delays."""
 
     spark: SparkSession
     name: str
@@ -98,7 +98,7 @@ class Supervised:
     began: float = 0.0
 
     def watch(self, now: float) -> None:
-        """Start or restart the query if it is time to."""
+        """Starts or restarts the query when due."""
         if self.query is not None and not self.query.isActive:
             self._failed(now, str(self.query.exception() or "it was stopped"))
         if self.query is None and now >= self.due:
@@ -110,19 +110,19 @@ class Supervised:
 
     @property
     def last_batch(self) -> int:
-        """The number of the last batch that has ended; -1 if none has since the query was started."""
+        """The number of the last finished batch; -1 if none has finished since the query was started."""
         progress = None if self.query is None else self.query.lastProgress
         return -1 if progress is None else progress.batchId
 
     def has_begun(self) -> bool:
-        """Whether its first batch has ended, or it has looked for one and found nothing to do."""
+        """Whether its first batch has finished, or it has found nothing to do."""
         if self.query is None:
             return False
         status = self.query.status
         return self.last_batch >= 0 or (not status["isTriggerActive"] and status["message"].startswith(WAITING))
 
     def stop(self) -> None:
-        """A batch under way is cut off: it is repeated at the next start."""
+        """Interrupts a batch that is running: it is repeated at the next start."""
         if self.query is not None:
             try:
                 self.query.stop()
@@ -138,16 +138,16 @@ class Supervised:
 
 
 def may_begin_next(begun: Sequence[Supervised], folded: int) -> bool:
-    """Whether the last of those begun has done its first batch, or has none to do, and the first, which folds routes,
-    one behind `folded`."""
+    """Whether the last of those started has finished its first batch, or has nothing to do, and the first, which folds
+    routes, has finished one after `folded`."""
     return begun[-1].has_begun() and begun[0].last_batch > folded
 
 
 def tick(
     producer: Producer, topic: str, partitions: int, event: RouteEvent | PresenceEvent, every_s: float, stopped: Event
 ) -> None:
-    """A tick on each partition of a topic now and every `every_s` seconds, whatever the queries do: its append time
-    says only how far the records before it reach, and counts for nothing until they are taken."""
+    """Writes a tick to each partition of a topic now and every `every_s` seconds, whatever the queries do. Its append
+    time only marks how far the records before it reach, and has no effect until they are processed."""
     while not stopped.is_set():
         for partition in range(partitions):
             try:
@@ -160,7 +160,7 @@ def tick(
 
 
 def start_ticks(settings: Settings, stopped: Event) -> None:
-    """The ticks of routes and of presence, each from a thread of its own."""
+    """Starts the ticks of routes and of presence, each in a thread of its own."""
     topics = Topics(settings.kafka.prefix)
     client = {"linger.ms": 0, "message.timeout.ms": 10_000, **settings.kafka.client}
     ticks = (
@@ -174,11 +174,11 @@ def start_ticks(settings: Settings, stopped: Event) -> None:
 
 
 def run(settings: Settings, part: str, stopped: Event) -> None:
-    """All queries, until `stopped`. Ready once routes are folded, which routers need.
+    """Runs all queries until `stopped`. Ready once routes are folded, which routers need.
 
-    The others follow one by one, each when the one before it has done its first batch, if there is one to do, and
-    routes are folded again: all at once they would keep a small machine busy for a minute, routes would not be folded
-    in time, and routers would send everything to everyone. They lose nothing by beginning later. Raises JobError if
+    The others start one by one, each when the previous one has finished its first batch, if it has one, and routes have
+    been folded again. If all started at once they would keep a small machine busy for a minute: routes would not be
+    folded in time, and routers would send everything to every shard. Starting later loses nothing. Raises JobError if
     another process has the checkpoints: a data directory has one ledger.
     """
     held = hold_checkpoints(settings, PART, "choose another data directory", stopped)

@@ -1,4 +1,4 @@
-"""The streaming queries of the ledger application: what each reads, makes of it, and writes, and how often."""
+"""The streaming queries of the ledger application: what each reads, computes and writes, and how often."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -43,11 +43,11 @@ HISTORY = (
     "message_presence",
     "quarantine",
 )
-"""The queries that nobody waits for."""
+"""The queries whose results nobody waits for."""
 
 APART = 0.02
-"""By how much each of them has a longer interval than the one before, as a share of it: Spark begins the batches of
-equal intervals all at the same moment, and what somebody waits for would wait for all of them."""
+"""How much longer the interval of each is than that of the previous one, as a share of it. Spark starts the batches of
+equal intervals at the same moment, and awaited results would be late because of all of them."""
 
 Start = Callable[[], StreamingQuery]
 
@@ -55,8 +55,8 @@ log = structlog.get_logger(__name__)
 
 
 def trigger_s(query: str, settings: Settings) -> float:
-    """How often a query is to begin a batch, in seconds; one of the history a little less often than is configured, so
-    that no two of them keep time."""
+    """How often a query should start a batch, in seconds; those of history slightly less often than configured, each
+    with another interval, so that they do not coincide."""
     of, presence_of = settings.ledger, settings.presence
     own = {
         "routes": of.routes_trigger_s,
@@ -77,8 +77,9 @@ def queries(
     on_folded: Callable[[int], None] = lambda _as_of_us: None,
     turns: Turns | None = None,
 ) -> Mapping[str, Start]:
-    """How each query of the application is started. Routes first: routers wait for them. `clock` gives seconds since
-    the epoch; `on_folded` is told how far routes are folded, µs since the epoch; history is written in `turns`."""
+    """The function that starts each query of the application. Routes first, because routers wait for them. `clock`
+    gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch; `turns`
+    limits how many write history at the same time."""
     topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
     partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
@@ -94,7 +95,7 @@ def queries(
     broker = KafkaTopics(kafka)
 
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
-        """Records for a query that does not tell what it has: from the beginning, if it has no checkpoint."""
+        """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""
         topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
         return read(topic, begin(topic, checkpoint, None, _say_lost))
 
@@ -164,7 +165,7 @@ def queries(
         "outcomes": lambda: append(topics.progress, tables.OUTCOMES, history.outcomes, True),
         "completions": lambda: append(topics.completion, tables.COMPLETIONS, history.completions, True),
         "presence_history": lambda: append(topics.presence, tables.PRESENCE_HISTORY, history.presence_history, True),
-        # Most records are ticks, which leave no row: an empty commit for each would cost more than all else when idle.
+        # Most records are ticks and have no row: an empty commit for each would dominate the cost of an idle system.
         "routes_history": lambda: append(
             topics.routes,
             tables.ROUTES_HISTORY,

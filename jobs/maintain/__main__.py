@@ -1,6 +1,6 @@
-"""The maintenance application (`python -m jobs.maintain`): settings from the environment, as all applications have.
+"""The maintenance application (`python -m jobs.maintain`), with settings from the environment like all applications.
 
-Exit status: 0 all that was due is done, 1 some step failed, 2 it could not begin. It gives way to what runs beside it.
+Exit status: 0 all that was due is done, 1 a step failed, 2 it could not start. It runs at low priority.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PART = "maintain"
 
 
 def run(settings: Settings, request: Request, stopped: Event) -> list[Result]:
-    """One run, its lines on standard output. Raises MaintainError, also if another run is under way."""
+    """One run, with its lines on standard output. Raises MaintainError, also if another run is in progress."""
     try:
         held = nullcontext() if request.dry_run else closing(hold_checkpoints(settings, PART, "wait for it", stopped))
     except JobError as error:
@@ -43,14 +43,14 @@ def _say(result: Result) -> None:
 
 
 def _print(line: str) -> None:
-    """The work goes on if nobody reads any more."""
+    """Goes on working if nobody reads its output any more."""
     with suppress(BrokenPipeError):
         sys.stdout.write(visible(line) + "\n")
         sys.stdout.flush()
 
 
 def _satisfy_yarn() -> None:
-    """YARN takes an application that ends without a Spark session for one that failed; no other does."""
+    """YARN regards an application that ends without a Spark session as failed; other clusters do not."""
     if is_submitted(os.environ):
         SparkContext._ensure_initialized()
         if SparkConf().get("spark.master", "") == "yarn":

@@ -1,8 +1,9 @@
-"""Tables of how things are: rows whose time is over leave them.
+"""Tables of current state: removes expired rows.
 
-Their queries drop them too, but only from the buckets that a batch rewrites, and of `presence` and `message_presence`
-only with a record that ends the key. Here a bucket is rewritten without them, in a commit that is refused if anyone has
-written to the bucket since it was read; then it is read again. The queries do the same, so neither undoes the other.
+The tables' queries drop them too, but only from the buckets that a batch rewrites, and from `presence` and
+`message_presence` only on a record that ends the key. This module rewrites a bucket without them, in a commit that is
+refused if anyone has written to the bucket since it was read; then it reads the bucket again. The queries do the same,
+so neither undoes the other's work.
 """
 
 from collections.abc import Callable
@@ -26,11 +27,11 @@ ENDED = "ended rows"
 log = structlog.get_logger(__name__)
 
 Ended = tuple[str, int, datetime]
-"""A target that has ended: route key, shard, when."""
+"""An ended target: route key, shard, when."""
 
 
 class Kept(NamedTuple):
-    """What of a bucket stays, and how many rows or targets do not."""
+    """What is kept of a bucket, and how many rows or targets are removed."""
 
     rows: pa.Table
     over: int
@@ -40,12 +41,12 @@ KeptOf = Callable[[pa.Table], Kept]
 
 
 def kept_presence(rows: pa.Table, oldest: datetime) -> Kept:
-    """Without clients that are offline and of which nothing was heard since `oldest`."""
+    """Without clients that are offline and have not been heard from since `oldest`."""
     return _without(rows, pc.and_(pc.invert(rows["online"]), pc.less(rows["updated"], _moment(oldest))))
 
 
 def kept_messages(rows: pa.Table, now: datetime) -> Kept:
-    """Without messages whose record is kept no longer."""
+    """Without messages whose retention has ended."""
     return _without(rows, pc.less(rows["kept_until"], _moment(now)))
 
 
@@ -60,8 +61,8 @@ def ended_before(rows: pa.Table, oldest: datetime) -> set[Ended]:
 
 
 def kept_routes(rows: pa.Table, oldest: datetime, recorded: set[Ended]) -> Kept:
-    """Without the targets that ended before `oldest`, if they are `recorded` in the history; a row that has none left
-    goes as well."""
+    """Without the targets that ended before `oldest`, if they are `recorded` in the history; rows without targets are
+    removed too."""
     gone = ended_before(rows, oldest) & recorded
     if not gone:
         return Kept(rows, 0)
@@ -74,7 +75,7 @@ def kept_routes(rows: pa.Table, oldest: datetime, recorded: set[Ended]) -> Kept:
 
 
 def current_steps(settings: Settings, name: str, now: datetime) -> list[Step]:
-    """What is due for the table `name` of how things are; nothing if it is no such table."""
+    """What is due for the table `name`; nothing if it is not a table of current state."""
     uri = f"{settings.tables}/{name}"
     if name == PRESENCE.name:
         oldest = now - timedelta(seconds=settings.presence.kept_s)
@@ -85,8 +86,8 @@ def current_steps(settings: Settings, name: str, now: datetime) -> list[Step]:
 
 
 def _route_steps(settings: Settings, uri: str) -> list[Step]:
-    """By the same clock and window as the fold (:mod:`pipelines.routing.routes`). Of the catch-all row nothing is
-    removed: the fold writes it with every batch."""
+    """Uses the same clock and window as the fold (:mod:`pipelines.routing.routes`). Leaves the catch-all row alone: the
+    fold writes it with every batch."""
     routes = DeltaTable(uri).to_pyarrow_dataset()
     (as_of,) = routes.to_table(["as_of"], ds.field("bucket") == CATCH_ALL_BUCKET)["as_of"].to_pylist() or [None]
     if as_of is None:
@@ -102,7 +103,7 @@ def _route_steps(settings: Settings, uri: str) -> list[Step]:
 
 
 def _recorded(uri: str, ended: set[Ended]) -> set[Ended]:
-    """Those whose end `routes_history` has."""
+    """Those whose end is in `routes_history`."""
     times = [until for _, _, until in ended]
     effective = ds.field("effective")
     among = (effective >= _moment(min(times))) & (effective <= _moment(max(times))) & (ds.field("op") == "drop")
@@ -111,7 +112,7 @@ def _recorded(uri: str, ended: set[Ended]) -> set[Ended]:
 
 
 def _steps(uri: str, name: str, kept_of: KeptOf) -> list[Step]:
-    """One step for all buckets that have something to lose."""
+    """One step for all buckets that have rows to remove."""
     table = DeltaTable(uri)
     over = {bucket: kept_of(_rows(table, bucket)).over for bucket in _buckets(table)}
     due = sorted(bucket for bucket, rows in over.items() if rows)

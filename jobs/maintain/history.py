@@ -1,8 +1,8 @@
-"""History tables: dates that are kept no more are removed, dates of many small files are compacted.
+"""History tables: removes expired dates, compacts dates with many small files.
 
-Both name whole partitions. Removing one is a commit and reads nothing; compacting writes the same rows into larger
-files, in a commit that says so (`dataChange = false`). Files stay where they are until VACUUM: whoever reads an older
-version goes on.
+Both work on whole partitions. Removing one is a commit and reads nothing; compacting writes the same rows into larger
+files, in a commit marked as such (`dataChange = false`). Files stay until VACUUM, so readers of an older version are
+not disturbed.
 """
 
 from datetime import date
@@ -18,9 +18,9 @@ from schemas.maintain_settings import MaintainSettings
 RETENTION = "retention"
 COMPACTION = "compaction"
 MOST_ROUNDS = 3
-"""Files shrink when they are merged, and may then be small again: so often at most a date is looked at anew."""
+"""Merged files shrink, and may then be small again: a date is rechecked at most this often."""
 TASKS = 1
-"""Merges at a time: maintenance gives way to what runs beside it."""
+"""Merges at a time: maintenance leaves the processors to others."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ def history_steps(uri: str, name: str, settings: MaintainSettings, today: date, 
 
 
 def _remove(uri: str, dates: list[date]) -> None:
-    """By literal dates: rows of other dates that come meanwhile are no conflict."""
+    """Removes literal dates, so that new rows of other dates are no conflict."""
     literals = ", ".join(f"DATE '{day}'" for day in dates)
     for attempt in until_committed():
         with attempt:
@@ -75,8 +75,8 @@ def _compact(uri: str, day: date, settings: MaintainSettings, today: date, with_
 
 
 def _shorten_log(uri: str) -> None:
-    """A checkpoint, so that readers need not go through thousands of removed files; and what of the log is too old to
-    be kept goes, as it does whenever a commit makes a checkpoint."""
+    """Writes a checkpoint, so that readers need not go through thousands of removed files. As with every checkpoint,
+    expired log entries are deleted."""
     table = DeltaTable(uri)
     table.create_checkpoint()
     table.cleanup_metadata()

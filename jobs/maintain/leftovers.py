@@ -1,4 +1,4 @@
-"""What lies beside the tables: checkpoints of earlier generations of queries, bundles of old submissions."""
+"""Leftovers outside the tables: checkpoints of earlier generations of queries, bundles of old submissions."""
 
 import shutil
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ SUBMISSIONS = "submissions"
 
 
 class Left(NamedTuple):
-    """A directory: its files, their bytes, when the last of them was written."""
+    """A directory: number and bytes of its files, and when the last one was written."""
 
     files: int
     bytes: int
@@ -30,8 +30,8 @@ class Left(NamedTuple):
 
 
 def superseded(checkpoints: Mapping[str, Left], before: datetime) -> list[str]:
-    """The checkpoints, by name, of generations that ended: nothing was written there since `before`, and a later
-    generation of the query was written to after them."""
+    """The checkpoints, by name, of generations that ended: not written since `before`, while a later generation of the
+    query was written after them."""
     generations = defaultdict(list)
     for name in checkpoints:
         stream = StreamId.parse(name)
@@ -46,7 +46,7 @@ def superseded(checkpoints: Mapping[str, Left], before: datetime) -> list[str]:
 
 
 def generation_steps(tables: str, names: Iterable[str], before: datetime) -> list[Step]:
-    """What is due among the checkpoints beside the tables under `tables`, and under those of them with these names."""
+    """What is due among the checkpoints directly under `tables`, and under those of the tables with these names."""
     steps = []
     for parent in [tables, *(f"{tables}/{name}" for name in names)]:
         known = _generations(parent)
@@ -56,7 +56,7 @@ def generation_steps(tables: str, names: Iterable[str], before: datetime) -> lis
 
 
 def submission_steps(cache: Path, before: datetime) -> list[Step]:
-    """Bundles under `cache` that were last used before a time, and that no process on this machine names."""
+    """Bundles under `cache` that were last used before `before`, and that no process on this machine names."""
     old = sorted(path for path in (cache / SUBMISSIONS).glob("*") if path.is_dir() and is_older(path, before))
     running = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])] if old else []
     return [
@@ -67,7 +67,7 @@ def submission_steps(cache: Path, before: datetime) -> list[Step]:
 
 
 def _generations(parent: str) -> dict[str, Left]:
-    """The checkpoints under `parent` of queries that have several."""
+    """The checkpoints under `parent` of queries that have several generations."""
     storage = PyFileSystem(DeltaStorageHandler(parent))
     below = storage.get_file_info(FileSelector(CHECKPOINTS, allow_not_found=True))
     names = [one.base_name for one in below if one.type == FileType.Directory]

@@ -1,4 +1,4 @@
-"""What is due: chosen from what the tables' logs tell, without reading any data."""
+"""What is due, found from the tables' logs without reading any data."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ KEPT_BY = {
     QUARANTINE.name: "quarantine_days",
     QUALITY_RESULTS.name: "quality_days",
 }
-"""The setting that says how long a table's dates are kept. Others have no such dates, or are kept for ever."""
+"""The setting that says how long a table's dates are kept. Other tables have no such dates, or are kept for ever."""
 
 Stopping = Callable[[], bool]
-"""Whether to end as soon as can be."""
+"""Whether to end as soon as possible."""
 
 
 class DataFile(NamedTuple):
-    """A file of a table, as its log tells: `size` in bytes."""
+    """A data file of a table, from its log: `size` in bytes."""
 
     path: str
     size: int
@@ -38,7 +38,7 @@ class DataFile(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """How much a step is about; `dates` are partitions, ascending."""
+    """The extent of a step; `dates` are partitions, ascending."""
 
     dates: tuple[date, ...] = ()
     files: int = 0
@@ -47,14 +47,15 @@ class Amount(NamedTuple):
 
     @classmethod
     def of(cls, days: Mapping[date, Sequence[DataFile]], dates: Iterable[date]) -> "Amount":
-        """All there is of these dates."""
+        """Everything of these dates."""
         chosen = tuple(sorted(dates))
         files = [file for day in chosen for file in days[day]]
         return cls(chosen, len(files), sum(file.rows for file in files), sum(file.size for file in files))
 
 
 class Step(NamedTuple):
-    """Something due: what of which table (or what beside the tables), how much, and the doing of it."""
+    """A step that is due: its kind, its table (or what it is outside the tables), its extent, and the function that
+    does it."""
 
     place: str
     task: str
@@ -70,21 +71,22 @@ def by_date(files: Iterable[tuple[date, DataFile]]) -> dict[date, list[DataFile]
 
 
 def kept_days(settings: MaintainSettings, table: str) -> int:
-    """How many days the dates of a table are kept after they are over; 0 for ever."""
+    """How many days a table's dates are kept after they ended; 0: for ever."""
     return int(getattr(settings, KEPT_BY[table])) if table in KEPT_BY else 0
 
 
 def kept_no_more(dates: Iterable[date], kept: int, today: date) -> list[date]:
-    """Dates that were over more than `kept` whole days before `today`; none if that is 0."""
+    """Dates that ended more than `kept` whole days before `today`; none if `kept` is 0."""
     return sorted(day for day in dates if kept and day < today - timedelta(days=kept))
 
 
 def scattered(
     days: Mapping[date, Sequence[DataFile]], settings: MaintainSettings, today: date, with_today: bool
 ) -> list[date]:
-    """Dates to compact: over, unless `with_today`, and with more small files than the settings allow.
+    """Dates to compact: past ones (with `with_today` the current one too) with more small files than the settings
+    allow.
 
-    What comes of a compaction is not due again: its files are few, or at least half of what is asked for.
+    The result of a compaction is not due again: its files are few, or at least half of the configured size.
     """
 
     def small(day: date) -> int:

@@ -37,7 +37,7 @@ def as_json(results: Sequence[Result], dry_run: bool) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people say them."""
+    """A number of bytes in readable units."""
     amount, unit = float(count), 0
     while amount >= 1024 and unit < len(UNITS) - 1:
         amount, unit = amount / 1024, unit + 1

@@ -1,4 +1,4 @@
-"""A run of maintenance: what is due, table by table, and the doing of it. A step that fails keeps no other from it."""
+"""A run of maintenance: finds what is due, table by table, and does it. A failed step does not stop the others."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -27,8 +27,8 @@ log = structlog.get_logger(__name__)
 
 
 class Request(NamedTuple):
-    """What a run is to do: `tables` by name (none: all, and what lies beside them); only plan it (`dry_run`); compact
-    the present date too (`with_today`)."""
+    """A request for a run: `tables` by name (none: all, and what is outside them); only plan (`dry_run`); compact the
+    current date too (`with_today`)."""
 
     tables: Sequence[str] = ()
     dry_run: bool = False
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of a step: `done`, `planned`, `failed` with an `error`, or `stopped` before its end."""
+    """The result of a step: `done`, `planned`, `failed` with an `error`, or `stopped` before its end."""
 
     place: str
     task: str
@@ -51,7 +51,7 @@ Told = Callable[[Result], None]
 def maintain(
     settings: Settings, request: Request, cache: Path, now: datetime, stopping: Stopping, told: Told
 ) -> list[Result]:
-    """One run; `now` in UTC, `cache` where submissions are. Each result is `told` as it comes.
+    """One run; `now` in UTC, `cache` where submissions are. Each result is passed to `told` as it comes.
 
     Raises MaintainError if there is no such table.
     """
@@ -79,7 +79,7 @@ def _results(settings: Settings, request: Request, cache: Path, now: datetime, s
 
 
 def _names(tables: str, asked: Sequence[str]) -> list[str]:
-    """The tables there are, or those of them that are asked for."""
+    """The existing tables, or the requested ones among them."""
     there = [name for name, table in TABLES.items() if DeltaTable.is_deltatable(table_uri(tables, table))]
     if not there:
         raise MaintainError(why_no_tables(tables))

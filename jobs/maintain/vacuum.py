@@ -1,9 +1,10 @@
-"""VACUUM: files that no version of a table needs any more, and what batches without a commit have left.
+"""VACUUM: deletes files that no version of a table needs any more, and remains of batches that did not commit.
 
-deltalake says which files are unneeded: those that a commit replaced longer ago than the table's
+deltalake finds unneeded files: those that a commit replaced longer ago than the table's
 `delta.deletedFileRetentionDuration`, and those that no commit names, if they are older than `maintain.vacuum_hours`.
-What it does not see goes here too: unfinished files of tasks (`_temporary`, `__magic…`) in the directory of a batch,
-and on a disk directories that are empty then. A batch has a directory of its own: nobody writes to an old one any more.
+This module also deletes what it does not find: unfinished files of tasks (`_temporary`, `__magic…`) in the directory of
+a batch, and on a disk the directories that are empty afterwards. A batch has its own directory, so nobody writes to an
+old one any more.
 """
 
 import os
@@ -29,7 +30,7 @@ def vacuum_steps(uri: str, name: str, hours: int, now: datetime) -> list[Step]:
     table, before = DeltaTable(uri), now - timedelta(hours=hours)
     place = table.table_uri.rstrip("/")
     there = {file.path: file for file in listed(place)}
-    # deltalake names replaced files again and again, also when they are gone.
+    # deltalake keeps listing replaced files, even after they have been deleted.
     unneeded = {relative(place, path) for path in table.vacuum(hours, dry_run=True, full=True)} & there.keys()
     unfinished = left_by_tasks(there.values(), before) - unneeded
     directories = empty_directories(place, before)
@@ -49,19 +50,19 @@ def vacuum_steps(uri: str, name: str, hours: int, now: datetime) -> list[Step]:
 
 
 def listed(place: str) -> list[FileInfo]:
-    """All files of a table, checkpoints and log too; paths from its directory on."""
+    """All files of a table, including checkpoints and log; paths relative to its directory."""
     storage = PyFileSystem(DeltaStorageHandler(place))
     return [one for one in storage.get_file_info(FileSelector("", recursive=True)) if one.type == FileType.File]
 
 
 def relative(place: str, path: str) -> str:
-    """A path as `listed` has it; deltalake names files also by their whole paths."""
+    """A path in the form of `listed`; deltalake also names files by their whole paths."""
     directory = urlsplit(place).path.strip("/")
     return unquote(path.partition(f"{directory}/")[2] or path)
 
 
 def left_by_tasks(files: Iterable[FileInfo], before: datetime) -> set[str]:
-    """Files in directories of batches that only a task that runs would know of, and that are older than `before`."""
+    """Files in directories of batches that only a running task would know, and that are older than `before`."""
     return {file.path for file in files if _is_of_task(file.path) and file.mtime.astimezone(UTC) < before}
 
 
@@ -70,7 +71,8 @@ def _is_of_task(path: str) -> bool:
 
 
 def empty_directories(place: str, before: datetime) -> set[str]:
-    """On a disk: those of batches, and what is in them, that are empty and older than `before`; from `place` on."""
+    """On a disk: directories of batches, and below them, that are empty and older than `before`; relative to
+    `place`."""
     root = _local(place)
     if root is None:
         return set()
@@ -80,7 +82,7 @@ def empty_directories(place: str, before: datetime) -> set[str]:
 
 
 def is_older(directory: Path, before: datetime) -> bool:
-    """Whether it is there, last written before a time: one that is in use may be renamed or removed at any moment."""
+    """Whether it exists and was last written before `before`: one in use may be renamed or removed at any moment."""
     try:
         return directory.stat().st_mtime < before.timestamp()
     except FileNotFoundError:
@@ -88,7 +90,7 @@ def is_older(directory: Path, before: datetime) -> bool:
 
 
 def _remove_directories(place: str, directories: Iterable[str]) -> None:
-    """On a disk: those of batches that are empty, and what is empty without them."""
+    """On a disk: removes the directories of batches that are empty, and parents that become empty."""
     root = _local(place)
     if root is None:
         return
@@ -96,7 +98,7 @@ def _remove_directories(place: str, directories: Iterable[str]) -> None:
         while directory and OF_BATCH.match(f"{directory}/"):
             try:
                 (root / directory).rmdir()
-            except OSError:  # not empty, or gone already
+            except OSError:  # not empty, or already gone
                 break
             directory = os.path.dirname(directory)
 

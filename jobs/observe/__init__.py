@@ -1,6 +1,6 @@
-"""A Spark application seen from outside: metrics, health, and lines in the log about its streaming queries.
+"""Monitoring of a Spark application: metrics, health, and log lines about its streaming queries.
 
-Does: take what the listener hears anyway (:mod:`jobs.observe.progress`), and show it over HTTP and in the log.
-Does not: ask Spark for anything on the way of a batch; what Spark does not tell with a batch's progress is not here.
+Does: use what the listener is told anyway (:mod:`jobs.observe.progress`), and show it over HTTP and in the log.
+Does not: call Spark during a batch; what a batch's progress does not contain is not available here.
 May import: `jobs.observe.progress` and `schemas`; of `jobs` only the applications import it.
 """

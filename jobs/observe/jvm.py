@@ -1,5 +1,5 @@
-"""Figures of the JVM in which a Spark driver runs: heap and garbage collection as it says itself, CPU time and memory
-as the operating system does."""
+"""Metrics of a Spark driver's JVM: heap and garbage collection from the JVM itself, CPU time and memory from the
+operating system."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 from pyspark.sql import SparkSession
 
 SAMPLE_S = 5.0
-"""How often the JVM is asked, a millisecond's work; the application's own thread does it, for a thread that comes and
-goes with a scrape would need a connection to the JVM each time."""
+"""How often the JVM is sampled, which takes a millisecond. The application's own thread does it: a thread created for
+each scrape would need a new connection to the JVM each time."""
 
 
 class Sample(NamedTuple):
@@ -24,7 +24,7 @@ class Sample(NamedTuple):
 
 
 class Jvm(Collector):
-    """What :meth:`sample` last found, and at each scrape what the operating system says."""
+    """The last values of :meth:`sample`, and at each scrape those of the operating system."""
 
     def __init__(self) -> None:
         self._beans: tuple[Any, list[tuple[str, Any]]] | None = None
@@ -33,7 +33,7 @@ class Jvm(Collector):
         self._due = 0.0
 
     def attach(self, spark: SparkSession) -> None:
-        """Look at the JVM of this session from now on."""
+        """Monitor the JVM of this session from now on."""
         lang: Any = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
         management = lang.management.ManagementFactory
         collectors = management.getGarbageCollectorMXBeans()
@@ -41,7 +41,7 @@ class Jvm(Collector):
         self._process = psutil.Process(int(lang.ProcessHandle.current().pid()))
 
     def sample(self, now: float) -> None:
-        """Ask the JVM if it is time to; `now` on any clock that only goes on."""
+        """Sample the JVM if due; `now` on any monotonic clock."""
         if self._beans is None or now < self._due:
             return
         self._due = now + SAMPLE_S

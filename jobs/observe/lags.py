@@ -1,9 +1,8 @@
-"""How far each consumer is behind the end of its topics: the broker says where they end, a consumer how far it is.
+"""How far each consumer lags behind the end of its topics: ends from the broker, positions from the consumers.
 
-A streaming query says it in its status file (:mod:`jobs.observe.progress`), at the end of each batch; a gateway in
-its metrics,
-at any time. So a lag counts what has come since the batch too: for a router up to a `router.batch_s` of traffic that it
-may have routed long ago.
+A streaming query reports its positions in its status file (:mod:`jobs.observe.progress`), at the end of each batch; a
+gateway in its metrics, at any time. So a query's lag includes what has arrived since its last batch: for a router up to
+a `router.batch_s` of traffic that it may already have routed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,18 +16,18 @@ POSITION_METRIC = "waystation_position"
 TIMEOUT_S = 2.0
 
 Positions = dict[str, dict[int, int]]
-"""By topic and partition, the offset of the first record not taken."""
+"""By topic and partition, the offset of the first record not processed."""
 
 
 class TopicLag(NamedTuple):
-    """One topic: where its partitions end, and by consumer the records that it has not taken yet."""
+    """The ends of a topic's partitions, and by consumer the number of records that it has not processed yet."""
 
     name: str
     end_offsets: list[int]
     lags: dict[str, int]
 
     def report(self) -> dict[str, Any]:
-        """As `status --json` shows it."""
+        """In the form of `status --json`."""
         return {
             "name": self.name,
             "partitions": len(self.end_offsets),
@@ -48,7 +47,7 @@ def lags(ends: Mapping[str, Mapping[int, int]], positions: Mapping[str, Mapping[
 
 
 def topic_lags(ends: Mapping[str, list[int]], consumers: Mapping[str, Positions]) -> list[TopicLag]:
-    """Every topic of `ends` with the lag of each consumer that has positions on it, the biggest first."""
+    """Every topic of `ends` with the lag of each consumer that has positions on it, the largest first."""
     by_consumer = {
         consumer: lags({topic: dict(enumerate(ends[topic])) for topic in positions if topic in ends}, positions)
         for consumer, positions in consumers.items()
@@ -67,13 +66,14 @@ def query_positions(status: Mapping[str, Any]) -> Positions:
 
 
 def with_lags(query: dict[str, Any], topics: Iterable[TopicLag]) -> dict[str, Any]:
-    """The status of a query with its lag by where the topics end now; as it stands if no topic has it as consumer."""
+    """The status of a query with its lag behind the topics' present ends; unchanged if it consumes none of the
+    topics."""
     mine = {topic.name: topic.lags[query["query"]] for topic in topics if query["query"] in topic.lags}
     return {**query, "lag": sum(mine.values()), "lags": mine} if mine else query
 
 
 def gateway_positions(address: str) -> Positions:
-    """How far the gateway whose metrics are served at `address`, `host:port`, has read; empty if it does not answer."""
+    """Positions of the gateway whose metrics are served at `address`, `host:port`; empty if it does not answer."""
     try:
         with urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as answer:
             return parse_positions(answer.read().decode())
@@ -82,7 +82,7 @@ def gateway_positions(address: str) -> Positions:
 
 
 def parse_positions(metrics: str) -> Positions:
-    """The positions among metrics in Prometheus text format. ValueError if it is none."""
+    """The positions among metrics in Prometheus text format. ValueError if the text is malformed."""
     positions: Positions = {}
     for family in text_string_to_metric_families(metrics):
         if family.name == POSITION_METRIC:

@@ -1,4 +1,4 @@
-"""All that looks at one Spark application from outside, put together."""
+"""Everything that monitors one Spark application, put together."""
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -16,9 +16,9 @@ from schemas.settings import LogSettings
 
 
 class Observer:
-    """Metrics, health and log of the application `name`: served from the beginning, filled by whoever has something to
-    tell. `clock` gives seconds since the epoch. Raises JobError if the place is taken; with `awaits_place`, by another
-    that is to leave it, it waits for that instead."""
+    """Metrics, health and log of the application `name`: served from the start, filled by its reporters. `clock` gives
+    seconds since the epoch. Raises JobError if the address is taken; with `awaits_place` it waits instead, for another
+    process that is to release it."""
 
     def __init__(
         self, name: str, place: Place, settings: LogSettings, clock: Callable[[], float], awaits_place: bool = False
@@ -42,18 +42,18 @@ class Observer:
 
     @property
     def watchers(self) -> tuple[Watcher, ...]:
-        """For the listener."""
+        """The watchers that the listener reports to."""
         return (self.readiness, self._queries, self._log)
 
     def watch(self, spark: SparkSession, triggers: Mapping[str, float]) -> None:
-        """From now on the application consists of this session and these queries, by name with triggers in seconds."""
+        """Sets the session and the queries of the application, by name with triggers in seconds."""
         self._jvm.attach(spark)
         self._queries.expect(triggers)
         self._log.expect(triggers)
         self.readiness.expect(triggers)
 
     def look(self, now: float) -> None:
-        """Ask for what nobody tells; for the application's loop, `now` on its clock."""
+        """Sample what nobody reports; called by the application's loop, `now` on its clock."""
         self._jvm.sample(now)
 
     def stop(self) -> None:

@@ -3,17 +3,17 @@
 * `query`, `part`: its name without generation, and the application that runs it
 * `batch_id`, `batch_ms`, `steps_ms`: the last batch, how long it took, and how long each step of it
 * `rows_per_s`, `input_rows`: rows of the last batch
-* `positions`: `{topic: {partition: offset}}`, the first record of each partition that the query has not taken
-* `lags`, `lag`: `{topic: records}` that were there when the batch began and that it has not taken, and their sum: Spark
-  looks where a topic ends before a batch, not after. A topic of which Spark does not say where it ends is not among
-  them; `lag` is null if none is.
-* `freshness_s`: how long ago the youngest message of the last batch was appended when the batch ended; of queries
-  whose rows are about messages, once they had one
-* `state`: of what it remembers between batches `rows` and `disk_bytes`, and of the last batch `updated_rows`,
-  `removed_rows`, and `copies` (rows left out as copies of others); null if it remembers nothing
+* `positions`: `{topic: {partition: offset}}`, the first record of each partition that the query has not processed
+* `lags`, `lag`: `{topic: records}` that existed when the batch began and that it has not processed, and their sum:
+  Spark reads a topic's end before a batch, not after. Topics whose end Spark does not report are left out; `lag` is
+  null if none is reported.
+* `freshness_s`: from the append of the newest message of the last batch to the batch's end; of queries whose rows are
+  about messages, once they had one
+* `state`: `rows` and `disk_bytes` of what it remembers between batches, and of the last batch `updated_rows`,
+  `removed_rows`, and `copies` (rows dropped as copies of others); null if it remembers nothing
 * `failures`: how often it has failed since the application was started
 * `at_ms`: when this was written, ms since the epoch
-* `error`: why the query ended, null once it goes again
+* `error`: why the query ended, null once it runs again
 """
 
 import json
@@ -54,8 +54,8 @@ def status_file(data: str | Path, query: str) -> Path:
 
 
 class Watcher(Protocol):
-    """Whoever else is told what the queries do, by their names without generation; Spark's thread calls, or the
-    application's. `measured`: the measures of a batch (:func:`measures`); `topics`: those a query without work reads.
+    """A listener for what the queries do, by their names without generation; called on Spark's thread or the
+    application's. `measured`: the measures of a batch (:func:`measures`); `topics`: those that an idle query reads.
     """
 
     def begun(self, query: str) -> None: ...
@@ -68,10 +68,10 @@ class Watcher(Protocol):
 
 
 class _ProgressAsJson(JStreamingQueryListener):
-    """What Spark's JVM calls for a listener, with a progress taken over in one piece.
+    """The listener that Spark's JVM calls. It gets a progress in one piece, as JSON.
 
-    PySpark's own conversion asks the JVM some 600 times a progress, and at the end of each map has it look through all
-    jars for a class that is in none: it took a tenth of the ledger's CPU time.
+    PySpark's own conversion calls the JVM some 600 times a progress, and at the end of each map makes it search all
+    jars for a class that is in none: this took a tenth of the ledger's CPU time.
     """
 
     def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802 - Spark's name
@@ -80,10 +80,10 @@ class _ProgressAsJson(JStreamingQueryListener):
 
 
 class StatusListener(StreamingQueryListener):
-    """Writes the status files of all queries of one application (`part`), and tells the watchers; `clock` gives seconds
-    since the epoch.
+    """Writes the status files of all queries of one application (`part`), and informs the watchers; `clock` gives
+    seconds since the epoch.
 
-    Spark calls it from one thread, after the fact: a file may be behind the query by a moment.
+    Spark calls it from one thread, after the fact: a file may lag behind the query by a moment.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class StatusListener(StreamingQueryListener):
         self._watchers = tuple(watchers)
         self._failures = Counter[str]()
         self._ended: set[UUID] = set()
-        """Runs that have failed: what is told of them later is of before."""
+        """Runs that have failed: later reports about them are out of date."""
         self._statuses: dict[UUID, dict[str, Any]] = {}
 
     @cached_property
@@ -131,8 +131,8 @@ class StatusListener(StreamingQueryListener):
             self._write(status, error=first_line(event.exception))
 
     def failed(self, query: str, error: str) -> None:
-        """Write that a query has ended, or could not be started, which Spark does not tell a listener; the application
-        calls this once for each failure."""
+        """Record that a query has ended, or could not be started, which Spark does not report to listeners; the
+        application calls this once for each failure."""
         self._failures[query] += 1
         for run in [run for run, status in list(self._statuses.items()) if status["query"] == query]:
             self._ended.add(run)
@@ -146,7 +146,7 @@ class StatusListener(StreamingQueryListener):
         return measures_of(file_of(Path(self._data) / "states", query))
 
     def _begun(self, run: UUID, name: str) -> dict[str, Any]:
-        """The status of a run, new if this is the first that is heard of it."""
+        """The status of a run, a new one at its first report."""
         empty = {"query": StreamId.parse(name).query, "part": self._part, "error": None}
         return self._statuses.setdefault(run, empty)
 
@@ -156,7 +156,7 @@ class StatusListener(StreamingQueryListener):
 
 
 def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """What a progress tells, as in the status file; `state` is told elsewhere."""
+    """The measures of a progress, as in the status file; `state` is reported elsewhere."""
     positions: Positions = {}
     ends: Positions = {}
     for source in progress.sources:
@@ -178,7 +178,7 @@ def measures(progress: StreamingQueryProgress) -> dict[str, Any]:
 
 
 def _times(progress: StreamingQueryProgress) -> dict[str, float]:
-    """`freshness_s`, as far as the progress tells it."""
+    """`freshness_s`, if the progress has it."""
     youngest = progress.eventTime.get("max")
     if youngest is None:
         return {}
@@ -191,8 +191,8 @@ def _epoch_ms(moment: str) -> int:
 
 
 def first_line(error: str) -> str:
-    """The part of an exception that a person reads: of Java the first line; of Python in it, where that begins a
-    traceback, what the traceback ends with, and of deltalake its causes, which it draws below as a tree."""
+    """The part of an exception that a person reads. Java: the first line; Python inside it, if that line begins a
+    traceback: the traceback's last line; deltalake: its causes too, which it draws below as a tree."""
     line, _, rest = error.strip().partition("\n")
     if line.endswith(TRACEBACK):
         below = rest.splitlines()

@@ -1,4 +1,4 @@
-"""Lines in the log about streaming queries: each batch at debug level, sums of them, and what somebody should know."""
+"""Log lines about streaming queries: each batch at debug level, sums of them, and what needs attention."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class _Sum:
-    """Of the batches that ended after `since`, seconds since the epoch."""
+    """The batches that ended after `since`, seconds since the epoch."""
 
     since: float
     batches: int = 0
@@ -23,8 +23,8 @@ class _Sum:
 
 @dataclass
 class _Heard:
-    """Of one query: what has not been summed up in a line yet, whether a batch of this run has ended, whether it had
-    failed, and the lag last told of."""
+    """Per query: what has not been summed up in a line yet, whether a batch of this run has ended, whether it had
+    failed, and the lag last logged."""
 
     sum: _Sum
     is_warm: bool = False
@@ -33,12 +33,12 @@ class _Heard:
 
 
 class ProgressLog:
-    """Says when a query has started and recovered, when a batch is slow, or a lag grows; and every `progress_every_s`
-    what a query has done since, if it had anything to do. That a query has failed says whoever starts it again. `clock`
-    gives seconds since the epoch.
+    """Logs when a query starts and recovers, when a batch is slow, when a lag grows, and every `progress_every_s` what
+    a query has done since, unless it was idle. Failures are logged by whoever restarts the query. `clock` gives seconds
+    since the epoch.
 
-    A batch is slow if it takes longer than `slow_batch_triggers` of its query's triggers; the first of a run, where all
-    is cold, is no measure. A lag is told of from `lag_records` on, whenever it has doubled, and when it is below again.
+    A batch is slow if it takes longer than `slow_batch_triggers` of its query's triggers, except the first of a run,
+    when everything is cold. A lag is logged from `lag_records` on, whenever it has doubled, and when it is below again.
     """
 
     def __init__(self, settings: LogSettings, clock: Callable[[], float]) -> None:
@@ -132,5 +132,5 @@ class ProgressLog:
 
 
 def _duration(step: str, measured: Mapping[str, Any]) -> float:
-    """Of a step; that of all together is none."""
+    """Duration of a step; 0 for the total."""
     return 0 if step == "triggerExecution" else float(measured["steps_ms"][step])

@@ -12,13 +12,13 @@ _STATE = {
     "rows": ("state_rows", "Rows that it remembers"),
     "disk_bytes": ("state_disk_bytes", "Size of the file in which it remembers them"),
 }
-"""By measure of `state`: the metric and what it says."""
+"""By measure of `state`: the metric and its help text."""
 
 
 class QueryMetrics:
-    """Metrics of all queries of one application; told by the listener, read at a scrape, from any thread.
+    """Metrics of all queries of one application; updated by the listener, read at a scrape, from any thread.
 
-    `clock` gives seconds since the epoch. What a query counts goes on when it is started again.
+    `clock` gives seconds since the epoch. A query's counters continue when it is restarted.
     """
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float]) -> None:
@@ -57,8 +57,8 @@ class QueryMetrics:
         )
 
     def expect(self, triggers: Mapping[str, float]) -> None:
-        """Queries by name with their triggers in seconds: counters are there from the start, so that their first
-        increase is seen."""
+        """Queries by name with their triggers in seconds: counters exist from the start, so that their first increase
+        is seen."""
         for query, trigger_s in triggers.items():
             self._trigger.labels(query).set(trigger_s)
             for of_query in (self._starts, self._failures, self._batches, self._batch, self._rows):

@@ -1,4 +1,4 @@
-"""Whether a Spark application can do its work, query by query: what `/readyz` and `waystation_query_up` say."""
+"""Whether a Spark application can do its work, by query: what `/readyz` and `waystation_query_up` report."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
@@ -14,10 +14,10 @@ BEGUN = "it has begun and ended no batch yet"
 
 
 class Readiness(Collector):
-    """By part what is wrong with it, "" if nothing is; told by the listener and the application, read from any thread.
+    """The fault of each part, "" if there is none; updated by the listener and the application, read from any thread.
 
-    A query is ready from the end of its first batch, or once it says that it has nothing to do, until it fails; one in
-    Real-Time Mode from when its records flow, which the application has to say (:meth:`runs`).
+    A query is ready from the end of its first batch, or once it reports that it has nothing to do, until it fails; one
+    in Real-Time Mode from when its records flow, which the application reports (:meth:`runs`).
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Readiness(Collector):
         self._phase = STARTING
 
     def expect(self, queries: Iterable[str]) -> None:
-        """The application has its queries now: nothing else keeps it from being ready."""
+        """The application has its queries now: only they can still keep it from being ready."""
         with self._lock:
             self._queries = dict.fromkeys(queries, AWAITED)
             self._phase = ""
@@ -61,7 +61,7 @@ class Readiness(Collector):
             return {"application": self._phase, **self._queries}
 
     def report(self) -> dict[str, object]:
-        """As `/readyz` shows it, in the form that the gateway's has."""
+        """The content of `/readyz`, in the same form as the gateway's."""
         faults = self.faults()
         parts = {part: {"ready": not fault, "detail": fault or "ok"} for part, fault in faults.items()}
         return {"ready": not any(faults.values()), "parts": parts}

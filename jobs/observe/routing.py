@@ -1,4 +1,4 @@
-"""What only routers, and the fold of routes, know: its metrics, and where a router serves them."""
+"""Metrics that only routers, and the fold of routes, have, and where a router serves them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ PAUSE_BUCKETS_S = (0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 
 
 
 def router_place(settings: RouterSettings, roles: Sequence[str]) -> Place:
-    """Where a process with these roles serves its metrics: a backup by itself has a port of its own."""
+    """Where a process with these roles serves its metrics: a backup in its own process has its own port."""
     if list(roles) == ["backup"]:
         return Place(
             settings.metrics_host, settings.backup_metrics_port, "router.metrics_host", "router.backup_metrics_port"
@@ -22,7 +22,7 @@ def router_place(settings: RouterSettings, roles: Sequence[str]) -> Place:
 
 
 class RouterMetrics:
-    """What only routers know, by name: `active`, `backup`, `active-relief`, `backup-relief`."""
+    """Metrics that only routers have, by name: `active`, `backup`, `active-relief`, `backup-relief`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._pause = Histogram(
@@ -40,7 +40,7 @@ class RouterMetrics:
         )
 
     def expect(self, router: str) -> None:
-        """There is such a router: its figures are there from the start, at 0, so that their first increase is seen."""
+        """Announces a router: its metrics exist from the start, at 0, so that their first increase is seen."""
         self._pause.labels(router)
         self._realigned.labels(router)
 
@@ -52,7 +52,7 @@ class RouterMetrics:
 
 
 class Told(NamedTuple):
-    """Who is told what becomes of a router's query, beside the listener. `failed` takes its name and the error."""
+    """Who is informed about a router's query, besides the listener. `failed` takes its name and the error."""
 
     metrics: RouterMetrics
     readiness: Readiness
@@ -60,7 +60,7 @@ class Told(NamedTuple):
 
 
 class RoutesMetrics:
-    """What only the fold of routes knows. `lead_s` is `router.route_lead_s`."""
+    """Metrics that only the fold of routes has. `lead_s` is `router.route_lead_s`."""
 
     def __init__(self, registry: CollectorRegistry, lead_s: float) -> None:
         Gauge(
@@ -72,7 +72,8 @@ class RoutesMetrics:
         self._as_of: Gauge | None = None
 
     def folded(self, as_of_us: int) -> None:
-        """The table has all events up to this moment, µs since the epoch. There is no such metric before it has any."""
+        """The table has all events up to this moment, µs since the epoch. The metric does not exist before the first
+        fold."""
         if self._as_of is None:
             self._as_of = Gauge(
                 "waystation_routes_as_of_timestamp_seconds",

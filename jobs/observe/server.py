@@ -1,7 +1,7 @@
 """`/metrics`, `/healthz` and `/readyz` of a Spark application over HTTP, on threads of their own.
 
-A connection serves one request, which has to come in time, and there are so many at a time: nobody can keep others out
-by holding connections.
+A connection serves one request, which has to arrive in time, and the number of connections is limited, so that nobody
+can block others by holding connections.
 """
 
 import json
@@ -23,13 +23,13 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from jobs.errors import JobError
 
 CONNECTIONS = 20
-"""HTTP connections at a time; more are closed as they come."""
+"""HTTP connections at a time; further ones are closed on arrival."""
 
 LONGEST_S = 10.0
-"""For how long a connection may be open."""
+"""How long a connection may be open."""
 
 LOOK_S = 0.5
-"""How often that is looked at; stopping takes so long too."""
+"""How often open connections are checked; stopping takes as long."""
 
 ALIVE = ("/healthz", "/livez")
 
@@ -39,7 +39,7 @@ Report = Callable[[], dict[str, object]]
 
 
 class Place(NamedTuple):
-    """Where to listen (port 0: any free one), and the settings that say so."""
+    """Where to listen (port 0: any free one), and the settings that configure it."""
 
     host: str
     port: int
@@ -48,10 +48,10 @@ class Place(NamedTuple):
 
 
 class ObserverServer:
-    """Serves `registry`, and what `report` says of readiness (`{"ready": bool, "parts": …}`), until stopped.
+    """Serves `registry`, and the readiness in `report` (`{"ready": bool, "parts": …}`), until stopped.
 
-    Listens from the beginning. Raises JobError if the port is taken or the address not of this machine; with
-    `awaits_place` it listens as soon as it can instead: a process that replaces another begins beside it.
+    Listens from the start. Raises JobError if the port is taken or the address is not of this machine. With
+    `awaits_place` it listens as soon as it can instead: a process that replaces another starts alongside it.
     """
 
     def __init__(self, place: Place, registry: CollectorRegistry, report: Report, awaits_place: bool = False) -> None:
@@ -78,7 +78,7 @@ class ObserverServer:
 
     def _serve(self) -> None:
         while self._server is None and not self._stopped.wait(LOOK_S):
-            with suppress(OSError):  # the one before us has not left yet
+            with suppress(OSError):  # the process before us has not released it yet
                 self._server = self._make()
         if self._server is None:
             return
@@ -102,7 +102,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Without looking up the name of the address, which nobody needs and which may take long."""
+        """Skips the reverse lookup of the address, which nobody needs and which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -122,7 +122,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Every now and then: ends what has been open for too long; its thread then comes to its end."""
+        """Runs regularly: closes connections open for too long, which ends their threads."""
         now = time.monotonic()
         with self._lock:
             for request, opened in self._opened.items():
@@ -130,14 +130,14 @@ class _Server(ThreadingHTTPServer):
                     _end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's matter; all else is our mistake."""
+        """Ignores a client that has gone away; all else is our mistake."""
         error = sys.exception()
         if not isinstance(error, OSError):
             log.error("an HTTP request could not be answered", error=repr(error))
 
 
 class _Handler(MetricsHandler):
-    """Answers one GET. Whatever is malformed or too long :mod:`http.server` answers; nothing of it is logged."""
+    """Answers one GET. :mod:`http.server` answers malformed and oversized requests; nothing is logged."""
 
     timeout = LONGEST_S
     server_version = "waystation"
@@ -170,5 +170,5 @@ class _Handler(MetricsHandler):
 
 
 def _end(connection: socket.socket) -> None:
-    with suppress(OSError):  # it is gone already
+    with suppress(OSError):  # it has already gone
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The quality application (`python -m jobs.quality`): settings from the environment, as all Spark applications have.
+"""The quality application (`python -m jobs.quality`), with settings from the environment like all Spark applications.
 
 Exit status: 0 all that was judged holds, and so did what was judged before; 1 something does not; 2 it could not be
 judged.
@@ -35,7 +35,8 @@ log = structlog.get_logger(__name__)
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the job's session has beside :mod:`jobs.runtime.spark_session`; its JVM takes the ledger's options."""
+    """The job session's settings in addition to :mod:`jobs.runtime.spark_session`; its JVM uses the ledger's
+    options."""
     return {
         "spark.driver.memory": settings.quality.heap,
         JAVA_OPTIONS: settings.stack.ledger_java_options,
@@ -43,7 +44,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 
 def run(settings: Settings, request: Request, stopped: Event) -> Report:
-    """One run. Raises QualityError, or JobError if another run over the same data is under way."""
+    """One run. Raises QualityError, or JobError if another run over the same data is in progress."""
     prepared = prepare(settings, request, datetime.now(UTC).replace(tzinfo=None))
     with closing(hold_checkpoints(settings, PART, "wait until it has ended", stopped)):
         if not prepared.dates:
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reports.append(run(settings, request, stopped))
         except WaystationError:
             raise
-        except Exception as error:  # by itself it would end with status 1, as a fault of the ledger does
+        except Exception as error:  # uncaught, it would end with status 1, as if the ledger had faults
             log.exception("not judged")
             raise QualityError(f"the ledger could not be judged: {first_line(str(error))}") from error
 

@@ -1,4 +1,4 @@
-"""What the history tables hold, by date, as their logs tell: no data is read for it, and no Spark needed."""
+"""The contents of the history tables by date, from their logs: no data is read, and Spark is not needed."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from schemas.tables import HISTORY
 
 @dataclass(frozen=True)
 class Day:
-    """Of one date of a table: `rows`; least and greatest append time, and least append time of a message that the rows
-    refer to, as far as the log tells."""
+    """One date of a table: `rows`; lowest and highest append time, and lowest append time of a message that the rows
+    refer to, as far as the log has them."""
 
     rows: int = 0
     oldest: datetime | None = None
@@ -42,12 +42,12 @@ class Contents:
 
     @property
     def newest(self) -> datetime | None:
-        """The greatest append time in the table; None if it is empty."""
+        """The highest append time in the table; None if it is empty."""
         return max((day.newest for day in self.days.values() if day.newest is not None), default=None)
 
 
 def read_contents(tables: str) -> dict[str, Contents]:
-    """Contents of the history tables under `tables` by name. Raises QualityError if one is not there."""
+    """Contents of the history tables under `tables` by name. Raises QualityError if one does not exist."""
     found = existing_contents(tables)
     if not found:
         raise QualityError(why_no_tables(tables))
@@ -61,7 +61,7 @@ def read_contents(tables: str) -> dict[str, Contents]:
 
 
 def existing_contents(tables: str) -> dict[str, Contents]:
-    """Contents of those history tables under `tables` that are there, by name."""
+    """Contents of the existing history tables under `tables`, by name."""
     uris = {table.name: f"{tables}/{table.name}" for table in HISTORY}
     return {name: _read(uri) for name, uri in uris.items() if DeltaTable.is_deltatable(uri)}
 

@@ -1,4 +1,4 @@
-"""Which dates to judge, and what of them: decided from what the tables' logs and earlier results tell."""
+"""Which dates to judge, and up to which row: decided from the tables' logs and earlier results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -12,15 +12,15 @@ DAY = timedelta(days=1)
 
 
 class Asked(NamedTuple):
-    """The `dates` asked for, or all `since` one; neither: those that have rows which no run has judged."""
+    """The `dates` requested, or all `since` one; neither: those with rows that no run has judged."""
 
     dates: Sequence[date] = ()
     since: date | None = None
 
 
 class Judged(NamedTuple):
-    """What the last run on a date, which began `at`, saw of a table: so many rows, and judged those appended before
-    `until`; whether what is expected of it `holds`."""
+    """What the last run on a date, which began `at`, found in a table: `rows` of them, of which it judged those
+    appended before `until`; and whether its expectations held (`holds`)."""
 
     rows: int
     until: datetime
@@ -33,16 +33,16 @@ History = Mapping[tuple[date, str], Judged]
 
 
 class Choice(NamedTuple):
-    """The `dates` to judge, ascending; and those that are `left` although something did not hold when they were last
-    judged: more of them than a run takes."""
+    """The `dates` to judge, ascending; and those `left`, which failed when they were last judged but are more than a
+    run takes."""
 
     dates: list[date]
     left: list[date]
 
 
 def to_judge(asked: Asked, contents: Mapping[str, Contents], judged: History, until: datetime, again: int) -> Choice:
-    """Which dates to judge. Those that failed are due until they hold, `again` of them in a run: whose turn was longest
-    ago. Raises QualityError if a date is asked for that has no rows."""
+    """Which dates to judge. Those that failed are due until they hold, `again` of them in a run: the ones judged
+    longest ago. Raises QualityError if a requested date has no rows."""
     there = sorted({one for table in contents.values() for one, day in table.days.items() if day.rows})
     if missing := sorted(set(asked.dates) - set(there)):
         known = f"; it has {there[0]} to {there[-1]}" if there else ""
@@ -54,14 +54,14 @@ def to_judge(asked: Asked, contents: Mapping[str, Contents], judged: History, un
     due = {one for one in there if any(_is_due(one, name, table, judged, until) for name, table in contents.items())}
     failed = _failed(judged)
     waiting = [one for one in there if one in failed and one not in due]
-    # A run that judges fewer rows than the last one could find that all holds.
+    # A run that judges fewer rows than the last one could wrongly find that all holds.
     able = sorted((failed[one].at, one) for one in waiting if failed[one].until <= until)
     due.update(one for _, one in able[:again])
     return Choice(sorted(due), [one for one in waiting if one not in due])
 
 
 def _failed(judged: History) -> dict[date, Judged]:
-    """The dates of which something did not hold when they were last judged."""
+    """The dates that failed when they were last judged."""
     return {one: last for (one, _), last in judged.items() if not last.holds}
 
 
@@ -78,7 +78,7 @@ def _is_due(one: date, name: str, table: Contents, judged: History, until: datet
 
 
 def passes(dates: Sequence[date], span_days: int) -> Iterator[list[date]]:
-    """The dates in groups that span so many days at most, ascending."""
+    """The dates in groups that span at most `span_days`, ascending."""
     group: list[date] = []
     for one in dates:
         if group and (one - group[0]).days >= span_days:
@@ -90,8 +90,8 @@ def passes(dates: Sequence[date], span_days: int) -> Iterator[list[date]]:
 
 
 def looked_for_since(dates: Sequence[date], contents: Mapping[str, Contents], window_days: int) -> date:
-    """From which date on the rows of `dates` find what they refer to: the oldest message they are about, the day before
-    the first of them in any case, and no more than the message window."""
+    """The first date to search for what the rows of `dates` refer to: that of the oldest message they are about, at the
+    latest the day before the first of them, and at most the message window back."""
     first = min(dates)
     limit = window_begin(dates, window_days)
     about = [table.name for table in HISTORY if any(column.name == "message_appended" for column in table.columns)]
@@ -101,5 +101,5 @@ def looked_for_since(dates: Sequence[date], contents: Mapping[str, Contents], wi
 
 
 def window_begin(dates: Sequence[date], window_days: int) -> date:
-    """From which date on a partition's last offset before `dates` is looked for."""
+    """The first date to search for a partition's last offset before `dates`."""
     return min(dates) - window_days * DAY

@@ -1,8 +1,8 @@
-"""Great Expectations over what Spark has found.
+"""Great Expectations over Spark's findings.
 
-Its Spark engine would ask Spark once or twice for every expectation and date. So Spark measures each expectation for
-all dates at once (:mod:`pipelines.quality.findings`), and here a checkpoint judges the measurements: what was
-observed is at most what is allowed.
+Its Spark engine would query Spark once or twice for every expectation and date. So Spark measures each expectation for
+all dates at once (:mod:`pipelines.quality.findings`), and a checkpoint here judges the measurements: what was observed
+is at most what is allowed.
 """
 
 import html
@@ -17,9 +17,9 @@ import pandas as pd
 from jobs.errors import QualityError
 from pipelines.quality.expectations import EXPECTATIONS, SUITES, Expectation
 
-os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when it is imported: it would tell its makers
+os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read on import: turns its telemetry off
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # those of its imports are nobody's here
+    warnings.simplefilter("ignore")  # its import warnings concern nobody here
     import great_expectations as gx
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.types.base import (
@@ -34,8 +34,9 @@ NAME = "quality"
 
 
 class Measured(NamedTuple):
-    """What was found of one expectation on one date: of `judged` rows so many `unexpected`, some `examples` of these,
-    and what is compared: `observed` with what is `allowed` at most. `observed` is None where nothing can be told."""
+    """What was found for one expectation on one date: of `judged` rows, how many are `unexpected`, some `examples` of
+    these, and the values compared: `observed` with the maximum `allowed`. `observed` is None if nothing can be
+    measured."""
 
     expectation: Expectation
     judged: int
@@ -53,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """A checkpoint with an expectation suite a family (:mod:`pipelines.quality.expectations`); `allowed` by name."""
+    """A checkpoint with one expectation suite per family (:mod:`pipelines.quality.expectations`); `allowed` by name."""
 
     def __init__(self, allowed: Mapping[str, float]) -> None:
         config = DataContextConfig(
@@ -76,7 +77,7 @@ class Judge:
 
     def judge(self, measured: Sequence[Measured]) -> Verdict:
         """The verdict on one date."""
-        # One row with a column for each: with a row for each, and conditions on rows, it took half as long again.
+        # One row with a column for each: one row for each, with row conditions, took half as long again.
         frame = pd.DataFrame({one.expectation.name: [one.observed] for one in measured}, dtype="float64")
         done = self._checkpoint.run(batch_parameters={"dataframe": frame})
         by_name = {one.expectation.name: one for one in measured}
@@ -106,15 +107,15 @@ def _suite(suite: str, allowed: Mapping[str, float]) -> Any:
 
 
 def _raise_if_failed(result: ExpectationValidationResult) -> None:
-    """An expectation that could not be judged is no success, and no fault of the ledger. Raises QualityError."""
+    """An expectation that could not be judged is neither a success nor a fault of the ledger. Raises QualityError."""
     if result.exception_info.get("raised_exception"):
         name, message = result.expectation_config.meta["name"], result.exception_info["exception_message"]
         raise QualityError(f"the expectation {name} could not be judged: {message}")
 
 
 def _in_rows(measured: Measured, success: bool) -> dict[str, Any]:
-    """The result in terms of the rows that were judged, where the checkpoint saw one measurement."""
-    # Escaped for the pages, whose renderer takes samples as they are: client ids are what clients chose.
+    """The result in terms of the judged rows, where the checkpoint saw only one measurement."""
+    # Escaped for the pages, whose renderer inserts samples unescaped: clients choose their ids.
     examples = [] if success else [html.escape(example) for example in measured.examples]
     percent = 100 * measured.unexpected / measured.judged if measured.judged else 0.0
     return {

@@ -1,8 +1,8 @@
-"""Data Docs: a page a date with what every expectation found in the last run of it, and an index of all dates.
+"""Data Docs: a page per date with what every expectation found in its last run, and an index of all dates.
 
 Great Expectations renders the results; the page around them is ours: its own would load styles and scripts from a dozen
-hosts and be blank without them. These load nothing, and are replaced when a date is judged again; `quality_results` has
-what was before.
+hosts and be blank without them. Our pages load nothing, and are replaced when a date is judged again; `quality_results`
+has the earlier results.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ INDEX = "index.html"
 
 
 class SuiteRun(NamedTuple):
-    """What the last run of a date found of a suite: so many of its `expectations` have `failed`."""
+    """What the last run of a date found for a suite: how many of its `expectations` have `failed`."""
 
     date: date
     suite: str
@@ -39,7 +39,7 @@ class Pages:
         self._directory = directory
         self.index = directory / INDEX
         self._view = DefaultJinjaPageView()
-        # Ours by package, and not by directory: of an application that was submitted they are in a file.
+        # Ours by package rather than directory: in a submitted application they are inside a file.
         self._view.env.loader = ChoiceLoader([self._view.env.loader, PackageLoader("jobs.quality", ".")])
         self._renderer = ValidationResultsPageRenderer()
 
@@ -72,8 +72,8 @@ class Pages:
         self._write(INDEX, "index_of_dates.j2", dates=dates, trend=trend(days) if len(days) > 1 else "")
 
     def _table(self, result: ExpectationSuiteValidationResult) -> dict[str, Any]:
-        """The table of expectations that Great Expectations makes of the result: status, sentence, observed. It makes
-        one for each column judged."""
+        """Great Expectations' table of the result: status, expectation, observed value. It creates one for each column
+        judged."""
         document: RenderedDocumentContent = self._renderer.render(result)
         blocks = [block for section in document.sections[1:] for block in section.content_blocks]
         first, *others = [dict(block.to_json_dict()) for block in blocks if block.content_block_type == "table"]

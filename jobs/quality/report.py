@@ -1,4 +1,4 @@
-"""What a run found, for people and as JSON."""
+"""The findings of a run, for people and as JSON."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ SHOWN = 10
 
 
 def show(report: Report, terminal: Terminal) -> None:
-    """A line, and a table of what fails: which expectation, how many rows, by what ids they are found."""
+    """A line, and a table of the failures: which expectation, how many rows, and ids to find them by."""
     if not report.results:
         terminal.print("nothing to judge: no date has settled rows that no run has judged")
         _show_left(report, terminal)
@@ -33,8 +33,8 @@ def _show_left(report: Report, terminal: Terminal) -> None:
 
 
 def as_json(report: Report) -> str:
-    """One object: the run, its dates, whether all holds, which dates failed before and are `left`, and every result as
-    in `quality_results`."""
+    """One object: the run, its dates, whether all holds, which failed dates are `left`, and every result as in
+    `quality_results`."""
     return json_text(
         {
             "run_id": report.run.id,

@@ -1,4 +1,4 @@
-"""The table `quality_results`: what earlier runs have judged, and the rows of this one."""
+"""The table `quality_results`: the results of earlier runs, and those of this one."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -22,7 +22,7 @@ RUN_PREFIX = "quality-"
 
 
 class Result(NamedTuple):
-    """A row of `quality_results` (:mod:`schemas.tables`) without the run's own columns; `measured` has most of it."""
+    """A row of `quality_results` (:mod:`schemas.tables`) without the run's columns; most of it is in `measured`."""
 
     day: date
     measured: Measured
@@ -31,7 +31,7 @@ class Result(NamedTuple):
     table_rows: int
 
     def row(self) -> dict[str, Any]:
-        """The columns that every result has of its own, as `--json` and the table have them."""
+        """The columns of each result, for `--json` and the table."""
         one = self.measured
         return {
             "date": self.day,
@@ -56,20 +56,20 @@ class Run(NamedTuple):
 
 
 class ResultsTable:
-    """`quality_results` under `tables`. Appended to by this job alone; the first run creates it."""
+    """`quality_results` under `tables`. Only this job appends to it; the first run creates it."""
 
     def __init__(self, tables: str) -> None:
         self._tables = tables
 
     def judged(self) -> dict[tuple[date, str], Judged]:
-        """What the last runs saw, by date and table."""
+        """What the last runs found, by date and table."""
         return {
             (day, name): Judged(rows, until.replace(tzinfo=None), holds, at.replace(tzinfo=None))
             for day, name, rows, until, holds, at in self._answer("judged")
         }
 
     def last_runs(self) -> list[SuiteRun]:
-        """The last run of each date, a row a suite."""
+        """The last run of each date, one row per suite."""
         return [SuiteRun(*row) for row in self._answer("last_runs")]
 
     def trend(self) -> list[TrendDay]:
@@ -77,7 +77,7 @@ class ResultsTable:
         return [TrendDay(*row) for row in self._answer("trend")]
 
     def append(self, run: Run, results: Sequence[Result]) -> None:
-        """All rows of a run, in one commit that carries its id: all or none, and once. Needs a Spark session."""
+        """All rows of a run, in one commit that carries its id: all or none, and only once. Needs a Spark session."""
         ensure_table(self._tables, QUALITY_RESULTS)
         own = {"run_id": run.id, "run_at": _utc(run.at), "judged_until": _utc(run.until)}
         rows = [

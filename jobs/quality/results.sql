@@ -1,8 +1,8 @@
--- Over the table `quality_results`, as DuckDB has it. One named block a query.
+-- Queries over the table `quality_results`, in DuckDB's SQL, one per named block.
 
 -- name: judged
--- Of each date and table: how many rows there were, until when they had been judged, and whether all of them were as
--- expected, in the last run of that date; and when that was.
+-- For each date and table: how many rows there were in the last run of that date, until when they had been judged,
+-- whether all of them were as expected, and when that run was.
 SELECT "date", table_name, max(table_rows) AS table_rows, max(judged_until) AS judged_until,
        bool_and(success) AS holds, max(run_at) AS run_at
 FROM quality_results
@@ -10,7 +10,7 @@ JOIN (SELECT "date", max(run_at) AS run_at FROM quality_results GROUP BY "date")
 GROUP BY "date", table_name
 
 -- name: trend
--- Of each date, oldest first: how many expectations failed in its last run, and the two latencies, milliseconds.
+-- For each date, oldest first: how many expectations failed in its last run, and the two latencies, milliseconds.
 SELECT "date", count(*) FILTER (NOT success) AS failed,
        max(observed) FILTER (suite = 'latency is within bounds' AND table_name = 'instructions') AS routing_ms,
        max(observed) FILTER (suite = 'latency is within bounds' AND table_name = 'outcomes') AS sending_ms
@@ -20,7 +20,7 @@ GROUP BY "date"
 ORDER BY "date"
 
 -- name: last_runs
--- Of each date and suite: how many expectations were judged in the last run of that date, and how many failed.
+-- For each date and suite: how many expectations were judged in the last run of that date, and how many failed.
 SELECT "date", suite, max(run_at) AS run_at, count(*) AS expectations, count(*) FILTER (NOT success) AS failed
 FROM quality_results
 JOIN (SELECT "date", max(run_at) AS run_at FROM quality_results GROUP BY "date") USING ("date", run_at)

@@ -1,4 +1,4 @@
-"""A run of the quality job: choose dates, have Spark measure them, judge, append to `quality_results`, write pages."""
+"""A run of the quality job: choose dates, let Spark measure them, judge, append to `quality_results`, write pages."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,8 @@ log = structlog.get_logger(__name__)
 
 
 class Request(NamedTuple):
-    """What a run is to do: dates `asked` for, where the pages go, and `settle_s` if not as configured."""
+    """A request for a run: the dates `asked` for, where the pages go, and `settle_s` if it differs from the
+    configuration."""
 
     asked: Asked = Asked()
     docs: Path | None = None
@@ -36,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a run found; `first_page` is that of all dates. Without results there was nothing to judge. The dates `left`
+    """The findings of a run; `first_page` is the index. Without results there was nothing to judge. The dates `left`
     failed when they were last judged, and were not judged again."""
 
     run: Run
@@ -59,8 +60,8 @@ class Report(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What is known before Spark is: the run, its dates, what the tables hold, where pages go, and the dates that are
-    `left` although they failed."""
+    """What is known before Spark starts: the run, its dates, the contents of the tables, where pages go, and the failed
+    dates that are `left`."""
 
     run: Run
     dates: list[date]
@@ -80,7 +81,7 @@ def prepare(settings: Settings, request: Request, now: datetime) -> Prepared:
 
 
 def docs_directory(settings: Settings) -> Path:
-    """Where the pages go unless told otherwise. Raises QualityError if that is no directory."""
+    """The default directory of the pages. Raises QualityError if it is not a directory."""
     if settings.quality.docs:
         return Path(settings.quality.docs)
     if "://" in settings.data:
@@ -89,7 +90,7 @@ def docs_directory(settings: Settings) -> Path:
 
 
 def judge(spark: SparkSession, settings: Settings, prepared: Prepared) -> Report:
-    """Judges the dates. The results of all of them are appended at once; the pages come after."""
+    """Judges the dates. All results are appended at once; the pages are written after that."""
     bounds = _bounds(settings)
     allowed = {one.name: float(bounds.latency_ms(one.name)) if one in LATENCIES else 0.0 for one in EXPECTATIONS}
     judge, pages, table = Judge(allowed), Pages(prepared.pages), ResultsTable(settings.tables)

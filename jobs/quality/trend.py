@@ -1,4 +1,4 @@
-"""The trend of the pages: what failed, and how long messages took, date by date."""
+"""The trend on the pages: failures, and latencies, date by date."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -16,8 +16,8 @@ TICKS = 12
 
 
 class TrendDay(NamedTuple):
-    """Of the last run of a date: how many expectations `failed`, and the latencies that it has seen, milliseconds; None
-    where there were too few rows to tell."""
+    """The last run of a date: how many expectations `failed`, and the latencies it measured, milliseconds; None if
+    there were too few rows."""
 
     date: date
     failed: int
@@ -26,7 +26,7 @@ class TrendDay(NamedTuple):
 
 
 def trend(days: Sequence[TrendDay]) -> str:
-    """The newest dates as an `<svg>` element: below how many expectations failed, above the latencies."""
+    """The newest dates as an `<svg>` element: failed expectations at the bottom, latencies above."""
     shown = days[-MOST_DATES:]
     places, names = range(len(shown)), [f"{day.date:%m-%d}" for day in shown]
     with style():

@@ -1,7 +1,7 @@
-"""The ledger in a Spark session of an analyst: every table and view by its name.
+"""The ledger in an analyst's Spark session: every table and view by its name.
 
-from jobs.analysis import register_ledger
-from jobs.spark import build_session
+from jobs.query.analysis import register_ledger
+from jobs.runtime.spark_session import build_session
 
 spark = build_session("analysis", "local[2]")
 register_ledger(spark, ".waystation/tables")
@@ -20,22 +20,23 @@ from schemas.tables import TABLES
 
 
 def register_ledger(spark: SparkSession, tables: str) -> list[str]:
-    """Make the Delta tables under `tables`, a directory or an object store's URI, and the views over them temporary
-    views of the session; returns their names.
+    """Register the Delta tables under `tables`, a directory or an object store's URI, and the views over them as
+    temporary views of the session; returns their names.
 
-    A table is read as of the moment of each query. What is not there yet is left out. Raises QueryError if nothing is.
+    A table is read as of the moment of each query. Tables that do not exist yet are left out. Raises QueryError if none
+    exist.
     """
     names = [name for name in TABLES if DeltaTable.is_deltatable(table_uri(tables, TABLES[name]))]
     if not names:
         raise QueryError(why_no_tables(tables))
-    for name in (*TABLES, *installed_views()):  # those of another ledger
+    for name in (*TABLES, *installed_views()):  # views of another ledger
         spark.catalog.dropTempView(name)
     for name in names:
         read_table(spark, tables, TABLES[name]).createOrReplaceTempView(name)
     for name, sql in installed_views("spark").items():
         try:
             spark.sql(sql).createOrReplaceTempView(name)
-        except AnalysisException:  # a table that it reads is not there
+        except AnalysisException:  # a table that it reads does not exist
             continue
         names.append(name)
     return names

@@ -1,8 +1,8 @@
-"""Delta tables as Arrow datasets whose files Arrow reads by itself.
+"""Delta tables as Arrow datasets whose files Arrow reads natively.
 
-Without a file system deltalake gives Arrow its own, which is in Python. Arrow reads ahead in threads of its own, and a
-query with LIMIT ends before they do: a thread that calls Python while the interpreter ends crashes or hangs it. So each
-kind of store has a file system of Arrow's here. The environment tells it what it tells deltalake
+By default deltalake gives Arrow a file system of its own, written in Python. Arrow reads ahead on threads, and a query
+with LIMIT ends before they do: a thread that calls Python while the interpreter exits crashes or hangs it. So this
+module gives each kind of store one of Arrow's file systems, configured by the same environment as deltalake
 (:func:`jobs.runtime.storage.use_store`).
 """
 
@@ -45,8 +45,8 @@ def file_system(uri: str, environ: Mapping[str, str]) -> pafs.FileSystem:
 
 
 def s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Options of Arrow's S3FileSystem that say what these variables say to deltalake. What is not among them, such as
-    a profile or a role of the machine, AWS's own library finds."""
+    """Options of Arrow's S3FileSystem that match these variables of deltalake. AWS's own library finds the rest, such
+    as a profile or a role of the machine."""
     endpoint = environ.get("AWS_ENDPOINT_URL", "")
     known = {
         "access_key": environ.get("AWS_ACCESS_KEY_ID"),

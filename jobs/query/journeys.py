@@ -1,4 +1,5 @@
-"""The journeys of messages: everything that happened to each, in order of time; at equal times in order of steps."""
+"""The journeys of messages: everything that happened to each, in chronological order; at equal times in order of
+steps."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +15,7 @@ WHERE message_id IN (SELECT unnest($ids)) ORDER BY list_position($ids, message_i
 """
 NEWEST = "SELECT id FROM messages WHERE {condition} GROUP BY id ORDER BY max(accepted) DESC, id DESC LIMIT ?"
 OF_CLIENTS = "destination NOT LIKE '$%'"
-"""Not the platform's own messages."""
+"""Excludes the platform's own messages."""
 
 
 def journey(reader: LedgerReader, message_id: str) -> Rows:
@@ -23,20 +24,20 @@ def journey(reader: LedgerReader, message_id: str) -> Rows:
 
 
 def printed_journey(reader: LedgerReader, message_id: str) -> Result:
-    """The same, to be printed. Raises QueryError if the ledger does not have the message."""
+    """The same, for printing. Raises QueryError if the ledger does not have the message."""
     _refuse_unknown(reader, message_id)
     return next(reader.results(JOURNEY, [message_id]))
 
 
 def printed_journeys(reader: LedgerReader, ids: Sequence[str]) -> Iterator[Result]:
-    """The journeys of several messages as one result, which has the column `message_id` too."""
+    """The journeys of several messages as one result, with the additional column `message_id`."""
     for message_id in ids:
         _refuse_unknown(reader, message_id)
     return reader.results(JOURNEYS, {"ids": list(ids)})
 
 
 def newest(reader: LedgerReader, most: int, topic: str | None = None) -> list[str]:
-    """The ids of the messages accepted last, of one topic or of all that clients have published, oldest first.
+    """The ids of the last accepted messages, of one topic or of all published by clients, oldest first.
 
     Raises QueryError if there are none.
     """

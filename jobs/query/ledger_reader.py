@@ -1,7 +1,7 @@
-"""Reading the ledger with SQL and without Spark: DuckDB over the Delta tables as they are now.
+"""Reads the ledger with SQL and without Spark: DuckDB over the current Delta tables.
 
-A reader sees one snapshot of each table, taken when it is made. Tables that have not been written yet are not there;
-a view over such a table is not there either.
+A reader sees one snapshot of each table, taken when the reader is created. Tables that have not been written yet do not
+exist, nor do views over them.
 """
 
 import re
@@ -26,7 +26,7 @@ from schemas.sql import named_blocks
 from schemas.tables import ROUTES, TABLES, Table
 
 BATCH = 1_000
-"""Rows that are read at once for printing."""
+"""Rows read at a time for printing."""
 QUOTED = re.compile(r"""'[^']*'|"[^"]*"|--[^\n]*""")
 MICROS_OF = re.compile(r"\bmicros\(([^()]+)\)")
 MICROS = {
@@ -35,11 +35,11 @@ MICROS = {
     "polars": r"CAST(\1 AS BIGINT)",
     "datafusion": r"CAST(\1 AS BIGINT)",
 }
-"""A time as microseconds since the epoch, in the SQL of each engine: all times of the ledger have microseconds."""
+"""A time as microseconds since the epoch (the resolution of all times in the ledger), in the SQL of each engine."""
 
 
 Parameters = Sequence[Any] | Mapping[str, Any]
-"""What stands for each `?` of a statement, or for each `$name`."""
+"""Values for each `?` of a statement, or for each `$name`."""
 
 
 class Rows(NamedTuple):
@@ -49,14 +49,14 @@ class Rows(NamedTuple):
     rows: list[tuple[Any, ...]]
 
     def without(self, column: str) -> "Rows":
-        """The same rows but for one column."""
+        """The same rows without one column."""
         kept = [n for n, name in enumerate(self.columns) if name != column]
         return Rows([self.columns[n] for n in kept], [tuple(row[n] for n in kept) for row in self.rows])
 
 
 class Result(NamedTuple):
-    """The result of a statement, to be printed: names of columns, of which some may be equal, whether each holds
-    numbers, and rows as :mod:`jobs.query.values` has them, which are read while they are asked for."""
+    """The result of a statement, for printing: column names, which may repeat; whether each column is numeric; and rows
+    as :mod:`jobs.query.values` has them, read lazily."""
 
     columns: list[str]
     numeric: list[bool]
@@ -64,7 +64,7 @@ class Result(NamedTuple):
 
 
 class View(NamedTuple):
-    """`columns` are names and types as DuckDB has them."""
+    """`columns` are names and types as in DuckDB."""
 
     name: str
     doc: str
@@ -72,14 +72,14 @@ class View(NamedTuple):
 
 
 class Dates(NamedTuple):
-    """UTC dates from `first` to `last`, both included; to the newest if `last` is None."""
+    """UTC dates from `first` to `last`, inclusive; to the newest if `last` is None."""
 
     first: date
     last: date | None = None
 
 
 class Memory(NamedTuple):
-    """What DuckDB takes at most, in megabytes; what does not fit goes to files in the directory `spill`."""
+    """DuckDB's memory limit in megabytes; the rest goes to files in the directory `spill`."""
 
     megabytes: int
     spill: str
@@ -88,8 +88,8 @@ class Memory(NamedTuple):
 class LedgerReader:
     """SQL over the Delta tables under `tables`, a directory or an object store's URI, and over the named `views`.
 
-    With `dates`, tables with a column `date` have rows of those alone, and no other file of them is read; and tables
-    that have not been written yet are there, empty. Close it when `memory` was given: what was spilled goes then.
+    With `dates`, tables with a column `date` have only rows of these dates, and only their files are read; tables that
+    have not been written yet exist and are empty. If `memory` was given, close the reader to delete spilled files.
     """
 
     def __init__(
@@ -102,30 +102,31 @@ class LedgerReader:
         self._place = tables
         self._database = duckdb.connect()
         self._database.execute("SET TimeZone = 'UTC'")
-        self._database.execute("SET python_enable_replacements = false")  # a table is never a variable of this program
+        self._database.execute("SET python_enable_replacements = false")  # a name is never a variable here
         if memory is not None:
             self._database.execute(f"SET memory_limit = '{memory.megabytes}MB'")
             self._database.execute("SET temp_directory = ?", [memory.spill])
         self.tables = [name for name in TABLES if DeltaTable.is_deltatable(f"{tables}/{name}")]
-        """Names of the tables there are."""
+        """Names of the existing tables."""
         for name in self.tables:
             rows = _dataset(f"{tables}/{name}", TABLES[name], dates)
-            # Where deltalake moves `as_of` on, it writes texts as a type that pyarrow cannot compare: there DuckDB has
-            # to filter by itself, of a scanner.
+            # For `as_of`, deltalake converts texts to a type that pyarrow cannot compare: give DuckDB a scanner, so
+            # that it filters by itself.
             self._database.register(name, rows.scanner() if name == ROUTES.name else rows)
         if dates is not None:
             for name in TABLES.keys() - set(self.tables):
                 self._database.register(name, arrow_schema(TABLES[name]).empty_table())
         views = installed_views() if views is None else views
         self.views = [name for name, sql in views.items() if self._create_view(name, sql)]
-        """Names of the views there are."""
+        """Names of the views that could be created."""
 
     def close(self) -> None:
-        """End it; it answers no more."""
+        """Close the reader; it cannot be used any more."""
         self._database.close()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """The result of one statement; `?` stand for `parameters`. Raises QueryError, naming the tables there are."""
+        """The result of one statement; `parameters` are the values of `?`. Raises QueryError, naming the existing
+        tables."""
         with _as_query_errors(sql, self._there_are):
             relation: duckdb.DuckDBPyRelation | None = self._database.sql(sql, params=list(parameters))
             if relation is None:
@@ -134,8 +135,8 @@ class LedgerReader:
         return Rows(result.column_names, list(zip(*[column.to_pylist() for column in result.columns], strict=True)))
 
     def results(self, sql: str, parameters: Parameters = (), most: int | None = None) -> Iterator[Result]:
-        """The results of statements, one after the other; of each at most so many rows. A statement is executed when
-        its result is asked for; one that has no result, such as SET, has none here.
+        """The results of statements, one after the other, each with at most `most` rows. A statement is executed when
+        its result is requested; one without a result, such as SET, is skipped.
 
         Raises QueryError, also while rows are read.
         """
@@ -165,7 +166,7 @@ class LedgerReader:
                 yield from zip(*columns, strict=True)
 
     def _create_view(self, name: str, sql: str) -> bool:
-        """Whether the view could be made: not if a table or a column it reads is missing."""
+        """Creates the view; False if a table or column it reads is missing."""
         statement = sql.strip().rstrip(";")
         if not statement.upper().startswith("CREATE"):
             statement = f'CREATE VIEW "{name}" AS {statement}'
@@ -180,7 +181,7 @@ class LedgerReader:
 
 
 def _bare(statement: str) -> str:
-    """A statement without the semicolon and the comments behind it: it can stand within another then."""
+    """A statement without its semicolon and trailing comments, so that it can be nested in another."""
     text = statement.encode()
     for at, kind in reversed(duckdb.tokenize(statement)):
         if kind != duckdb.token_type.comment and text[at : at + 1] != b";":
@@ -190,13 +191,13 @@ def _bare(statement: str) -> str:
 
 
 def _has_result(relation: duckdb.DuckDBPyRelation) -> bool:
-    """Not if it is of a statement such as SET, which has only this to say."""
+    """False for a statement such as SET, whose only result is that it succeeded."""
     return bool(relation.columns) and list(relation.columns) != ["Success"]
 
 
 @contextmanager
 def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
-    """Errors of DuckDB as QueryError: one sentence, and what may have been meant."""
+    """Turns DuckDB errors into QueryError: one sentence, and what may have been meant."""
     try:
         yield
     except duckdb.CatalogException as error:
@@ -208,8 +209,8 @@ def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
 
 
 def _quote_hint(sql: str) -> list[str]:
-    """A hint if the SQL seems to use columns by names that are words of SQL, without quotes: before a number `limit` is
-    no column."""
+    """A hint if the SQL seems to use unquoted columns whose names are SQL keywords; before a number `limit` is not a
+    column."""
     columns = {column.name for table in TABLES.values() for column in table.columns}
     asked = duckdb.connect().execute(
         "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
@@ -228,20 +229,20 @@ def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:
 
 
 def _with_all_columns(rows: Dataset, table: Table) -> Dataset:
-    """Columns that a table of an earlier version lacks, until the ledger adds them at its next start, are null."""
+    """Adds columns that a table of an earlier version lacks, as null, until the ledger adds them at its next start."""
     missing = [field for field in arrow_schema(table) if field.name not in rows.schema.names]
     return rows.replace_schema(pa.schema([*rows.schema, *missing])) if missing else rows
 
 
 def installed_views(engine: str = "duckdb") -> dict[str, str]:
-    """The views in `jobs/query/views.sql`, in the words of `duckdb`, `spark`, `polars` or `datafusion`, the SQL of
+    """The views in `jobs/query/views.sql`, in the dialect of `duckdb`, `spark`, `polars` or `datafusion`, the SQL of
     deltalake."""
     views = installed_blocks("jobs.query", "views.sql")
     return {name: MICROS_OF.sub(MICROS[engine], sql) for name, sql in views.items()}
 
 
 def described_views() -> list[View]:
-    """The same, as the comments at their heads describe them, with their columns; whether there are tables or not."""
+    """The same views with their columns, described by their leading comments; works without tables."""
     database = duckdb.connect()
     for table in TABLES.values():
         database.register(table.name, arrow_schema(table).empty_table())
@@ -259,17 +260,17 @@ def _is_comment(line: str) -> bool:
 
 
 def installed_blocks(package: str, file: str) -> dict[str, str]:
-    """The named blocks of an SQL file that is installed beside the modules of `package`."""
+    """The named blocks of an SQL file installed with the modules of `package`."""
     return named_blocks(resources.files(package).joinpath(file).read_text())
 
 
 def _first_line(error: duckdb.Error) -> str:
-    """The reason without DuckDB's class of it, as in `Catalog Error: Table with name x does not exist!`."""
+    """The reason without DuckDB's error class, as in `Catalog Error: Table with name x does not exist!`."""
     line = str(error).strip().splitlines()[0]
     return line.partition(" Error: ")[2].rstrip("!") or line
 
 
 def _with_hint(error: duckdb.Error) -> str:
-    """The reason, and what DuckDB says that may have been meant: `Candidate bindings: "id", …`."""
+    """The reason, and DuckDB's suggestion of what was meant: `Candidate bindings: "id", …`."""
     hints = [line.strip() for line in str(error).splitlines()[1:] if line.startswith("Candidate bindings")]
     return "; ".join([_first_line(error), *hints])

@@ -1,10 +1,10 @@
-"""Values of every type that DuckDB can return, exact, as text, JSON and CSV.
+"""Exact values of every DuckDB type, as text, JSON and CSV.
 
 Python has no dates after 9999, no nanoseconds and no infinite times. So DuckDB itself writes values as text
-(:func:`expression`), nested ones as JSON, and :func:`reader` makes of that what the formats print:
+(:func:`expression`), nested ones as JSON, and :func:`reader` converts that to what the formats print:
 
 * text stays text, a number is a :class:`Number`, a BLOB bytes, a list or struct a list or dict of these, a map a dict;
-* times are ISO 8601, `Z` for UTC; what ISO 8601 has no words for is as DuckDB has it: `infinity`, `0044-03-15 (BC)`.
+* times are ISO 8601, `Z` for UTC; what ISO 8601 cannot express is as in DuckDB: `infinity`, `0044-03-15 (BC)`.
 """
 
 import json
@@ -29,7 +29,7 @@ Value = Number | str | bytes | bool | list[Any] | dict[str, Any] | None
 
 
 class DuckDBType(Protocol):
-    """What is used of DuckDB's types: `id` such as `list`, `children` such as `[("child", …)]`."""
+    """The part of DuckDB's types used here: `id` such as `list`, `children` such as `[("child", …)]`."""
 
     @property
     def id(self) -> str: ...
@@ -47,14 +47,14 @@ NEEDS_QUOTES = re.compile(r'[,"\r\n\0]|^\s|\s$|^$')
 
 
 def expression(kind: DuckDBType, column: str) -> str:
-    """SQL that gives a column of this type as :func:`reader` wants it."""
+    """SQL that returns a column of this type in the form that :func:`reader` expects."""
     if kind.id == "blob":
         return column
     return f"CAST(to_json({column}) AS VARCHAR)" if kind.id in NESTED else f"CAST({column} AS VARCHAR)"
 
 
 def reader(kind: DuckDBType) -> Callable[[Any], Value]:
-    """What makes a value of what :func:`expression` gave."""
+    """A function that converts the result of :func:`expression` to a value."""
     if kind.id in NESTED:
         within = _within(kind)
         return lambda text: None if text is None else within(_parsed(text))
@@ -68,7 +68,7 @@ def reader(kind: DuckDBType) -> Callable[[Any], Value]:
 
 
 def iso_time(text: str) -> str:
-    """DuckDB's `2026-01-02 03:04:05.6+00` as `2026-01-02T03:04:05.600000Z`; any other as it is."""
+    """DuckDB's `2026-01-02 03:04:05.6+00` as `2026-01-02T03:04:05.600000Z`; other texts unchanged."""
     found = ISO_TIME.fullmatch(text)
     if found is None:
         return text
@@ -107,7 +107,7 @@ def to_csv(value: Value) -> str:
 
 
 def to_cell(value: Value) -> str:
-    """The value for people, on one line: bytes as the UTF-8 they are, what is not printable as escapes."""
+    """The value for people, on one line: bytes as UTF-8, non-printable characters escaped."""
     match value:
         case None:
             return ""
@@ -119,7 +119,7 @@ def to_cell(value: Value) -> str:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Names of columns, of which none is twice: the second `a` is `a_1`."""
+    """Column names made unique: the second `a` is `a_1`."""
     taken: set[str] = set(names)
     seen: set[str] = set()
     found = []
@@ -142,7 +142,7 @@ def _parsed(text: str) -> Any:
 
 
 def _within(kind: DuckDBType) -> Callable[[Any], Value]:
-    """What makes a value of parsed JSON: times and bytes are texts there."""
+    """A function that converts parsed JSON to a value: times and bytes are texts there."""
     match kind.id:
         case "list" | "array":
             one = _within(kind.children[0][1])
@@ -156,7 +156,7 @@ def _within(kind: DuckDBType) -> Callable[[Any], Value]:
         case "map":
             values = _within(kind.children[1][1])
             return lambda parsed: None if parsed is None else {name: values(part) for name, part in parsed.items()}
-        case "blob":  # in text that DuckDB has written, a backslash is never itself
+        case "blob":  # in text written by DuckDB a backslash always starts an escape
             return lambda parsed: None if parsed is None else parsed.replace(r"\x22", '"').replace(r"\x27", "'")
         case name if name.startswith("timestamp"):
             return lambda parsed: None if parsed is None else iso_time(parsed)

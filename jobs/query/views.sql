@@ -1,7 +1,7 @@
--- Views over the ledger's tables, one named block each, in words that Spark SQL, DuckDB, Polars and DataFusion have in
--- common (names that one of them reserves stand in backticks; `at` is one. `||` with a null is null in all, concat is
--- not). They have none for a time as a number: micros(time), the microseconds since the epoch, is put into the words of
--- each (jobs/query/ledger_reader.py).
+-- Views over the ledger's tables, one named block each, in the SQL that Spark, DuckDB, Polars and DataFusion have in
+-- common. Names that one of them reserves, such as `at`, are in backticks. `||` with a null is null in all of them,
+-- concat is not. They share no function for a time as a number: micros(time), microseconds since the epoch, is replaced
+-- by each engine's own (jobs/query/ledger_reader.py).
 
 -- name: message_journey
 -- Everything that happened to a message, a row a step. Order by `at`, then by step_order, for steps with equal times.

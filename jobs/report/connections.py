@@ -6,7 +6,7 @@ from jobs.report.plots import over_time, side_by_side
 from jobs.report.svg import SERIES
 
 EVENTS = {"connected": "connects", "disconnected": "disconnects", "lost": "lost"}
-"""Events, and how many of them are called."""
+"""Events, and the headings for their numbers."""
 COLORS = {"connects": SERIES[0], "disconnects": SERIES[2], "lost": SERIES[3]}
 LASTED, UNREPORTED = "still connected at the end of the date", "nobody reported how: its gateway was lost"
 
@@ -68,7 +68,7 @@ def connections(facts: Facts) -> Section:
 
 
 def _connected(facts: Facts) -> tuple[list[int], list[int]]:
-    """Of each step: how many were connected at most, and at its end."""
+    """For each step: the maximum of connected clients, and the number at its end."""
     changed = {facts.grid.clamped(row["slot"]): row for row in facts.rows("connected")}
     most, at_end, now = [], [], 0
     for step in range(facts.grid.steps):

@@ -1,4 +1,4 @@
-"""Which dates to report on."""
+"""Chooses the dates to report on."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
@@ -13,14 +13,14 @@ SHOWN = tuple(t.name for t in (MESSAGES, INSTRUCTIONS, OUTCOMES, COMPLETIONS, PR
 
 
 class Chosen(NamedTuple):
-    """`dates`, ascending, and `why` in words if nobody asked for them."""
+    """`dates`, ascending, and `why` in words if none were requested."""
 
     dates: list[date]
     why: str = ""
 
 
 def choose(asked: Sequence[date], contents: Mapping[str, Contents], today: date) -> Chosen:
-    """The dates asked for; without: yesterday, or the newest date that has messages. Raises ReportError if a date has
+    """The requested dates; by default yesterday, or the newest date that has messages. Raises ReportError if a date has
     no rows, or none has."""
     there = sorted({day for name in SHOWN for day in _days(contents, name)})
     if not there:
@@ -40,7 +40,7 @@ def choose(asked: Sequence[date], contents: Mapping[str, Contents], today: date)
 
 
 def activity(contents: Mapping[str, Contents], day: date) -> Day:
-    """Rows of a date over all tables that are shown, and the least and greatest append time among them."""
+    """A date's rows over all tables shown, with the lowest and highest append time."""
     days = [_days(contents, name)[day] for name in SHOWN if day in _days(contents, name)]
     return Day(
         sum(one.rows for one in days),

@@ -1,8 +1,8 @@
-"""What the ledger knows of one date: the results of the queries in `jobs/report/report.sql`, each by its name.
+"""The facts about one date: the results of the queries in `jobs/report/report.sql`, by name.
 
-A row belongs to the date of its own append time, as it does in the tables: a message of 23:59 that is completed a
-minute later is a message of one date and a completion of the next. So a date's figures do not change once it is over
-and the ledger has it all; but for the messages that are still waiting, and how long connections lasted.
+A row belongs to the date of its own append time, as in the tables: a message of 23:59 that is completed a minute later
+is a message of one date and a completion of the next. So a date's figures do not change once it is over and the ledger
+is complete, except for the messages still waiting, and how long connections lasted.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ BOUNDS_MS = (
     *(SECOND_MS, 2 * SECOND_MS, 5 * SECOND_MS, 10 * SECOND_MS, 30 * SECOND_MS),
     *(MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS),
 )
-"""Of the distribution of completion times."""
+"""Bounds of the distribution of completion times."""
 BOUNDS_BYTES = (0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576)
-"""Of the distribution of sizes."""
+"""Bounds of the distribution of sizes."""
 EARLIER_DAYS = 7
-"""Dates before the one reported on that stand beside it."""
+"""Number of earlier dates shown for comparison."""
 
 
 TOPICS_VIEW = "topic_traffic"
@@ -34,8 +34,8 @@ TOPICS_VIEW = "topic_traffic"
 
 @dataclass(frozen=True)
 class Facts:
-    """`results` by the name of their query, over `grid`; `until`: the newest row of the date, UTC; `top`: how many rows
-    a ranking has at most."""
+    """`results` by the name of their query, over `grid`; `until`: the newest row of the date, UTC; `top`: maximum rows
+    of a ranking."""
 
     date: date
     grid: Grid
@@ -47,7 +47,7 @@ class Facts:
         return self.results[query]
 
     def as_json(self) -> Row:
-        """Everything, for :mod:`json`; a `slot` is so many `step_s` from `begin` on."""
+        """Everything, for :mod:`json`; a `slot` counts steps of `step_s` from `begin`."""
         return {
             "date": self.date,
             "begin": self.grid.at(0),
@@ -59,7 +59,7 @@ class Facts:
 
     @property
     def restarts(self) -> list[int]:
-        """Steps of the grid in which a gateway was found lost, or started again."""
+        """Steps of the grid in which a gateway was found lost, or restarted."""
         return sorted({self.grid.clamped(row["slot"]) for row in self.rows("restarts")})
 
     @property
@@ -68,7 +68,7 @@ class Facts:
 
 
 def read_facts(tables: str, day: date, seen: Day, top: int, memory: Memory) -> Facts:
-    """All there is to know of a date of which `seen` is all the logs tell. Raises QueryError."""
+    """All facts about a date; `seen` is what the tables' logs say about it. Raises QueryError."""
     begin_us, end_us = bounds_us(day)
     until = utc(seen.newest or datetime.combine(day, time.max))
     grid = grid_over(day, utc(seen.oldest or datetime.combine(day, time.min)), until)
@@ -112,7 +112,7 @@ def read_facts(tables: str, day: date, seen: Day, top: int, memory: Memory) -> F
 
 
 class _Asked:
-    """Results by name, as they are asked for."""
+    """Runs queries and collects their results by name."""
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
@@ -120,7 +120,7 @@ class _Asked:
         self.results: dict[str, list[Row]] = {}
 
     def make(self, table: str, *parameters: Any) -> None:
-        """A temporary table that later queries read."""
+        """Creates a temporary table for later queries."""
         self._reader.query(self._blocks[f"make_{table}"], parameters)
 
     def ask(self, name: str, *parameters: Any) -> None:

@@ -1,4 +1,4 @@
-"""Sections on what became of messages, and on what stood out: what somebody may want to look into."""
+"""Sections on the outcomes of messages, and on what stood out and may need attention."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from jobs.report.parts import Cell, PageTable, Plot, Row, Section, moment, name,
 from jobs.report.plots import over_time
 
 LOSSES = ("dropped", "expired", "ended")
-"""Outcomes by which a recipient did not get what it had subscribed to."""
+"""Outcomes of messages that a recipient had subscribed to and did not get."""
 MEANINGS = {
     "delivered": "acknowledged by the client",
     "sent": "written to the client's connection at QoS 0",
@@ -59,7 +59,7 @@ def _undelivered(facts: Facts) -> list[Plot]:
 
 
 def findings(facts: Facts) -> Section:
-    """What stood out comes first on the page. Of what policy refused the ledger knows nothing: gateways count it."""
+    """What stood out; first on the page. The ledger does not record what policy refused: gateways count it."""
     waiting, flagged, quarantined = facts.rows("waiting"), facts.rows("flagged"), facts.rows("quarantined")
     judged = facts.rows("expectations")
     failed = [row for row in judged if not row["success"]]

@@ -1,4 +1,4 @@
-"""The steps of time that a page's plots and tables go by."""
+"""The time steps of a page's plots and tables."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -6,16 +6,17 @@ from typing import NamedTuple
 
 SECOND = 1_000_000
 STEPS_S = (1, 5, 15, 60, 300)
-"""Lengths of a step; the least is taken that needs no more than `MOST_STEPS`. The last is enough for a date."""
+"""Lengths of a step; the shortest that needs no more than `MOST_STEPS` is used. The last one suffices for a date."""
 MOST_STEPS = 288
 STEPS_A_ROW = 12
-"""A row of the tables is so many steps: an hour where a step is five minutes."""
+"""Steps per table row: an hour if a step is five minutes."""
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Grid(NamedTuple):
-    """`steps` of `step_us` from `begin_us` on, µs since the epoch. `begin_us` is a multiple of a table row's length."""
+    """`steps` of `step_us`, starting at `begin_us`, µs since the epoch. `begin_us` is a multiple of a table row's
+    length."""
 
     begin_us: int
     step_us: int
@@ -31,7 +32,7 @@ class Grid(NamedTuple):
 
     @property
     def has_whole_minutes(self) -> bool:
-        """Whether minutes are enough to tell its ticks apart."""
+        """Whether its ticks can be told apart without seconds."""
         return self.steps * self.step_us >= 10 * 60 * SECOND
 
     def at(self, step: int) -> datetime:
@@ -43,7 +44,7 @@ class Grid(NamedTuple):
         return f"{self.at(row * STEPS_A_ROW):%H:%M:%S}".removesuffix(":00")
 
     def filled(self, found: Iterable[tuple[int, float]]) -> list[float]:
-        """A value a step: the sum of those found for it, 0 where there are none."""
+        """A value per step: the sum of those given for it, 0 if there are none."""
         values = [0.0] * self.steps
         for step, value in found:
             values[self.clamped(step)] += value
@@ -62,19 +63,19 @@ class Grid(NamedTuple):
         return Grid(self.begin_us, self.step_us * STEPS_A_ROW, -(-self.steps // STEPS_A_ROW))
 
     def clamped(self, step: int) -> int:
-        """The step, or the nearest there is: gateways' clocks may be a little beyond the broker's."""
+        """The step, or the nearest in the grid: gateways' clocks may be slightly ahead of the broker's."""
         return min(max(step, 0), self.steps - 1)
 
 
 def bounds_us(day: date) -> tuple[int, int]:
-    """Beginning and end of a UTC date, µs since the epoch."""
+    """Start and end of a UTC date, µs since the epoch."""
     begin = datetime.combine(day, time(), UTC)
     return to_us(begin), to_us(begin + DAY)
 
 
 def grid_over(day: date, oldest: datetime, newest: datetime) -> Grid:
     """A grid over what happened on `day`, from `oldest` to `newest` (UTC, to the millisecond): the whole date, or less
-    if that was but a part of it."""
+    if that was only a part of it."""
     begin_us, end_us = bounds_us(day)
     first, last = max(begin_us, to_us(oldest)), min(end_us - 1, to_us(newest) + 999)
     for step_s in STEPS_S[:-1]:
@@ -88,7 +89,7 @@ def grid_over(day: date, oldest: datetime, newest: datetime) -> Grid:
 
 
 def utc(moment: datetime) -> datetime:
-    """With its zone, which a time from a table's log does not have."""
+    """With its time zone, which a time from a table's log lacks."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -98,7 +99,7 @@ def to_us(moment: datetime) -> int:
 
 
 def _words(length_us: int) -> str:
-    """Such as `5 minutes`; without number for one: `hour`."""
+    """Such as `5 minutes`; without the number for one: `hour`."""
     for unit, name in ((3600, "hour"), (60, "minute"), (1, "second")):
         count, rest = divmod(length_us // SECOND, unit)
         if count and not rest:

@@ -5,13 +5,13 @@ from jobs.report.parts import Cell, PageTable, Plot, Row, Section, name, number,
 from jobs.report.plots import bars, grouped_bars, percentiles_over_time
 
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99.9": "p999"}
-"""As they are written, and the columns that have them."""
+"""Percentiles as shown, and their columns."""
 STAGES = {
     "routed": "From append to routed: an instruction stands on egress.",
     "delivered": "From append to delivered: sent at QoS 0, acknowledged by the client at QoS 1 and 2.",
     "completed": "From append to completed: all recipients are done, or nobody wanted it.",
 }
-"""Stages in their order, and what each is."""
+"""Stages in their order, with descriptions."""
 
 
 def latency(facts: Facts) -> Section:

@@ -53,7 +53,7 @@ def _environment() -> Environment:
 
 
 def _grouped(text: Any) -> Markup:
-    """Digits of a long whole number set apart by threes, by style alone: what is copied is the number."""
+    """Digits of a long integer in groups of three, by style alone: copying yields the plain number."""
     shown = str(text)
     if not re.fullmatch(r"\d{5,}", shown):
         return Markup.escape(shown)

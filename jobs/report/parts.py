@@ -1,7 +1,7 @@
-"""What a page is made of: sections with plots and tables, in words; :mod:`jobs.report.page` writes them as HTML.
+"""Parts of a page: sections with plots and tables, as values; :mod:`jobs.report.page` renders them as HTML.
 
-Names that clients chose (client ids, topics, users) are shown as they are but for characters that are not printable:
-those could turn the text around, or hide.
+Names that clients chose (client ids, topics, users) are shown unchanged except for non-printable characters, which
+could change the text's direction, or hide.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from jobs.output import visible
 
 Row = dict[str, Any]
-"""A row of a result, by the names of its columns."""
+"""A row of a result, by column name."""
 
 NAME_LENGTH = 60
-"""A longer name is cut; the whole stands in its title, up to `TITLE_LENGTH`."""
+"""A longer name is cut; its title has the whole name, up to `TITLE_LENGTH`."""
 TITLE_LENGTH = 1000
 CUT = "…"
 UNKNOWN = "–"
@@ -22,7 +22,7 @@ UNKNOWN = "–"
 
 class Cell(NamedTuple):
     """`kind` is `number`, `time`, `name` (chosen by a client) or `text`. `title` is the whole of a name that was cut;
-    `share`, from 0 to 1, is drawn as a bar beside a number."""
+    `share`, from 0 to 1, is drawn as a bar next to a number."""
 
     text: str
     kind: str = "text"
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 class PageTable(NamedTuple):
-    """`headings` of the columns; `empty` is the sentence that stands there if there are no `rows`."""
+    """`headings` of the columns; `empty` is the sentence shown if there are no `rows`."""
 
     caption: str
     headings: Sequence[str]
@@ -40,14 +40,14 @@ class PageTable(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """An `<svg>` element that says in its label what is to be seen, and the caption under it."""
+    """An `<svg>` element whose label describes it, and the caption below it."""
 
     svg: str
     caption: str
 
 
 class Section(NamedTuple):
-    """`anchor` is its id; `lead` says how the figures are to be read, `points` are what to look at first."""
+    """`anchor` is its id; `lead` explains how to read the figures, `points` are what to look at first."""
 
     anchor: str
     title: str
@@ -58,14 +58,14 @@ class Section(NamedTuple):
 
 
 def number(value: float | None, share: float | None = None) -> Cell:
-    """A count, or a measure to three digits; nothing for None."""
+    """A count, or a measure with three digits; empty for None."""
     if value is None:
         return Cell(UNKNOWN, "number")
     return Cell(plain_number(value), "number", share=share)
 
 
 def ranked(rows: Iterable[Row], column: str) -> list[tuple[Row, Cell]]:
-    """Each row with its number in `column`, which has a bar: a whole one for the greatest."""
+    """Each row with its number in `column` and a bar, full length for the largest."""
     known = list(rows)
     greatest = max((row[column] for row in known), default=0)
     return [(row, number(row[column], row[column] / greatest if greatest else 0.0)) for row in known]
@@ -88,7 +88,7 @@ def moment(at: datetime | None) -> Cell:
 
 
 def plain_number(value: float) -> str:
-    """Without separators and exponents, so that it can be copied: counts whole, others to three digits."""
+    """Without separators and exponents, so that it can be copied: counts as integers, others with three digits."""
     if value == int(value):
         return str(int(value))
     digits = f"{value:.3g}"
@@ -96,7 +96,7 @@ def plain_number(value: float) -> str:
 
 
 def bytes_words(count: int) -> str:
-    """Such as `1.2 MB`, by thousands."""
+    """Such as `1.2 MB`, with decimal prefixes."""
     size = float(count)
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:

@@ -1,4 +1,4 @@
-"""The kinds of plots on the page. Nothing that a client chose is drawn: names stand in tables."""
+"""The kinds of plots on the page. Plots show nothing that a client chose: names are in tables only."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC
@@ -17,7 +17,7 @@ from jobs.report.svg import INK, SERIES, inline_svg, style
 SIZE_IN = (7.2, 2.9)
 LINE_WIDTH = 1.2
 BANDS = (0.55, 0.3, 0.15)
-"""Opacities of the bands between percentiles, from the lowest on."""
+"""Opacities of the bands between percentiles, lowest first."""
 RESTARTS = "gateway lost or restarted"
 
 Values = Sequence[float | None]
@@ -32,8 +32,8 @@ def over_time(
     line: Mapping[str, Values] | None = None,
     restarts: Sequence[int] = (),
 ) -> str:
-    """Areas upon each other, a value a step of `grid`, and lines over them; `restarts` are steps in which a gateway was
-    lost or started again."""
+    """Stacked areas, a value per step of `grid`, with lines over them; `restarts` are steps in which a gateway was lost
+    or restarted."""
     with style():
         figure, axes = _figure(unit)
         edges = _edges(grid)
@@ -61,7 +61,7 @@ def side_by_side(
     bars: Mapping[str, tuple[str, Values]],
     restarts: Sequence[int] = (),
 ) -> str:
-    """Bars beside each other in each step of `grid`: by name their color and values."""
+    """Bars side by side in each step of `grid`: by name their color and values."""
     with style():
         figure, axes = _figure(unit)
         edges = _edges(grid)
@@ -79,8 +79,8 @@ def side_by_side(
 def percentiles_over_time(
     anchor: str, label: str, grid: Grid, percentiles: Mapping[str, Values], restarts: Sequence[int] = ()
 ) -> str:
-    """Milliseconds, linear below one and by powers of ten above; gaps where there is nothing. The first of the
-    `percentiles` is a line, and from each to the next is a band, the fainter the higher."""
+    """Milliseconds, linear below one and logarithmic above; gaps where there are no values. The first of the
+    `percentiles` is a line; bands connect each to the next, fainter for higher ones."""
     with style():
         figure, axes = _figure("milliseconds")
         edges = _edges(grid)
@@ -102,7 +102,7 @@ def percentiles_over_time(
 def grouped_bars(
     anchor: str, label: str, unit: str, groups: Sequence[str], values: Mapping[str, Sequence[float]]
 ) -> str:
-    """For each of the `groups` a bar a name, beside each other; heights by powers of ten."""
+    """A bar per name for each of the `groups`, side by side; logarithmic heights."""
     with style():
         figure, axes = _figure(unit)
         width = 0.8 / len(values)
@@ -119,7 +119,8 @@ def grouped_bars(
 
 
 def bars(anchor: str, label: str, unit: str, x_label: str, values: Mapping[str, float], by_powers: bool = True) -> str:
-    """A bar a name, in the order given; heights `by_powers` of ten, so that a few beside many are seen."""
+    """A bar per name, in the given order; logarithmic heights if `by_powers`, so that small values next to large ones
+    are visible."""
     with style():
         figure, axes = _figure(unit)
         axes.bar(list(values), list(values.values()), color=SERIES[0], width=0.9)

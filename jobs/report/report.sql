@@ -1,9 +1,9 @@
--- What happened on a date, for `waystation report` (DuckDB), one named block a query. The tables have rows of that date
--- alone, but in the blocks that say otherwise. `slot` counts steps of time from the beginning of what the page shows: $1
--- is that beginning and $2 the step, µs; in rankings $1 is how many.
+-- Queries about a date, for `waystation report` (DuckDB), one per named block. The tables have only rows of that date,
+-- except where a block says otherwise. `slot` counts time steps from the start of what the page shows: $1 is that start
+-- and $2 the step, µs; in rankings $1 is the number of rows.
 --
--- The platform's own messages, which tell who comes and goes, are left out: of `messages` by their origin, of the other
--- tables those that are about them.
+-- The platform's own messages, about clients that connect and disconnect, are left out: of `messages` by their origin,
+-- of the other tables the rows about them.
 
 -- name: make_is_platform
 CREATE OR REPLACE TEMP MACRO is_platform(origin, destination) AS
@@ -55,8 +55,8 @@ GROUP BY outcome
 ORDER BY rows DESC, outcome
 
 -- name: make_latencies
--- How many took how long, in milliseconds to three digits: few values, however many rows. No delivery without an
--- instruction is among them: a retained message waits for its subscriber for years.
+-- How many took how long, in milliseconds with three digits: few values, however many rows. Deliveries without an
+-- instruction are left out, because a retained message may wait for its subscriber for years.
 CREATE TEMP TABLE latencies AS
 SELECT stage,
        qos,
@@ -77,7 +77,7 @@ FROM (
 GROUP BY ALL
 
 -- name: latency
--- By stage and slot, by stage (slot null), and by stage and QoS of the delivery (slot null): the least value that the
+-- By stage and slot, by stage (slot null), and by stage and QoS of the delivery (slot null): the lowest value that the
 -- share of rows does not exceed.
 SELECT stage, slot, qos, any_value(total)::BIGINT AS rows,
        min(ms) FILTER (reached >= 0.5 * total) AS p50,
@@ -101,7 +101,7 @@ GROUP BY stage, slot, qos
 ORDER BY stage, slot NULLS FIRST, qos NULLS FIRST
 
 -- name: completion_times
--- By the least of the bounds $1, ms, that is not exceeded; null beyond the greatest.
+-- By the lowest of the bounds $1, ms, that is not exceeded; null above the highest.
 SELECT list_min(list_filter($1::DOUBLE[], lambda bound: bound >= ms)) AS up_to_ms, sum(rows)::BIGINT AS messages
 FROM latencies
 WHERE stage = 'completed'
@@ -109,7 +109,7 @@ GROUP BY up_to_ms
 ORDER BY up_to_ms NULLS LAST
 
 -- name: talkers
--- The first by messages, and the first by bytes: a client may be both.
+-- The top ones by messages, and the top ones by bytes: a client may be in both.
 SELECT *,
        row_number() OVER (ORDER BY messages DESC, source) AS by_messages,
        row_number() OVER (ORDER BY bytes DESC, source) AS by_bytes
@@ -130,7 +130,7 @@ ORDER BY messages DESC, level_1, level_2
 LIMIT $1
 
 -- name: fan_outs
--- A message of another date has no source and destination here.
+-- Messages of other dates have no source and destination here.
 SELECT widest.message_id, messages.source, messages.destination, messages.appended, widest.copies
 FROM (
     SELECT message_id, count(*) AS copies
@@ -174,15 +174,15 @@ ORDER BY records DESC, topic, reason
 LIMIT $1
 
 -- name: expectations
--- Of the last run of `waystation quality` that judged the date.
+-- From the last run of `waystation quality` that judged the date.
 SELECT expectation, success, unexpected, judged, run_at
 FROM quality_results
 WHERE run_id = (SELECT run_id FROM quality_results ORDER BY run_at DESC LIMIT 1)
 ORDER BY success, expectation
 
 -- name: waiting
--- Of tables from the date on: messages of the date that are not complete, oldest first, and how many there are in all.
--- $1 is the date, $2 how many to show.
+-- Over tables from the date on: messages of the date that are not complete, oldest first, and how many there are in
+-- all. $1 is the date, $2 how many to show.
 SELECT id, source, destination, qos, appended, expires, count(*) OVER () AS all_of_them
 FROM messages
 WHERE date = $1 AND NOT is_platform(origin, destination) AND NOT EXISTS (
@@ -193,13 +193,13 @@ ORDER BY appended, id
 LIMIT $2
 
 -- name: make_connections
--- Of tables from the date on: connections that lasted on the date, be it for a moment. The epoch of a connection is when
--- it began. Ends as in the view session_history: what a gateway says itself counts for more than `gateway_lost`, which the
--- ledger adds, and `gateway_back` takes that back. `lives` is false of one without an end whose gateway was lost before the
--- ledger added such ends: `presence` has it as neither live nor ended, or no more. Both tables are written at times of
--- their own, so what only one of them knows of yet says nothing: `presence` is behind where the connection is newer than
--- all its rows (less what the partitions of a topic may differ by, 10 s), `presence_history` where it has not the client's
--- newer connection. $1 and $2 are beginning and end of the date, µs.
+-- Over tables from the date on: connections that existed on the date, even for a moment. The epoch of a connection is
+-- when it began. Ends are as in the view session_history: a gateway's own report overrides `gateway_lost`, which the
+-- ledger adds, and `gateway_back` cancels that. `lives` is false for a connection without an end whose gateway was lost
+-- before the ledger added such ends: `presence` has it neither as live nor as ended, or not at all any more. Both
+-- tables are written independently, so what only one of them has yet proves nothing: `presence` lags if the connection
+-- is newer than all its rows (less the 10 s by which the partitions of a topic may differ), `presence_history` if it
+-- lacks the client's newer connection. $1 and $2 are start and end of the date, µs.
 CREATE TEMP TABLE connections AS
 WITH told AS (
     SELECT * EXCLUDE (reported_us, lost_us, back_us, how, reason),
@@ -238,8 +238,8 @@ FROM told FULL JOIN known USING (client, epoch) LEFT JOIN ahead USING (client) C
 WHERE epoch < $2 AND coalesce(ended_us, $1) >= $1 AND (told.appended IS NOT NULL OR known.live)
 
 -- name: connected
--- Of slots in which that changed: how many were connected after a change at most, and at the slot's end. A connection
--- that nobody reported the end of does not count. $3 is the end of the date, µs.
+-- For slots in which that changed: the maximum connected after a change, and the number at the slot's end. A connection
+-- whose end nobody reported does not count. $3 is the end of the date, µs.
 SELECT slot, max(connected)::BIGINT AS most, arg_max(connected, nth)::BIGINT AS at_end
 FROM (
     SELECT (at_us - $1) // $2 AS slot,
@@ -256,7 +256,7 @@ GROUP BY slot
 ORDER BY slot
 
 -- name: comings_and_goings
--- $3 and $4 are beginning and end of the date, µs.
+-- $3 and $4 are start and end of the date, µs.
 SELECT (at_us - $1) // $2 AS slot,
        count(*) FILTER (event = 'connected') AS connected,
        count(*) FILTER (event = 'disconnected') AS disconnected,
@@ -270,7 +270,7 @@ GROUP BY slot
 ORDER BY slot
 
 -- name: longest_connections
--- Those that have not ended lasted until $2 at least, µs.
+-- Those that have not ended lasted at least until $2, µs.
 SELECT client, gateway, "user", protocol, make_timestamptz(begun_us) AS connected, make_timestamptz(ended_us) AS ended,
        reason, (coalesce(ended_us, $2) - begun_us) // 1000000 AS seconds
 FROM connections
@@ -279,8 +279,8 @@ ORDER BY seconds DESC, client, begun_us
 LIMIT $1
 
 -- name: ends
--- How the connections of the date had ended by its end, $1, µs; `how` is null for those that lasted, and `unreported`
--- where nobody knows.
+-- How the connections of the date had ended by its end, $1, µs; `how` is null for those still open, and `unreported` if
+-- unknown.
 SELECT how, reason, count(*) AS connections, quantile_disc(seconds, 0.5)::BIGINT AS median_s
 FROM (
     SELECT CASE WHEN ended_us < $1 THEN how WHEN ended_us IS NULL AND NOT lives THEN 'unreported' END AS how,
@@ -292,12 +292,12 @@ GROUP BY how, reason
 ORDER BY connections DESC, how, reason
 
 -- name: left_out
--- How many messages of the platform itself there were.
+-- The number of the platform's own messages.
 SELECT count(*) AS messages FROM platform
 
 -- name: backlog
 -- By slot in which that changed: how many messages of the date were accepted by its end, and not complete. $3 is the
--- beginning of the date, µs.
+-- start of the date, µs.
 SELECT slot, sum(sum(change)) OVER (ORDER BY slot)::BIGINT AS waiting
 FROM (
     SELECT (epoch_us(appended) - $1) // $2 AS slot, 1 AS change FROM user_messages
@@ -311,14 +311,14 @@ ORDER BY slot
 SELECT shard, count(*) AS instructions FROM user_instructions GROUP BY shard ORDER BY shard
 
 -- name: sizes
--- By the least of the bounds $1, bytes, that is not exceeded; null beyond the greatest.
+-- By the lowest of the bounds $1, bytes, that is not exceeded; null above the highest.
 SELECT list_min(list_filter($1::BIGINT[], lambda bound: bound >= payload_bytes)) AS up_to_bytes, count(*) AS messages
 FROM user_messages
 GROUP BY up_to_bytes
 ORDER BY up_to_bytes NULLS LAST
 
 -- name: stages
--- Milliseconds that each part of the way took, one after the other.
+-- Milliseconds that each stage of the way took, in order.
 SELECT stage, count(*) AS rows, quantile_disc(ms, 0.5) AS p50, quantile_disc(ms, 0.99) AS p99
 FROM (
     SELECT 1 AS place, 'accepted to stored' AS stage, (epoch_us(appended) - epoch_us(accepted)) / 1000 AS ms FROM user_messages
@@ -336,7 +336,7 @@ GROUP BY place, stage
 ORDER BY place
 
 -- name: slowest_clients
--- Milliseconds from append to delivery by instruction, of the clients with the greatest 99th percentile.
+-- Milliseconds from append to delivery by instruction, of the clients with the highest 99th percentile.
 SELECT client, count(*) AS rows, quantile_disc(ms, 0.5) AS p50, quantile_disc(ms, 0.99) AS p99
 FROM (
     SELECT client, greatest(epoch_us("at") - epoch_us(message_appended), 0) / 1000 AS ms
@@ -348,7 +348,7 @@ ORDER BY p99 DESC, client
 LIMIT $1
 
 -- name: undelivered
--- Copies that did not reach a recipient, and records that nobody could read.
+-- Copies that did not reach a recipient, and unreadable records.
 SELECT (epoch_us(appended) - $1) // $2 AS slot, outcome AS kind, count(*) AS rows
 FROM user_outcomes
 WHERE outcome IN ('dropped', 'expired', 'ended')
@@ -358,7 +358,7 @@ SELECT (epoch_us(appended) - $1) // $2, 'quarantined', count(*) FROM quarantine 
 ORDER BY slot, kind
 
 -- name: restarts
--- When a gateway was found lost, or said that it had been started again.
+-- When a gateway was found lost, or reported a restart.
 SELECT (epoch_us("at") - $1) // $2 AS slot, gateway, min("at") AS "at", count(DISTINCT client) AS clients
 FROM presence_history
 WHERE reason IN ('gateway_lost', 'gateway_restarted')
@@ -366,7 +366,7 @@ GROUP BY ALL
 ORDER BY "at", gateway
 
 -- name: days
--- Of tables from some dates before to the date itself.
+-- Over tables from some dates before to the date itself.
 SELECT date, messages, bytes, deliveries, lost, p50, p99
 FROM (
     SELECT date, count(*) AS messages, sum(payload_bytes)::BIGINT AS bytes

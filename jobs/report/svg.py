@@ -1,5 +1,5 @@
-"""matplotlib's figures as SVG that stands within a page: with the page's colours, in light and dark, and with text that
-can be read and selected.
+"""matplotlib figures as SVG inside a page: with the page's colours, in light and dark mode, and with text that can be
+read and selected.
 """
 
 import html
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 INK, FAINT = "#010101", "#020202"
 SERIES = ("#030301", "#030302", "#030303", "#030304")
-"""Stand-ins, which nothing else in a figure has: the page's style sheet says what the colours are."""
+"""Placeholder colours, which nothing else in a figure has: the page's style sheet replaces them."""
 _VARIABLES = {INK: "--ink", FAINT: "--faint"} | {color: f"--series-{n}" for n, color in enumerate(SERIES, 1)}
 
 _STYLE: dict[Any, Any] = {
@@ -41,18 +41,18 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Figures are made and written within."""
+    """Create and write figures within this context."""
     with mpl.rc_context(_STYLE):
         yield
 
 
 def inline_svg(figure: Figure, anchor: str, label: str) -> str:
-    """The figure as an `<svg>` element; `anchor` keeps its ids apart from those of others, `label` is what a screen
-    reader says of it."""
+    """The figure as an `<svg>` element; `anchor` makes its ids unique on the page, `label` is its text for screen
+    readers."""
     written = io.StringIO()
     FigureCanvasSVG(figure).print_svg(written, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     _, begin, drawing = written.getvalue().partition("<svg ")
-    drawing = re.sub(r"<style .*?</style>", "", drawing, flags=re.DOTALL)  # it would hold for the whole page
+    drawing = re.sub(r"<style .*?</style>", "", drawing, flags=re.DOTALL)  # it would apply to the whole page
     drawing = re.sub(r' (width|height)="[0-9.]+pt"', "", drawing, count=2)
     drawing = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{anchor}-", drawing)
     for color, variable in _VARIABLES.items():

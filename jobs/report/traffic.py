@@ -1,4 +1,4 @@
-"""Sections on traffic: over the day, its clients and topics, and what went furthest."""
+"""Sections on traffic: over the day, its clients and topics, and the messages with most recipients."""
 
 from collections.abc import Sequence
 
@@ -122,7 +122,7 @@ def _shards(facts: Facts) -> list[Plot]:
 
 
 def days(facts: Facts) -> Section:
-    """Dates beside it."""
+    """Comparison with earlier dates."""
     rows = facts.rows("days")
     table = PageTable(
         "By date",

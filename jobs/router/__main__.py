@@ -1,12 +1,13 @@
 """The router application (`python -m jobs.router --role active|backup|both`): routing in Real-Time Mode (R2, R3).
 
-Two routers run all the time, on the same messages, with the same decisions. Each stops for a moment between its
-batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its
-update (R5). A process with one of them alone covers its own pauses too, by a second query (`router.relief`), so that
-the loss of the other process shows none. A query that has drifted too far is started anew at the right moment.
+Two routers run all the time, on the same messages, with the same decisions. Each pauses for a moment between its
+batches; they are kept half a batch apart, so that one covers the other's pauses, as it covers its crash and its update
+(R5). A process with only one of them covers its own pauses too, with a standby query (`router.relief`), so that even
+without the other process there are no pauses. A query that has drifted too far is restarted at the right moment.
 
-`--generation N` is how a new version runs beside the old one, each with its checkpoint: N begins where the one before
-it is. With `--beside` it says that it is ready only once it is level, so that the old one may be stopped.
+`--generation N` runs a new version alongside the old one, each with its own checkpoint: N starts from the position of
+the previous generation. With `--beside` it reports ready only once it has caught up, so that the old one may be
+stopped.
 """
 
 import argparse
@@ -42,33 +43,32 @@ log = structlog.get_logger(__name__)
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What a routing session has beside :mod:`jobs.runtime.spark_session`. The file settings cut a pause from 200 ms
-    to 30; they suit stateless queries only, and demand that one driver has the checkpoint (see
+    """A routing session's settings in addition to :mod:`jobs.runtime.spark_session`. The file settings cut a pause from
+    200 ms to 30; they suit stateless queries only, and require that one driver has the checkpoint (see
     `jobs.runtime.application.hold_checkpoints`)."""
     return {
         "spark.driver.memory": settings.stack.router_heap,
         JAVA_OPTIONS: settings.stack.router_java_options,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "4000",
-        # What a pause between batches consists of: planning, and reading the routes. There is nothing that adaptive
-        # planning could learn on the way. Many routes are read by several tasks, few by one, whose results need not go
-        # by way of a block store.
+        # A pause between batches consists of planning and of reading the routes. Adaptive planning would gain nothing
+        # here. Several tasks read many routes, one task few, and results need not go through a block store.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.files.openCostInBytes": "0",
         "spark.sql.files.minPartitionNum": "1",
         "spark.sql.files.maxPartitionBytes": "4m",
         "spark.task.maxDirectResultSize": "128m",
-        # A broadcast of the routes stays in this process: it is not worth packing.
+        # A broadcast of the routes stays in this process, so compressing it is a waste.
         "spark.broadcast.compress": "false",
         "spark.broadcast.checksum": "false",
-        # `is_flowing` wants to know of a task when it begins, not at the next heartbeat ten seconds later.
+        # `is_flowing` must see a task when it starts, not at the next heartbeat ten seconds later.
         "spark.ui.liveUpdate.period": "0",
         **storage_settings(settings.storage),
     }
 
 
 def threads(settings: Settings, roles: Sequence[str]) -> int:
-    """Those that routing holds all the time, and some for what runs beside it."""
+    """Threads that routing always occupies, plus some for other work."""
     return router_slots(settings.kafka.ingress_partitions, settings.router.relief, len(roles)) + SPARE_THREADS
 
 
@@ -80,9 +80,9 @@ def start_order(
     told: Told,
     generation: int = 1,
 ) -> list[Router]:
-    """The routers of this process. A second one waits for the first to flow, but not for ever.
+    """The routers of this process. The second one waits until the first flows, up to a limit.
 
-    Alone in its process a role begins at a quarter of a batch that the other does not have.
+    A role alone in its process starts its batches at a quarter of the period that the other role does not use.
     """
     router = partial(Router, spark, settings, routes, told=told, generation=generation)
     later, half = time.time() + LONGEST_PAUSE_S, settings.router.batch_s / 2
@@ -98,7 +98,7 @@ def start_order(
 
 
 def ingress_ends(settings: Settings) -> dict[int, int]:
-    """Where `ingress` ends now, by partition. Raises TopicsError if the broker is silent."""
+    """The end of `ingress` now, by partition. Raises TopicsError if the broker does not answer."""
     kafka, ingress = settings.kafka, Topics(settings.kafka.prefix).ingress
     found = topic_ends(admin_client(kafka.bootstrap, kafka.client), ingress)
     return {n: offset for end in found if end.name == ingress for n, offset in enumerate(end.end_offsets)}
@@ -107,7 +107,7 @@ def ingress_ends(settings: Settings) -> dict[int, int]:
 def run(
     settings: Settings, part: str, stopped: Event, *, roles: Sequence[str], generation: int = 1, beside: bool = False
 ) -> None:
-    """The routers of `roles`, until `stopped`; ready when records flow, those of the second half a batch later.
+    """Runs the routers of `roles` until `stopped`; ready when records flow, those of the second half a batch later.
 
     With `beside`, ready when each has routed all that was on `ingress` when records began to flow.
     """
@@ -124,7 +124,7 @@ def run(
     told = Told(RouterMetrics(observer.registry), observer.readiness, listener.failed)
     routers = start_order(spark, settings, routes, roles, told, generation)
     observer.watch(spark, {router.stream.query: settings.router.batch_s for router in routers})
-    # From now on, or the first batch would know the routes as they were before a start that may take a minute.
+    # Start now: otherwise the first batch would use the routes from before a start that may take a minute.
     every_s = settings.router.routes_refresh_s
     reader = keep_routes(routes, every_s, stopped, lambda: not any(r.is_near_end(time.time()) for r in routers))
     flows = announced = False
@@ -132,14 +132,14 @@ def run(
     while not stopped.wait(until_next_look(routers, time.time())):
         now = time.time()
         observer.look(now)
-        # One that is not level yet covers nobody's pauses: to realign it would only make it level later.
+        # A query that has not caught up covers no pauses: realigning it would only delay its catching up.
         keeps_phase = announced or not beside
         for router in routers:
             router.watch(now, keeps_phase)
         if not flows and any(router.is_flowing() for router in routers):
             flows = True
             ends = ingress_ends(settings) if beside else {}
-            # The second one needs about as long to start as the first, and is to flow half a batch after it.
+            # The second one needs about as long to start as the first, and should flow half a batch after it.
             wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))
             for router in routers[1:]:
                 router.due = min(router.due, now + wait_s)

@@ -1,4 +1,4 @@
-"""The topic a router reads: whether it is still the one that its offsets are of, and what of it was deleted unread."""
+"""The topic a router reads: whether its offsets still belong to it, and which records were deleted unread."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,11 +16,11 @@ log = structlog.get_logger(__name__)
 
 
 class RouterTopic:
-    """The topic `name` for the query `stream`, which begins where one of its `elders` is if it has no positions of its
-    own; checkpoints are under the directory or URI `tables`.
+    """The topic `name` for the query `stream`. Without positions of its own the query starts from those of one of its
+    `elders` (its previous generation, or its role's query); checkpoints are under the directory or URI `tables`.
 
-    A router has no other state than its offsets, and yet does not begin a topic that was made again by itself: gateways
-    take the new one's messages for copies of those that had their offsets before.
+    A router has no other state than its offsets, but must not start on a recreated topic by itself: gateways take the
+    new topic's messages for copies of those that had their offsets before.
     """
 
     def __init__(self, kafka: Kafka, name: str, stream: StreamId, elders: Sequence[StreamId], tables: str) -> None:
@@ -32,8 +32,9 @@ class RouterTopic:
         self._id = ""
 
     def begin(self) -> str | None:
-        """Where the query is to begin, as Spark's option `startingOffsets`; None for its own positions, or for the
-        beginning. Says what was deleted before it was read, and goes on behind it. Raises TopicReplaced, TopicUnknown.
+        """The position to start from, as Spark's option `startingOffsets`; None for the query's own positions, or for
+        the beginning. Logs records deleted before they were read, and continues after them. Raises TopicReplaced,
+        TopicUnknown.
 
         Asks the broker: tens of milliseconds. The query is stopped.
         """
@@ -55,10 +56,10 @@ class RouterTopic:
         return beginning(topic, taken)
 
     def look(self, taken: Mapping[int, int]) -> None:
-        """Between two batches of the query that was begun, which has taken all before `taken` (by partition). Says what
-        was deleted meanwhile. Raises TopicReplaced: Spark would go on with whatever topic has the name.
+        """Check between two batches of the running query, which has processed all before `taken` (by partition). Logs
+        records deleted meanwhile. Raises TopicReplaced: Spark would go on with any topic of that name.
 
-        A broker that does not answer says nothing; the query will, if it cannot go on.
+        If the broker does not answer, nothing is reported; the query fails if it cannot go on.
         """
         try:
             topic = self._broker.read(self.name)

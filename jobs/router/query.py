@@ -1,4 +1,4 @@
-"""One query of a router, kept going and in phase; :mod:`jobs.router` runs the queries of a process."""
+"""Keeps one query of a router running and in phase; :mod:`jobs.router` runs the queries of a process."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,19 +31,18 @@ RELIEF = "-relief"
 WATCH_S = 0.5
 LONGEST_PAUSE_S = 30.0
 NEAR_S = 1.0
-"""So long before a batch ends, and after, the routes are left as they are: a reader at work would make the pause
-longer."""
+"""Routes are not reloaded this long before and after the end of a batch: reading would lengthen the pause."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass
 class Router:
-    """A role's query, or its relief, kept going and in phase; :meth:`watch` is called every WATCH_S.
+    """Keeps a role's query, or its standby query, running and in phase; :meth:`watch` is called every WATCH_S.
 
-    In a process of its own a role's phase is that of the clock (`anchor`, seconds since the epoch), and its relief does
-    the same as it, half a batch later: each covers the pauses of its `partner`. Where both roles share a process the
-    active runs free (`anchor` None), and the backup keeps half a period from it (`twin`).
+    In a process of its own a role's phase follows the clock (`anchor`, seconds since the epoch), and its standby
+    query's is half a batch later: each covers the pauses of its `partner`. If both roles share a process the active
+    runs free (`anchor` None), and the backup keeps half a period from it, its peer (`twin`).
     """
 
     spark: SparkSession
@@ -75,9 +74,9 @@ class Router:
         self.ingress = RouterTopic(source, ingress, self.stream, self._elders(), self.settings.tables)
 
     def watch(self, now: float, keeps_phase: bool = True) -> None:
-        """Starts or restarts the query if it is time to; one that `keeps_phase` realigns it too.
+        """Starts or restarts the query when due; if it `keeps_phase`, realigns it too.
 
-        Raises what `JVM_GONE` says if there is no JVM any more.
+        Raises the exceptions of `JVM_GONE` if the JVM is gone.
         """
         self.quietly.look(now)
         if self.query is not None and not self.query.isActive:
@@ -102,7 +101,7 @@ class Router:
                 self._keep_phase(self.query, now)
 
     def is_flowing(self) -> bool:
-        """Whether records flow now: a task for every partition is at work."""
+        """Whether records flow now: a task for every partition is running."""
         if self.query is None:
             return False
         return running_tasks(self.spark, self.query.runId) >= self.settings.kafka.ingress_partitions
@@ -116,7 +115,7 @@ class Router:
         return positions != {} and not any(lags(dict.fromkeys(positions, ends), positions).values())
 
     def is_near_end(self, now: float) -> bool:
-        """Whether its batch ends in a moment, or the next has only begun, as far as that is known."""
+        """Whether its batch is about to end, or the next has only just begun, as far as known."""
         phase = self.phase
         return phase.began is not None and abs(phase.began + phase.period_s - now) < NEAR_S
 
@@ -125,7 +124,7 @@ class Router:
             self.quietly.stop(self.query, now)
 
     def _look_at_topic(self, query: StreamingQuery, now: float) -> None:
-        """Once after each batch: a query whose topic was made again is stopped, and refused from then on."""
+        """Runs once after each batch: a query whose topic was recreated is stopped, and refused from then on."""
         progress = query.lastProgress
         if progress is None or progress.batchId == self.looked:
             return
@@ -145,7 +144,7 @@ class Router:
                 self.told.metrics.paused(self.name, pause_s)
 
     def _keep_phase(self, query: StreamingQuery, now: float) -> None:
-        """Realigns the query if it has drifted: at its moment, for which :func:`until_next_look` has it looked at."""
+        """Realigns the query if it has drifted, at a moment for which :func:`until_next_look` wakes the caller."""
         if self.realign_at is None:
             self.realign_at = self._moment_to_realign(now)
         if self.realign_at is not None and now >= self.realign_at:
@@ -153,7 +152,7 @@ class Router:
             self._realign(query, now)
 
     def _moment_to_realign(self, now: float) -> float | None:
-        """When to start anew, if that is soon; None if there is no need, or the moment is further away."""
+        """When to restart, if that is soon; None if there is no need, or the moment is further away."""
         target = self._target()
         if target is None:
             return None
@@ -174,7 +173,7 @@ class Router:
         self.query = self._start(realigned=True)
 
     def _target(self) -> tuple[float, float] | None:
-        """A moment at which a batch should begin, and the period; None if there is nothing to keep to."""
+        """A moment at which a batch should begin, and the period; None if there is no phase to keep."""
         if self.twin is not None:
             phase = self.twin.phase
             return None if phase.began is None else (phase.began + phase.period_s / 2, phase.period_s)
@@ -191,7 +190,7 @@ class Router:
             route_lead_s=settings.router.route_lead_s,
             router=self.role,
         )
-        # Looked at once: a realignment is a pause, and by then there is a checkpoint.
+        # Checked only at real starts: a realignment is a pause, and by then there is a checkpoint.
         positions = None if realigned else self.ingress.begin()
         records = route(realtime_stream(self.spark, kafka, topics.ingress, positions), self.routes.read(), plan)
         checkpoint = self.stream.checkpoint(settings.tables)
@@ -200,7 +199,8 @@ class Router:
         return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
 
     def _elders(self) -> list[StreamId]:
-        """Where it may begin: a new generation where the one before it is, a relief where its role's query is."""
+        """The queries whose positions it may start from: a new generation's is the previous one, a standby query's its
+        role's query."""
         newest = self.generation if self.relief else self.generation - 1
         return [StreamId(f"router-{self.role}", number) for number in range(newest, 0, -1)]
 
@@ -214,6 +214,6 @@ class Router:
 
 
 def until_next_look(routers: Iterable[Router], now: float) -> float:
-    """Seconds until the routers are to be watched again: as usual, or when one is to be realigned."""
+    """Seconds until the routers must be watched again: as usual, or earlier when one is due to be realigned."""
     moments = [router.realign_at - now for router in routers if router.realign_at is not None]
     return max(0.0, min([WATCH_S, *moments]))

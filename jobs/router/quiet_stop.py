@@ -1,9 +1,9 @@
-"""Stopping a query in mid-batch, which is routine for a router, without the errors that Spark logs of it.
+"""Stops a query in mid-batch, which is routine for a router, without the errors that Spark logs about it.
 
-A batch of a router does not end before its time, so a stop cancels its tasks. Each of them, and the write as a whole,
-then logs as an error that it was aborted, with a stack trace: 90 lines, by three loggers. These are silent from the
-stop until the tasks have ended. No failure is hidden: a query that fails has its exception, which is logged as `router
-failed`, and the loggers of tasks, stages and jobs go on.
+A router's batch does not end early, so a stop cancels its tasks. Each task, and the write as a whole, then logs as an
+error that it was aborted, with a stack trace: 90 lines, by three loggers. These are silenced from the stop until the
+tasks have ended. No failure is hidden: the exception of a failing query is logged as `router failed`, and the loggers
+of tasks, stages and jobs go on.
 """
 
 from pyspark.sql import SparkSession
@@ -15,13 +15,13 @@ ABORTS = (
     "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
 )
 LONGEST_S = 5.0
-"""Longer than tasks take to end once they are cancelled."""
+"""Longer than cancelled tasks take to end."""
 LEVEL = "ERROR"
-"""Of the session (:mod:`jobs.runtime.spark_session`)."""
+"""The session's log level (:mod:`jobs.runtime.spark_session`)."""
 
 
 class QuietStop:
-    """Stops queries of one session; :meth:`look` is called now and then."""
+    """Stops queries of one session; :meth:`look` is called regularly."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -34,7 +34,7 @@ class QuietStop:
         query.stop()
 
     def look(self, now: float) -> None:
-        """Lets the loggers speak again once the tasks of the query have ended, or have had long enough."""
+        """Restores the loggers once the tasks of the query have ended, or after LONGEST_S."""
         if self._run is not None and (now >= self._until or not running_tasks(self._spark, self._run)):
             self._run = None
             self._set_level(LEVEL)
@@ -46,7 +46,7 @@ class QuietStop:
 
 
 def running_tasks(spark: SparkSession, run_id: str) -> int:
-    """How many tasks of a query's run are at work: of the stage that has the most."""
+    """How many tasks of a query's run are running, in the stage that has the most."""
     tracker = spark.sparkContext.statusTracker()
     jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(run_id))
     stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)

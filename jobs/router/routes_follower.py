@@ -1,4 +1,4 @@
-"""The routes of a router's process: waiting for the first table, then keeping what is in memory as the table is."""
+"""The routes of a router's process: waits for the first table, then keeps the copy in memory up to date."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -14,14 +14,14 @@ from pipelines.routing.routes_in_memory import RoutesInMemory
 
 LOOK_S = 0.5
 UNREADABLE = (PySparkException, Py4JError, DeltaError, OSError)
-"""What a look raises where there is no table, or no checkpoint, or no way to it."""
+"""The exceptions of a read if the table or its checkpoint does not exist, or cannot be reached."""
 
 log = structlog.get_logger(__name__)
 
 
 def await_routes(routes: RoutesInMemory, stopped: Event) -> None:
-    """Waits for the routes table, which the ledger application makes, and takes it into memory. Raises what
-    `JVM_GONE` says if there is no JVM any more."""
+    """Waits for the routes table, which the ledger application creates, and loads it into memory. Raises the exceptions
+    of `JVM_GONE` if the JVM is gone."""
     while not stopped.is_set():
         try:
             routes.refresh()
@@ -36,8 +36,8 @@ def await_routes(routes: RoutesInMemory, stopped: Event) -> None:
 def keep_routes(routes: RoutesInMemory, every_s: float, stopped: Event, is_quiet: Callable[[], bool]) -> Thread:
     """Starts the thread that looks for a newer table `every_s`, at a moment that `is_quiet`.
 
-    A look that fails is logged and tried again; what is in memory gets old meanwhile, and routers that cannot tell
-    what is wanted send to every shard.
+    A failed look is logged and retried. Meanwhile the routes in memory grow old, and once they are too old routers send
+    to every shard.
     """
 
     def keep() -> None:

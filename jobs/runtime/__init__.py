@@ -1,4 +1,4 @@
-"""What all Spark applications share: how a process starts and ends, its session, its leases, its storage.
+"""Shared by all Spark applications: start and end of their processes, session, leases, storage.
 
 Does: build Spark sessions, lock checkpoints, handle signals.
 Does not: know any query.

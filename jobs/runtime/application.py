@@ -1,4 +1,4 @@
-"""What the Spark applications have in common: how their processes begin and end, and whose the checkpoints are."""
+"""Start and end of the Spark applications' processes, and ownership of checkpoints."""
 
 import fcntl
 import os
@@ -24,22 +24,22 @@ from schemas.settings import Settings, process_settings
 
 
 class Held(Protocol):
-    """Checkpoints that are ours until they are closed."""
+    """Checkpoints that this process owns until it calls `close`."""
 
     def close(self) -> None: ...
 
 
 JVM_GONE = (Py4JNetworkError, ConnectionRefusedError)
-"""What calls of a JVM that has gone raise; that under which it goes may raise a plain Py4JError."""
+"""Raised by calls of a JVM that is gone; the call during which it goes may raise a plain Py4JError."""
 
 Run = Callable[[Settings, str, Event], None]
 """An application: runs with these settings, as this part of a stack (empty for none), until the event is set."""
 
 
 def run_application(run: Run) -> int:
-    """Run an application with the settings of the environment until SIGTERM or SIGINT; its exit status.
+    """Run an application with the settings of the environment until SIGTERM or SIGINT; returns its exit status.
 
-    A WaystationError is one sentence on standard error, and its status: 1 mostly.
+    A WaystationError is printed as one sentence on standard error, and sets the status, usually 1.
     """
     stopped = Event()
     set_on_signals(stopped, signal.SIGTERM, signal.SIGINT)
@@ -54,8 +54,8 @@ def run_application(run: Run) -> int:
 def run_once(run: Callable[[Settings], int]) -> int:
     """Run a job that ends by itself with the settings of the environment; `run` returns its exit status.
 
-    A WaystationError is one sentence on standard error, and its status: 1 mostly. So is a JVM that has gone: nothing
-    can be done without it, and whoever keeps the application running starts another process.
+    A WaystationError is printed as one sentence on standard error, and sets the status, usually 1. So is a lost JVM:
+    the application cannot go on without it, and its supervisor starts another process.
     """
     try:
         settings = process_settings(os.environ)
@@ -73,9 +73,9 @@ def run_once(run: Callable[[Settings], int]) -> int:
 
 
 def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Event) -> Held:
-    """Holds the checkpoints of `name` for this process: by a lock in the data directory, or, where other machines may
-    have drivers of the same tables, by a lease; `stopped` is set if that is lost. Raises JobError if another driver has
-    them."""
+    """Holds the checkpoints of `name` for this process: by a lock in the data directory, or, if drivers of the same
+    tables may run on other machines, by a lease; `stopped` is set if that is lost. Raises JobError if another driver
+    has them."""
     if is_submitted(os.environ) or settings.storage.tables:
         of_tables = f"{zlib.crc32(settings.tables.encode()):08x}"
         return Lease(settings.kafka, f"{name}.{of_tables}", settings.cluster.lease_s, stopped, stopped.set)
@@ -83,10 +83,10 @@ def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Eve
 
 
 def lock_checkpoints(data: str, name: str, otherwise: str) -> IO[str]:
-    """Holds the checkpoints of `name` under the data directory for this process, as long as the file is open.
+    """Locks the checkpoints of `name` under the data directory for this process, as long as the file is open.
 
-    Two drivers on one checkpoint would each commit batches that the other knows nothing of. Raises JobError if another
-    process has them; `otherwise` is what to do instead of stopping it. A process that dies holds nothing.
+    Two drivers on one checkpoint would each commit batches that the other does not know. Raises JobError if another
+    process has them; `otherwise` says what to do instead of stopping it. A process that dies releases its lock.
     """
     path = Path(data) / "locks" / f"{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Certificates to try TLS with: an authority of one's own, and what it signs."""
+"""Certificates to try TLS with: an authority of your own, and certificates that it signs."""
 
 import ipaddress
 import os
@@ -14,15 +14,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY = "Waystation test authority"
 BEFORE = timedelta(minutes=5)
-"""Valid so long before now: clocks differ."""
+"""Certificates are valid from this long before now, because clocks differ."""
 
 Report = Callable[[str], None]
 
 
 def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: int, report: Report) -> None:
-    """An authority (`ca`), unless it is there; by it `server`, for these names and addresses, and one a client.
+    """Creates an authority (`ca`) unless it exists, and signed by it `server`, for these names and addresses, and one
+    for each client.
 
-    Each is a certificate `.crt` and a key `.key`, in PEM. Raises OSError, and ValueError for a name that cannot be.
+    Each is a certificate `.crt` and a key `.key`, in PEM. Raises OSError, and ValueError for an impossible name.
     """
     directory.mkdir(parents=True, exist_ok=True)
     authority, key = _authority(directory, days, report)
@@ -59,7 +60,7 @@ def _issue(
     days: int,
     report: Report,
 ) -> None:
-    """A certificate `<file>.crt` and its key `<file>.key`, unless they are there."""
+    """A certificate `<file>.crt` and its key `<file>.key`, unless they exist."""
     if Path(file).name != file or file == "ca":
         raise ValueError(f"{file!r} cannot be the name of a file")
     if (directory / f"{file}.crt").exists():
@@ -118,7 +119,7 @@ def _alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
 def _write(
     directory: Path, file: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, report: Report
 ) -> None:
-    """The key is for its owner alone; it is written first, so that a certificate is never without one."""
+    """Only the owner can read the key. It is written first, so that a certificate is never without one."""
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (directory / f"{file}.key").unlink(missing_ok=True)
     with os.fdopen(os.open(directory / f"{file}.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:

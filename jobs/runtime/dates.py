@@ -1,4 +1,4 @@
-"""Dates as people give them to commands: one way for all of them."""
+"""Parses dates given to commands, in one way for all of them."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -6,7 +6,7 @@ EXAMPLES = "2026-11-22, today or yesterday"
 
 
 def parse_date(text: str, today: date | None = None) -> date:
-    """A date (UTC): `2026-11-22`, `today` or `yesterday`. `today`: the present date; without it the clock's.
+    """A date (UTC): `2026-11-22`, `today` or `yesterday`. `today`: the present date; by default the clock's.
 
     Raises ValueError with a sentence.
     """

@@ -1,17 +1,17 @@
-"""Who drives a checkpoint when drivers run on several machines: a lease that Kafka grants.
+"""Which driver owns a checkpoint if drivers run on several machines: a lease granted by Kafka.
 
-Two drivers on one checkpoint would each commit batches that the other knows nothing of. What all drivers share is
-Kafka, so it decides: the lease is membership in a consumer group of its own, of which one member at a time is given the
-only partition of a topic, and keeps it while it answers (KIP-429: what a member has is not taken from it for a
-newcomer). Nothing is read. The clock is the broker's.
+Two drivers on one checkpoint would each commit batches that the other does not know. All drivers share Kafka, so it
+decides: the lease is membership in a consumer group of its own. One member at a time is assigned the only partition of
+a topic, and keeps it while it answers (KIP-429: a partition is not taken from a member for a new one). Nothing is read.
+The clock is the broker's.
 
-Contract: while :class:`Lease` has not called `lost`, no other driver has been granted the same name, but for the
-moment in which a driver that did not answer for `lease_s` comes back and learns that it has lost it. Within that moment
-Spark's log of offsets, which has each batch once, and the transactions of the tables keep the two apart.
+Contract: until :class:`Lease` calls `lost`, no other driver has been granted the same name. The one exception is the
+moment in which a driver that did not answer for `lease_s` comes back and learns that it has lost the lease. In that
+moment Spark's log of offsets, which has each batch once, and the transactions of the tables keep the two apart.
 
-A driver that has not heard from Kafka for `lease_s` gives up too. It cannot tell whether Kafka is away, in which case
-nobody else is granted anything, or only it is cut off, in which case somebody is: that it stops is the only answer that
-is right in both. Whoever keeps applications running starts it again.
+A driver that has had no contact with Kafka for `lease_s` gives up too. It cannot tell whether Kafka is down, so that
+nobody is granted anything, or it alone is cut off, so that another driver is: stopping is right in both cases. Its
+supervisor starts it again.
 """
 
 import time
@@ -28,8 +28,8 @@ from schemas.topics import Topics, lease_group
 
 POLL_S = 0.2
 PATIENCE = 3
-"""Times `lease_s` that a newcomer waits: once for the old driver to be given up, once for what that one asked for anew
-while Kafka was away, which is granted to nobody who answers, and once for the group to settle."""
+"""How many times `lease_s` a new driver waits: once until the old driver is given up, once for a request that the old
+one repeated while Kafka was down, whose grant nobody answers, and once for the group to settle."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,8 +37,8 @@ log = structlog.get_logger(__name__)
 class Lease:
     """The right to drive the checkpoints called `name`; `lost` is called, from a thread, if it ends before `close`.
 
-    Waits for a driver that is gone, and for as long as that takes. Raises LeaseError if another one has the lease and
-    keeps it, or Kafka does not answer or refuses.
+    Waits, as long as that takes, for the lease of a driver that is gone. Raises LeaseError if another one has the lease
+    and keeps it, or Kafka does not answer or refuses.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Lease:
         self._await(PATIENCE * lease_s, kafka.bootstrap, stopped)
 
     def close(self) -> None:
-        """Give the lease back, so that the next driver need not wait. Raises LeaseError if it was lost before."""
+        """Release the lease, so that the next driver need not wait. Raises LeaseError if it was lost before."""
         self._closing.set()
         self._thread.join()
         if self._was_lost:
@@ -96,7 +96,7 @@ class Lease:
                 raise LeaseError(f"the brokers at {bootstrap} do not answer: check kafka.bootstrap and kafka.client")
 
     def _answer(self) -> None:
-        """All calls of the consumer are on this thread: another's would wait for a poll to end."""
+        """All calls of the consumer are made on this thread: those of another would wait for a poll to end."""
         try:
             while not self._closing.is_set():
                 record = self._consumer.poll(POLL_S)

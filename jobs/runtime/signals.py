@@ -1,19 +1,19 @@
-"""Ending an application by signals."""
+"""Ends an application by signals."""
 
 import signal
 from threading import Event, Thread
 
 
 def set_on_signals(event: Event, *numbers: signal.Signals) -> None:
-    """Have each of the signals set `event`; for the main thread only.
+    """Make each of the signals set `event`; for the main thread only.
 
-    A thread does it: a handler runs in the midst of what the main thread does, which may be holding the event's lock.
+    A thread sets it: a handler interrupts the main thread, which may be holding the event's lock.
     """
     for number in numbers:
         signal.signal(number, lambda *_: Thread(target=event.set, daemon=True).start())
 
 
 def interrupt_on_signals(*numbers: signal.Signals) -> None:
-    """Have each of the signals raise KeyboardInterrupt as Ctrl-C does, so that what was started is stopped."""
+    """Make each of the signals raise KeyboardInterrupt, like Ctrl-C, so that everything started is stopped."""
     for number in numbers:
         signal.signal(number, signal.default_int_handler)

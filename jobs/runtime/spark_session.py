@@ -1,6 +1,6 @@
-"""The Spark session of the micro-batch applications, with everything that was measured to matter.
+"""The Spark session of the micro-batch applications, with every setting that measurements showed to matter.
 
-The routers have their own settings on top (`extra`); what must hold for both stands here.
+The routers add settings of their own (`extra`); those for both are here.
 """
 
 import os
@@ -24,25 +24,26 @@ SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
-    # Else pyspark looks for the caller's line whenever a column is mentioned: five round trips to the JVM and a search
-    # for IPython, which is half of the time that making a plan takes.
+    # Otherwise pyspark looks up the caller's line whenever a column is used: five round trips to the JVM and a search
+    # for IPython, which is half of the time that building a plan takes.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # The default, 100, is less than the ledger's queries have: each batch would compile some of them anew.
+    # The default, 100, is less than the ledger's queries need: each batch would recompile some code.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # A batch is seldom of more than one date or two: their files are written at once, without sorting the batch first.
+    # A batch seldom has more than one or two dates: their files are written at the same time, without sorting first.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
-    # No empty `_SUCCESS` beside them: the table's log says what is written.
+    # No empty `_SUCCESS` file: the table's log records what was written.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # Timestamps that DuckDB, deltalake and Polars read natively, with statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # The default, 50, makes every small commit take seconds.
     "spark.databricks.delta.snapshotPartitions": "1",
-    # Beside what Spark takes for a secret by itself: Kafka's logins and keys, in what it shows and logs of a query.
+    # What Spark regards as secret by default, plus Kafka's logins and keys: hidden in what it shows and logs of a
+    # query.
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
 }
 
 ON_ONE_MACHINE = {
-    # The loopback address: the driver is its own executor, and no other machine has to find it.
+    # The loopback address: the driver is its own executor, and no other machine has to reach it.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -58,14 +59,14 @@ STREAMS = {
 
 
 def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = None) -> SparkSession:
-    """A session with Delta and Kafka, UTC, tuned for micro-batches; `extra` settings go over these.
+    """A session with Delta and Kafka, UTC, tuned for micro-batches; `extra` settings override these.
 
-    Of an application that was submitted, master, name, jars and addresses are the submission's, as is every other
-    setting that came with it: those go over all. Else the session runs in this process, with the threads that `master`
-    (`local[N]`) says; `spark.driver.memory` in `extra` counts if it has no JVM yet. Raises JarsError if it needs the
-    jars and they are not resolved.
+    For a submitted application, the submission sets master, name, jars and addresses, and all other settings that came
+    with it override these. Otherwise the session runs in this process, with the threads in `master` (`local[N]`);
+    `spark.driver.memory` in `extra` counts if the process has no JVM yet. Raises JarsError if it needs the jars and
+    they are not resolved.
     """
-    # It looks at pandas now and then, which is not used with it here; the warning would be in every output.
+    # pyspark occasionally checks pandas, which is not used with it here; the warning would be in every output.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     settings = SESSION | STREAMS | dict(extra or {})
     builder = SparkSession.builder
@@ -73,7 +74,7 @@ def build_session(app_name: str, master: str, extra: Mapping[str, str] | None = 
         SparkContext._ensure_initialized()
         settings |= dict(SparkConf().getAll())
     else:
-        # What runs Python beside Spark is to have the same libraries; it takes the first `python3` otherwise.
+        # Spark's Python processes must have the same libraries; by default Spark uses the first `python3`.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         jars = ",".join(str(jar) for jar in spark_jars(os.environ))
         settings = ON_ONE_MACHINE | {"spark.jars": jars} | settings

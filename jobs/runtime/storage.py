@@ -1,11 +1,12 @@
-"""What the applications of a store need to know, from `[storage]`: deltalake's environment and Spark's settings.
+"""Access to a store from `[storage]`: deltalake's environment and Spark's settings.
 
-Which way checkpoints are written depends on the scheme of the tables' URI.
+How checkpoints are written depends on the scheme of the tables' URI.
 
-* A directory: files are renamed into place, without the checksums of Hadoop's local file system where a job allows it.
-* S3: nothing can be renamed in one step. A checkpoint file becomes visible when its upload is completed, or never;
-  files of a batch are uploaded by tasks and completed when the job commits (S3A's magic committer).
-* Azure (with a hierarchical namespace): renaming is one step; Spark's own choice is right.
+* A directory: files are renamed to their final names, without the checksums of Hadoop's local file system if a job
+  allows it.
+* S3: renaming is not atomic. A checkpoint file becomes visible when its upload is completed, or never; tasks upload the
+  files of a batch, and the job's commit completes the uploads (S3A's magic committer).
+* Azure (with a hierarchical namespace): renaming is atomic; Spark's default is right.
 * Google: renaming an object is a copy. Checkpoint files are small, and written by one driver.
 """
 
@@ -30,12 +31,12 @@ _S3 = {
 
 
 def use_store(storage: StorageSettings) -> None:
-    """Tell deltalake, in this process and those it starts, how the store is reached. Raises SettingsError."""
+    """Configures deltalake's access to the store, for this process and those it starts. Raises SettingsError."""
     os.environ |= store_environment(storage, _secret(storage))
 
 
 def storage_settings(storage: StorageSettings) -> dict[str, str]:
-    """The settings of a Spark session that reads and writes there, secrets among them; with the jars for it, unless
+    """The settings of a Spark session that reads and writes there, including secrets; with the jars for it, unless
     those came with a submission. Raises SettingsError, and JarsError if the jars are not resolved."""
     by_kind = {"s3": _S3, "gcs": {CHECKPOINTS: RENAMING}}
     settings = {f"spark.hadoop.{name}": value for name, value in hadoop_settings(storage, _secret(storage)).items()}
@@ -45,7 +46,7 @@ def storage_settings(storage: StorageSettings) -> dict[str, str]:
 
 
 def _secret(storage: StorageSettings) -> str:
-    """Google's key file is named, not read."""
+    """The content of the secret file; Google's key file is only named, not read."""
     if not storage.secret_file or storage.kind == "gcs":
         return ""
     return read_secret("storage.secret_file", str(Path(storage.secret_file)))

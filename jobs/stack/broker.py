@@ -1,7 +1,7 @@
 """A real Kafka broker of one node (KRaft: broker and controller in one process), run from the resolved jars.
 
-Guarantees: listens on one host only; its data, cluster id and configuration stand under one directory; started again
-over the same directory, also after `kill -9`, it serves the same records. One replica: a lost disk loses them.
+Guarantees: it listens on one host only; its data, cluster id and configuration are in one directory; restarted over the
+same directory, even after `kill -9`, it serves the same records. There is one replica: a lost disk loses them.
 """
 
 import base64
@@ -18,9 +18,9 @@ from jobs.errors import StackError
 
 NODE_ID = 1
 ENVELOPE_BYTES = 65_536
-"""Room for key and headers beside the largest payload."""
+"""Space for key and headers, in addition to the largest payload."""
 EVENT_BYTES = 1_048_576
-"""The largest record of a session, or event, that the limits of a gateway allow."""
+"""The largest session record or event that a gateway's limits allow."""
 
 _LOGGING = """\
 # Written at each start: what the broker says goes to its standard output.
@@ -41,8 +41,8 @@ logger.clients.level = error
 
 
 class BrokerSpec(NamedTuple):
-    """`directory` is the broker's alone; `heap` as Java spells it (`512m`); `payload_bytes` the largest payload;
-    `java_options` further ones of its JVM."""
+    """`directory` belongs to the broker alone; `heap` as Java spells it (`512m`); `payload_bytes`: the largest payload;
+    `java_options`: further options of its JVM."""
 
     directory: Path
     host: str
@@ -98,7 +98,7 @@ def server_properties(spec: BrokerSpec) -> dict[str, str]:
 
 
 def prepare(spec: BrokerSpec, java: str, classpath: str) -> list[str]:
-    """Write the configuration, format the storage if this is its first start; the command line of the broker.
+    """Write the configuration, format the storage on the first start, and return the broker's command line.
 
     Raises StackError if the storage cannot be formatted.
     """
@@ -115,7 +115,7 @@ def prepare(spec: BrokerSpec, java: str, classpath: str) -> list[str]:
 
 
 def cluster_id(spec: BrokerSpec) -> str:
-    """The id of this directory's cluster: drawn once, then always the same."""
+    """The id of this directory's cluster: generated once, then always the same."""
     path = spec.directory / "cluster.id"
     if not path.exists():
         path.write_text(new_cluster_id() + "\n")

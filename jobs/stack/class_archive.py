@@ -1,10 +1,10 @@
-"""An archive of Spark's classes, which its JVMs map into memory: else each reads, parses and verifies 15,000 of them.
+"""An archive of Spark's classes, which JVMs map into memory instead of reading and verifying 15,000 classes each.
 
-(Class data sharing, JEP 350.) It belongs to one JDK and one set of jars, each in its place; a JVM that finds that it
-does not fit starts without it. It is made once, by a JVM that does a little of what the applications do
-(:mod:`jobs.stack.class_training`), and stands in `<cache>/classes/<hash>.jsa`.
+(Class data sharing, JEP 350.) It belongs to one JDK and one set of jars at fixed paths; a JVM that it does not fit
+starts without it. A JVM that does a little of what the applications do (:mod:`jobs.stack.class_training`) creates it
+once, as `<cache>/classes/<hash>.jsa`.
 
-Run as a module (`python -m jobs.stack.class_archive`), it makes the archive if it is missing.
+Run as a module (`python -m jobs.stack.class_archive`), it creates the archive if it is missing.
 """
 
 import hashlib
@@ -24,21 +24,22 @@ from jobs.stack.process import IDLE, ManagedProcess, wait_until
 from schemas.errors import WaystationError
 
 KEPT = 4
-"""Archives, those used last: other checkouts, JDKs and versions have their own. One takes 200 MB."""
+"""How many archives are kept, the last used ones: other checkouts, JDKs and versions have their own. Each takes 200
+MB."""
 TRAINING = "jobs.stack.class_training"
 TIMEOUT_S = 600
 IDLE_TIMEOUT_S = 6 * 3600
-"""The same of one that gets a processor only while nobody else wants it."""
+"""The same for a JVM that gets only processor time that nobody else wants."""
 AFTER_S = 300.0
-"""How long after its start a stack makes the archive: by then the other JVMs have compiled what they need, and a demo
+"""How long after its start a stack creates the archive: by then the other JVMs have compiled what they need, and a demo
 is over."""
 KILL_TIMEOUT_S = 10
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""That an archive does not fit, or which classes cannot be in it, is nothing that a log should tell."""
+"""Keeps the log free of messages about archives that do not fit, or classes that cannot be archived."""
 
 
 def class_archive(java_home: Path, environ: Mapping[str, str]) -> Path:
-    """Where the archive for this JDK and the present jars stands, or will stand."""
+    """The path of the archive for this JDK and the present jars, whether it exists or not."""
     release, jars = java_home / "release", pyspark_jars()
     identity = (
         str(java_home.resolve()),
@@ -53,19 +54,19 @@ def class_archive(java_home: Path, environ: Mapping[str, str]) -> Path:
 
 
 def archive_options(environ: Mapping[str, str] = os.environ) -> str:
-    """Options for a JVM of Spark, that of `JAVA_HOME`; none if there is no archive for it."""
+    """Options for Spark's JVM, that of `JAVA_HOME`; none if there is no archive for it."""
     home = environ.get("JAVA_HOME")
     archive = class_archive(Path(home), environ) if home else None
     if archive is None or not archive.is_file():
         return ""
-    os.utime(archive)  # those used last are kept
+    os.utime(archive)  # the last used ones are kept
     return f'-XX:SharedArchiveFile="{archive}" {QUIET}'
 
 
 def make_archive_later(environ: Mapping[str, str], stopping: Event) -> None:
-    """Make the archive if it is missing, `AFTER_S` from now, with the processor time that nothing else wants.
+    """Create the archive if it is missing, `AFTER_S` from now, with processor time that nothing else wants.
 
-    If it cannot be made, its log in the cache says why. Ends soon after `stopping` is set."""
+    If it cannot be created, its log in the cache says why. Ends soon after `stopping` is set."""
     if not stopping.wait(AFTER_S):
         with suppress(WaystationError, OSError):
             make_archive(environ, lambda _: None, stopping.is_set, niceness=IDLE)
@@ -78,11 +79,10 @@ def make_archive(
     again: bool = False,
     niceness: int = 0,
 ) -> bool:
-    """Make the archive if it is missing, one process at a time; whether it is there. Resolves the jars first.
+    """Create the archive if it is missing, one process at a time; returns whether it exists. Resolves the jars first.
 
-    If it cannot be made, that is told, and tried another time only if `again`: Spark starts without it, just later.
-    `niceness` as :meth:`jobs.stack.process.ManagedProcess.give_way` has it.
-    Raises JavaError if there is no JDK, JarsError.
+    A failure is reported, and retried only if `again`: without the archive Spark just starts more slowly. `niceness` as
+    in :meth:`jobs.stack.process.ManagedProcess.give_way`. Raises JavaError if there is no JDK, JarsError.
     """
     java = find_java(environ)
     resolve(environ, progress)
@@ -99,14 +99,14 @@ def make_archive(
                 progress(f"it could not be made: Spark starts without it, only later. See {failed}")
         archives = sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime)
         for old in archives[:-KEPT]:
-            old.unlink()  # a JVM that has mapped it keeps it
+            old.unlink()  # a JVM that has mapped it can go on using it
     return archive.is_file()
 
 
 def _train(
     archive: Path, failed: Path, environ: Mapping[str, str], stopping: Callable[[], bool], niceness: int
 ) -> bool:
-    """Whether the archive was made. If it could not be, `failed` is what the attempt said."""
+    """Whether the archive was created. If not, `failed` has the output of the attempt."""
     for left_by_a_killed_one in archive.parent.glob(".new-*/"):
         shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
     directory = Path(mkdtemp(dir=archive.parent, prefix=".new-"))
@@ -117,7 +117,7 @@ def _train(
         process.give_way(niceness)
         wait_until(lambda: process.ended() or stopping(), timeout_s)
         if process.exit_code == 0 and made.is_file():
-            with made.open("rb") as file:  # half of it, after a power failure, would crash each JVM that maps it
+            with made.open("rb") as file:  # half an archive, after a power failure, would crash JVMs
                 os.fsync(file.fileno())
             made.rename(archive)
             failed.unlink(missing_ok=True)
@@ -129,13 +129,13 @@ def _train(
             said.rename(failed)
         return False
     finally:
-        process.kill()  # also the JVM that it has started
+        process.kill()  # also kills the JVM that it started
         wait_until(process.ended, KILL_TIMEOUT_S)
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def main() -> int:
-    """Resolve the jars and make the archive, if they are missing; one that cannot be made is no failure."""
+    """Resolve the jars and create the archive, if they are missing; failing to create the archive is no error."""
     try:
         make_archive(os.environ, say, again=True)
     except WaystationError as error:

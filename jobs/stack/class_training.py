@@ -1,4 +1,4 @@
-"""What a JVM does of which the archive of classes is made: a little of each that routers and ledger do.
+"""The workload from which a JVM records the class archive: a little of everything that routers and ledger do.
 
 Run as a module, `python -m jobs.stack.class_training ARCHIVE`; see :mod:`jobs.stack.class_archive`.
 """
@@ -16,11 +16,11 @@ from jobs.stack.class_archive import IDLE_TIMEOUT_S, QUIET
 from jobs.stack.jars import SHORT_LIVED
 
 EXIT_TIMEOUT_S = IDLE_TIMEOUT_S
-"""Writing the archive takes as long as it takes: who has started this ends it."""
+"""Writing the archive has no time limit of its own: the parent process sets one."""
 
 
 def train(archive: Path) -> None:
-    """Start a JVM, have it work, and end it, whereupon it writes `archive`."""
+    """Start a JVM, have it work, and end it, which makes it write `archive`."""
     options = f'-XX:ArchiveClassesAtExit="{archive}" {QUIET} {" ".join(SHORT_LIVED)}'
     settings = {JAVA_OPTIONS: options, "spark.driver.memory": "512m"}
     spark = build_session("class-training", "local[2]", settings)
@@ -29,12 +29,12 @@ def train(archive: Path) -> None:
         _work(spark, directory)
         spark.stop()
     assert jvm.stdin is not None
-    jvm.stdin.close()  # it lives as long as this
+    jvm.stdin.close()  # the JVM ends when its input is closed
     jvm.wait(EXIT_TIMEOUT_S)
 
 
 def _work(spark: SparkSession, directory: str) -> None:
-    """Tables written, read and merged; streams; what queries are made of."""
+    """Writes, reads and merges tables; runs streams; uses the functions that queries consist of."""
     rows = spark.range(50).select(
         "id",
         (F.col("id") % 7).alias("key"),

@@ -1,7 +1,7 @@
-"""Which generation of each router's checkpoint counts: `<data>/generations.json`, and what is left of earlier ones.
+"""The current generation of each router's checkpoint, in `<data>/generations.json`, and removal of earlier ones.
 
-A generation begins where the one before it is (:mod:`jobs.router.ingress_topic`), so that the latest
-two are kept: the one that runs, and the one that it may still have to begin from.
+A generation starts from the position of the previous one (:mod:`jobs.router.ingress_topic`), so the latest two are
+kept: the one that runs, and the one that it may still have to start from.
 """
 
 import shutil
@@ -15,25 +15,25 @@ FILE = "generations.json"
 
 
 def generation_of(data: Path, roles: Iterable[str]) -> int:
-    """The generation with which a process runs these roles: the highest of them."""
+    """The generation that a process of these roles runs with: the highest of them."""
     recorded = _recorded(data)
     return max(recorded.get(role) or max(_existing(data, role), default=1) for role in roles)
 
 
 def next_generation(data: Path, roles: Iterable[str]) -> int:
-    """One that none of the roles has ever had a checkpoint of."""
+    """A generation for which none of the roles has ever had a checkpoint."""
     roles = list(roles)
     return 1 + max([generation_of(data, roles), *(number for role in roles for number in _existing(data, role))])
 
 
 def record(data: Path, roles: Iterable[str], generation: int) -> None:
-    """From now on the roles run with this generation, after any restart too."""
+    """Makes the roles run with this generation from now on, also after restarts."""
     write_json(data / FILE, {**_recorded(data), **dict.fromkeys(roles, generation)})
 
 
 def prune(data: Path, roles: Iterable[str]) -> None:
-    """Remove the checkpoints of the roles that nothing can begin from any more: those before the last but one, and
-    those of a replacement that came to nothing. None of them may be in use."""
+    """Remove the checkpoints of the roles that nothing can start from any more: all older than the previous generation,
+    and those of failed replacements. None of them may be in use."""
     for role in roles:
         current, existing = generation_of(data, [role]), _existing(data, role)
         kept = {current, max((number for number in existing if number < current), default=current)}
@@ -56,5 +56,5 @@ def _checkpoints(data: Path) -> Path:
 
 
 def _queries(role: str) -> tuple[str, str]:
-    """A role's query and its relief; one generation for both."""
+    """A role's query and its standby query; both have the same generation."""
     return f"router-{role}", f"router-{role}-relief"

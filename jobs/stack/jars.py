@@ -1,10 +1,10 @@
-"""The JVM libraries: resolved once with the Ivy that pyspark ships, kept in a cache that all checkouts share.
+"""The JVM libraries: resolved once with the Ivy that pyspark ships, in a cache that all checkouts share.
 
-They stand in `<cache>/jars/<hash of ivy.xml>/spark` and `…/kafka`; the cache is `$WAYSTATION_CACHE` or
-`~/.cache/waystation`. A set is complete or not there: it is resolved beside its place and renamed. Ivy knows its
-repository by default. What an object store needs is a set of its own, resolved when it is asked for.
+They are in `<cache>/jars/<hash of ivy.xml>/spark` and `…/kafka`; the cache is `$WAYSTATION_CACHE` or
+`~/.cache/waystation`. A set is complete or absent: it is resolved into another directory and renamed. Ivy uses its
+default repository. The libraries of each object store are a set of their own, resolved on demand.
 
-`waystation jars [STORE]...` resolves what is missing; so do, with what they need, all commands that start a JVM.
+`waystation jars [STORE]...` resolves what is missing; commands that start a JVM resolve what they need.
 """
 
 import fcntl
@@ -37,25 +37,25 @@ class JarSet(NamedTuple):
 
 LOCAL = JarSet("ivy.xml", ("spark", "kafka"), "Kafka, Delta, Spark's Kafka source")
 STORES = {"s3": JarSet("ivy-s3.xml", ("s3",), "Hadoop's S3A and what it needs of Amazon's SDK")}
-"""By kind of store. What other kinds need, their vendors ship as one jar: it is named in `cluster.spark`."""
+"""By kind of store. For other kinds, vendors ship one jar, to be named in `cluster.spark`."""
 
 TIMEOUT_S = 900
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Options of a JVM that is done before its second compiler has paid."""
+"""Options of a JVM that ends before its second compiler would pay off."""
 
 REMEDY = "run `waystation jars`"
 
 BELONGS_TO_SPARK = re.compile(r"^(jackson-.*|scala-.*|shims|javax\.annotation-api)$")
-"""Artifacts of families that pyspark has in versions of its own, where one more member would clash."""
+"""Families of artifacts of which pyspark has its own versions; another member would clash with these."""
 
 KAFKA_LOGGING = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
-"""Kafka's own set has no binding of slf4j to log4j, so its broker would be mute; the `spark` set has one."""
+"""Kafka's own set has no binding of slf4j to log4j, so its broker would log nothing; the `spark` set has one."""
 
 _VERSION = re.compile(r"-\d.*$")
 
 
 def ivy_file(jar_set: JarSet = LOCAL) -> Path:
-    """The declaration of a set as installed."""
+    """The installed declaration of a set."""
     return Path(str(resources.files("conf").joinpath(jar_set.file)))
 
 
@@ -64,13 +64,13 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 
 
 def jars_directory(environ: Mapping[str, str] = os.environ, jar_set: JarSet = LOCAL) -> Path:
-    """Where the set that belongs to its present declaration stands, or will stand."""
+    """The directory of the set for its present declaration, whether it exists or not."""
     digest = hashlib.sha256(ivy_file(jar_set).read_bytes()).hexdigest()[:16]
     return cache_directory(environ) / "jars" / digest
 
 
 def spark_jars(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """What Spark needs in `spark.jars`: the resolved artifacts that are not among pyspark's own.
+    """The value of Spark's `spark.jars`: the resolved artifacts that are not among pyspark's own.
 
     Raises JarsError if the set has not been resolved.
     """
@@ -79,8 +79,8 @@ def spark_jars(environ: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def store_jars(kind: str, environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """What Spark needs beside `spark_jars` to reach a store of this kind (`StorageSettings.kind`); none if Waystation
-    knows of none. Raises JarsError if the set has not been resolved."""
+    """What Spark needs besides `spark_jars` for a store of this kind (`StorageSettings.kind`); nothing if Waystation
+    has no set for it. Raises JarsError if the set has not been resolved."""
     if kind not in STORES:
         return []
     directory = jars_directory(environ, STORES[kind])
@@ -103,7 +103,7 @@ def artifact_name(jar: Path) -> str:
 
 
 def missing_from(own: set[str], directory: Path) -> list[Path]:
-    """The jars in `directory` whose artifact is not in `own` and does not belong to a family of Spark's."""
+    """The jars in `directory` whose artifact is neither in `own` nor in one of Spark's families."""
     names = ((artifact_name(jar), jar) for jar in sorted(directory.glob("*.jar")))
     return [jar for name, jar in names if name not in own and not BELONGS_TO_SPARK.match(name)]
 
@@ -114,7 +114,7 @@ def pyspark_jars() -> Path:
 
 
 def resolve(environ: Mapping[str, str], progress: Progress, jar_set: JarSet = LOCAL) -> Path:
-    """The directory of the resolved set; resolves it first if it is not there, one process at a time.
+    """The directory of the resolved set; resolves it first if it is missing, one process at a time.
 
     Raises JarsError if Ivy fails, JavaError if there is no JDK.
     """
@@ -129,7 +129,7 @@ def resolve(environ: Mapping[str, str], progress: Progress, jar_set: JarSet = LO
 
 
 def resolve_for(store: str, environ: Mapping[str, str], progress: Progress) -> None:
-    """Resolve what an application needs whose tables stand in a store of this kind (`StorageSettings.kind`).
+    """Resolve what an application needs for tables in a store of this kind (`StorageSettings.kind`).
 
     Raises JarsError if Ivy fails, JavaError if there is no JDK.
     """
@@ -154,7 +154,7 @@ def _resolve_into(target: Path, java: str, progress: Progress, jar_set: JarSet) 
 
 
 def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarSet) -> None:
-    """Lines of Ivy's output become numbers: its own lines name repositories and are for the log."""
+    """Shows Ivy's progress as numbers: its own lines name repositories, and go to the log only."""
     ivy = next(pyspark_jars().glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
     command = [java, *SHORT_LIVED, "-jar", str(ivy), "-ivy", str(ivy_file(jar_set)), "-retrieve", pattern]
@@ -187,7 +187,7 @@ def _resolved(environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def locked(path: Path, progress: Progress, what: str) -> Iterator[None]:
-    """Hold the lock at `path`, by which one process at a time does `what`."""
+    """Hold the lock at `path`, so that one process at a time does `what`."""
     with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -198,6 +198,6 @@ def locked(path: Path, progress: Progress, what: str) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Progress on standard error, where results are not mixed with it."""
+    """Prints progress to standard error, so that it is not mixed with results."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

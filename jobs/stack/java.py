@@ -1,4 +1,4 @@
-"""Finding a JDK: full, and of a version that Spark supports.
+"""Finds a JDK: a full one, of a version that Spark supports.
 
 Spark uses the module `jdk.incubator.vector`, which full JDKs have and trimmed JREs lack.
 """
@@ -30,8 +30,8 @@ _BASE_MODULE = re.compile(r"^java\.base@(\d+)", re.MULTILINE)
 
 
 class Java(NamedTuple):
-    """A JDK that fits: its home directory and feature version; `found_by`: what led to it; `passed_over`: what comes
-    before it and does not fit, each with the reason."""
+    """A suitable JDK: its home directory and feature version; `found_by`: where it was found; `passed_over`: unsuitable
+    ones found before it, each with the reason."""
 
     home: Path
     version: int
@@ -47,12 +47,12 @@ class Java(NamedTuple):
 
     @property
     def warning(self) -> str | None:
-        """That JAVA_HOME names another one, which cannot be used."""
+        """A warning if JAVA_HOME names another JDK, which cannot be used."""
         return next((reason for reason in self.passed_over if reason.startswith("JAVA_HOME")), None)
 
 
 def find_java(environ: Mapping[str, str], places: tuple[str, ...] = USUAL_PLACES) -> Java:
-    """The first JDK that fits: JAVA_HOME, then `java` on the PATH, then the usual places.
+    """The first suitable JDK: JAVA_HOME, then `java` on the PATH, then the usual directories.
 
     Raises JavaError that names what was found instead.
     """
@@ -70,7 +70,7 @@ def find_java(environ: Mapping[str, str], places: tuple[str, ...] = USUAL_PLACES
 
 
 def check(home: Path) -> Java | str:
-    """The JDK at `home` if it fits, else what is wrong with it, in words. One call: `java --list-modules`."""
+    """The JDK at `home` if it is suitable, else what is wrong with it, in words. Calls `java --list-modules` once."""
     command = [str(home / "bin" / "java"), "--list-modules"]
     try:
         listing = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
@@ -88,7 +88,7 @@ def check(home: Path) -> Java | str:
 
 
 def _candidates(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
-    """Home directories that hold a `java`, each once, and what leads there."""
+    """Home directories that contain a `java`, each once, and where each was found."""
     seen: set[Path] = set()
     for command, found_by in _commands(environ, places):
         if command.is_file() and (real := command.resolve()) not in seen:

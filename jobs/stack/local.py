@@ -1,4 +1,5 @@
-"""`waystation up` without its console: what a killed one left is stopped, then the parts run until told to stop."""
+"""`waystation up` without its console: stops what a killed `up` left behind, then runs the parts until asked to
+stop."""
 
 import sys
 import threading
@@ -26,7 +27,7 @@ DETACHED_MARGIN_S = 30.0
 
 
 class Plan(NamedTuple):
-    """What `up` was asked for. `configuration`: the files, in order; `data`: absolute."""
+    """The arguments of `up`. `configuration`: the files, in order; `data`: absolute."""
 
     settings: Settings
     configuration: list[Path]
@@ -35,7 +36,8 @@ class Plan(NamedTuple):
 
 
 class Console(NamedTuple):
-    """Where `up` speaks: plain lines, events of parts, and once that everything is ready, with the seconds it took."""
+    """The output of `up`: plain lines, events of parts, and a message once everything is ready, with the seconds it
+    took."""
 
     say: Callable[[str], None]
     event: Callable[[Event], None]
@@ -49,10 +51,11 @@ def run(
     stopping: threading.Event,
     console: Console,
 ) -> None:
-    """Run a stack over `data` until `stopping` is set; whatever happens, nothing of it is left running.
+    """Run a stack over `data` until `stopping` is set; whatever happens, none of it is left running.
 
-    The supervisor is made once the directory is held and what a killed `up` left has been stopped: its ports are free.
-    Raises StackError if another `up` holds the directory or a part cannot start, and what `make_supervisor` raises.
+    The supervisor is created once the directory is locked and the remains of a killed `up` are stopped, so that its
+    ports are free. Raises StackError if another `up` holds the directory or a part cannot start, and what
+    `make_supervisor` raises.
     """
     began = time.monotonic()
     with hold(data):
@@ -74,7 +77,7 @@ def run(
 
 
 def stop(data: Path, stop_timeout_s: float) -> bool:
-    """Stop the stack of a directory and wait for it; False if there was none. Raises StackError if it will not."""
+    """Stop the stack of a directory and wait for it; False if there was none. Raises StackError if it does not stop."""
     state = read_state(data)
     if state is None:
         return False
@@ -107,7 +110,7 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     for roles in routers(settings).values():
         generations.record(data, roles, generations.generation_of(data, roles))
         generations.prune(data, roles)
-    # The backup first: if the new version is no good, that is found out where it matters least.
+    # The backup first: if the new version fails, it fails where it matters least.
     replaceable = [RouterPart(name, roles, partial(make, name, roles)) for name, roles in routers(settings).items()]
     return Supervisor(
         data,

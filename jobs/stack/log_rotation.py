@@ -1,8 +1,8 @@
-"""Bounding the logs of processes that have their log open and never look at it again: a JVM, a child of it.
+"""Rotates the logs of processes that keep their log file open and never reopen it: a JVM, or a child of one.
 
-The head of a log is moved to a file of its own while they go on appending. On Linux the file system takes the head
-away in one step (`fallocate` with FALLOC_FL_COLLAPSE_RANGE: ext4, XFS), so that nothing is lost. Elsewhere the log is
-copied and truncated: what is written between these two, within microseconds, is lost.
+The head of a log is moved to another file while the processes go on appending. On Linux the file system removes the
+head atomically (`fallocate` with FALLOC_FL_COLLAPSE_RANGE: ext4, XFS), so nothing is lost. Elsewhere the log is copied
+and truncated: what is written in the microseconds between is lost.
 """
 
 import ctypes
@@ -17,17 +17,17 @@ LONGEST_LINE = CHUNK = 1 << 20
 
 
 class Limits(NamedTuple):
-    """How large a log may become, bytes, and how many older files are kept beside it."""
+    """Maximum size of a log, bytes, and number of older files kept."""
 
     bytes: int
     files: int
 
 
 def rotate(log: Path, limits: Limits) -> bool:
-    """If `log` is larger than its limit, move its head to `log.1`, which becomes `log.2`, and so on; whether it was.
+    """If `log` exceeds its limit, move its head to `log.1`, which becomes `log.2`, and so on; returns whether it did.
 
-    Whoever writes to it must have it open for appending. A line that the cut goes through is whole in `log.1`; its end
-    is also the beginning of `log`.
+    Writers must have it open for appending. A line that is split is complete in `log.1`; its end is repeated at the
+    beginning of `log`.
     """
     try:
         if log.stat().st_size <= limits.bytes:
@@ -60,20 +60,20 @@ def tail(log: Path, count: int = 64 << 10) -> str:
 
 
 def _last_block(file: IO[bytes]) -> int:
-    """Where it begins: whole blocks alone can be taken away, and never the last one."""
+    """The start of the last block: only whole blocks can be removed, and never the last one."""
     status = os.fstat(file.fileno())
     return max(0, (status.st_size - 1) // status.st_blksize * status.st_blksize)
 
 
 def _copy(file: IO[bytes], copy: IO[bytes], count: int) -> None:
-    """So many bytes, or all there are."""
+    """Copies `count` bytes, or fewer if there are no more."""
     while count and (some := file.read(min(count, CHUNK))):
         copy.write(some)
         count -= len(some)
 
 
 def _shift(log: Path, files: int) -> None:
-    """`log.new` becomes `log.1`; the oldest goes."""
+    """`log.new` becomes `log.1`; the oldest is deleted."""
     for number in range(files, 1, -1):
         younger = log.with_name(f"{log.name}.{number - 1}")
         if younger.exists():
@@ -82,7 +82,7 @@ def _shift(log: Path, files: int) -> None:
 
 
 def _collapse(descriptor: int, count: int) -> bool:
-    """Take so many bytes away at the beginning, in one step; whether the file system can."""
+    """Remove `count` bytes from the beginning, atomically; False if the file system cannot."""
     if not sys.platform.startswith("linux"):
         return False
     fallocate = ctypes.CDLL(None, use_errno=True).fallocate

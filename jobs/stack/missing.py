@@ -1,4 +1,4 @@
-"""Whether the ledger's tables are there, and why not: the directory that was looked in, and what to do."""
+"""Whether the ledger's tables exist, and if not why: the directory searched, and what to do."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from schemas.tables import TABLES
 
 
 def why_no_tables(tables: str) -> str:
-    """Why there is no table under `tables`, a directory (`tables` in the data directory, mostly) or a URI."""
+    """Why there is no table under `tables`, a directory (usually `tables` in the data directory) or a URI."""
     if "://" in tables:
         return f"there are no tables under {tables}: check storage.tables, or start the applications that write there"
     directory = Path(tables)
@@ -20,5 +20,5 @@ def why_no_tables(tables: str) -> str:
 
 
 def has_tables(tables: str) -> bool:
-    """Whether there is a table under `tables`; of an object store it is taken for granted."""
+    """Whether there is a table under `tables`; always True for an object store."""
     return "://" in tables or any((Path(tables) / name / "_delta_log").is_dir() for name in TABLES)

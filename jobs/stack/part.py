@@ -1,4 +1,4 @@
-"""What a part of a stack is, as data."""
+"""A part of a stack, as data."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -11,11 +11,11 @@ def always() -> bool:
 class Part(NamedTuple):
     """A part of a stack.
 
-    `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's.
+    `argv` empty: not a process but a step, done when `ready` says so. `env` is added to the supervisor's environment.
     `ready` gives the part's listeners by name, or None while it is not ready; it may block for about a second.
-    `niceness` is how far it gives way to the others while it `may_give_way`, which is asked every second once all have
-    been ready: until then all wait for it too. `niceness_beside` is how far one that is to replace it gives way until
-    it is level, and the one that is replaced when it leaves; it may be :data:`jobs.stack.process.IDLE`.
+    `niceness` is how far the part lowers its priority while it `may_give_way`, which is asked every second once all
+    parts have been ready: until then all of them wait for it. `niceness_beside` is how far a candidate lowers its
+    priority until it has caught up, and the replaced process when it leaves; it may be :data:`jobs.stack.process.IDLE`.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The parts of the local stack: broker, topics, router, ledger, gateway; and the environment they start with.
+"""The parts of the local stack: broker, topics, router, ledger, gateway; and their environment.
 
-A child learns everything from its environment: `WAYSTATION_CONF`, `WAYSTATION_DATA`, `WAYSTATION_PART`, and overrides
-of single keys where the stack decides (addresses). See :func:`schemas.settings.process_settings`.
+A child is configured by its environment alone: `WAYSTATION_CONF`, `WAYSTATION_DATA`, `WAYSTATION_PART`, and overrides
+of single keys that the stack decides (addresses). See :func:`schemas.settings.process_settings`.
 """
 
 import os
@@ -27,7 +27,7 @@ BROKER_HOST = "127.0.0.1"
 
 
 class Addresses(NamedTuple):
-    """Every port of a stack, chosen and free; listeners of the gateway may be "off"."""
+    """Every port of a stack, already chosen and free; listeners of the gateway may be "off"."""
 
     broker: int
     controller: int
@@ -48,7 +48,7 @@ class Addresses(NamedTuple):
 
 
 def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addresses:
-    """The configured ports, or free ones where the configuration says 0 or `free_ports` asks for them.
+    """The configured ports, or free ones if the configuration says 0 or `free_ports` is set.
 
     Raises PortTaken if a configured port is in use.
     """
@@ -77,7 +77,7 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
         http=listener("http", gateway.http_port),
         metrics=of_gateway("metrics", gateway.metrics_port),
         router_metrics=metrics("router", router.metrics_host, router.metrics_port, "router.metrics_port"),
-        # A backup that shares the active's process has no port.
+        # A backup in the active's process has no port of its own.
         backup_metrics=router.backup_metrics_port
         if settings.stack.router_processes == 1
         else metrics("backup", router.metrics_host, router.backup_metrics_port, "router.backup_metrics_port"),
@@ -98,7 +98,7 @@ def broker_spec(settings: Settings, data: Path, addresses: Addresses) -> BrokerS
 
 
 def environment(configuration: list[Path], data: Path, addresses: Addresses, java: Java) -> dict[str, str]:
-    """What all parts have in their environment beside that of the supervisor."""
+    """What all parts have in their environment in addition to the supervisor's."""
     return {
         **configured(configuration),
         DATA_VARIABLE: str(data),
@@ -166,15 +166,15 @@ def router_part(
     roles: Sequence[str],
     generation: int,
 ) -> Part:
-    """A process that routes as `roles`, over the checkpoints of this generation."""
+    """A process that routes as `roles`, with the checkpoints of this generation."""
     role = roles[0] if len(roles) == 1 else "both"
     arguments = ("--role", role, "--generation", str(generation))
     return giving_way_at_start(platform_part(data, interpreter, env, name, "jobs.router", *arguments), settings, data)
 
 
 def giving_way_at_start(router: Part, settings: Settings, data: Path) -> Part:
-    """A router's process that starts beside another gives way to it, where that can be taken back: a little to its
-    other half, which needs it soon, and altogether to one that it is to replace, which has time."""
+    """A router's process that lowers its priority while it starts alongside another, if that can be undone: a little
+    alongside its peer, which needs it soon, and to the lowest alongside one that it is to replace, which can wait."""
     others = [name for name in routers(settings) if name != router.name]
     router = router._replace(may_give_way=partial(starts_beside, data, router.name, others))
     if not can_take_priority_back():
@@ -196,32 +196,32 @@ def platform_part(
 
 
 def announced(data: Path, part: str) -> Mapping[str, str] | None:
-    """The listeners a part has announced, None while it has announced nothing."""
+    """The listeners a part has announced; None if it has announced nothing."""
     content = read_ready(data, part)
     return None if content is None else dict(content.get("listeners", {}))
 
 
 def starts_beside(data: Path, part: str, others: Iterable[str]) -> bool:
-    """Whether the part is not ready, and one of the others is."""
+    """Whether the part is not ready while one of the others is."""
     return announced(data, part) is None and any(announced(data, other) is not None for other in others)
 
 
 def ledger_may_give_way(
     data: Path, part: str, lead_s: float, can_take_back: Callable[[], bool] = can_take_priority_back
 ) -> bool:
-    """Whether the ledger may run at a lower priority now: while it folds routes in time, and where its priority cannot
-    be raised again only once its start is over, which would take minutes otherwise."""
+    """Whether the ledger may lower its priority now: while it folds routes in time. If the priority cannot be raised
+    again, only after the ledger's start, which would otherwise take minutes."""
     return (can_take_back() or has_settled(data, part)) and folds_in_time(data, lead_s)
 
 
 def has_settled(data: Path, part: str) -> bool:
-    """Whether the part has announced that its start is over."""
+    """Whether the part has announced that its start is complete."""
     return bool((read_ready(data, part) or {}).get("settled"))
 
 
 def folds_in_time(data: Path, lead_s: float, clock: Callable[[], float] = time.time) -> bool:
-    """Whether the last fold of routes began less than half of `lead_s` ago, for which routers go on without news: where
-    it did not, each message is about to be sent to every shard, which leaves the ledger even less to fold with."""
+    """Whether routes were last folded less than half of `lead_s` ago, the time for which routers go on without a fold.
+    If not, messages will soon be sent to every shard, which leaves the ledger even less time to fold."""
     status = read_json(data / "status" / "routes.json") or {}
     if "batch_ms" not in status:
         return False
@@ -233,7 +233,7 @@ def broker_ready(spec: BrokerSpec) -> Callable[[], Mapping[str, str] | None]:
 
 
 def topics_ready(settings: Settings, spec: BrokerSpec) -> Callable[[], Mapping[str, str] | None]:
-    """A step: create the declared topics. Raises TopicsError if one exists that differs."""
+    """A step: create the declared topics. Raises TopicsError if an existing one differs."""
 
     def ready() -> Mapping[str, str]:
         create_topics(admin_client(spec.bootstrap, {}), declared_topics(settings.kafka))

@@ -1,8 +1,8 @@
-"""Ports of the local stack: configured ones are kept or refused, free ones are picked once and remembered.
+"""Ports of the local stack: configured ones are used or refused, free ones are picked once and remembered.
 
-A picked port stays the same over restarts of the same data directory, unless another program has taken it. It is taken
-from below the ephemeral range (Linux 32768, macOS and IANA 49152): a port from that range may be in use by some
-outgoing connection when its server comes back, and a client that retries it can even connect to itself.
+A picked port stays the same over restarts of the same data directory, unless another program has taken it. It is below
+the ephemeral range (Linux 32768, macOS and IANA 49152): a port in that range may be in use by an outgoing connection
+when its server restarts, and a client that retries it can even connect to itself.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Processes and who they are: one is known by pid and create time, so that a recycled pid is never touched.
+"""Processes and their identity: pid and create time, so that a recycled pid is never signalled.
 
 :class:`ManagedProcess` is a child of ours, :class:`Leftover` one that a killed supervisor left behind; both are
 :class:`Stoppable`.
@@ -19,21 +19,21 @@ from typing import NamedTuple, Protocol
 import psutil
 
 CREATE_TIME_TOLERANCE_S = 1.5
-"""A create time is reckoned from the boot time, which moves by up to a second when the clock is adjusted."""
+"""A create time is computed from the boot time, which shifts by up to a second when the clock is adjusted."""
 
 GRACE_S = 5.0
-"""How long what a part has started (a JVM) may outlive it when it was asked to stop."""
+"""How long children of a process that was asked to stop (a JVM) may outlive it."""
 
 POLL_S = 0.05
 
 LOADING_S = 1.0
-"""How long a process may have no environment because its program is still being loaded: some ms at most."""
+"""How long a process may have no environment because its program is still being loaded: usually some ms."""
 
 LEAST_PRIORITY = 19
 """The highest niceness there is."""
 
 IDLE = 20
-"""Further than any niceness: a processor only while nobody else wants it (`SCHED_IDLE`). 19 where Linux is not."""
+"""Below any niceness: only processor time that nobody else wants (`SCHED_IDLE`). On other systems than Linux 19."""
 
 
 class Identity(NamedTuple):
@@ -47,7 +47,7 @@ class Identity(NamedTuple):
         return cls(pid, psutil.Process(pid).create_time())
 
     def alive(self) -> bool:
-        """Whether this very process still runs; one that only waits to be reaped does not."""
+        """Whether this very process is still running; a zombie is not."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.create_time) < CREATE_TIME_TOLERANCE_S
@@ -62,7 +62,7 @@ class Identity(NamedTuple):
 
 
 class Stoppable(Protocol):
-    """Something that runs: `ended` once nothing of it is left."""
+    """Something that runs; `ended` once none of its processes is left."""
 
     def ended(self) -> bool: ...
 
@@ -74,7 +74,8 @@ class Stoppable(Protocol):
 
 
 def stop_all(running: Sequence[Stoppable], timeout_s: float) -> bool:
-    """Ask all of them to stop, at the same time; kill what has not after `timeout_s`. False if one had to be killed."""
+    """Ask all to stop at the same time, and kill those still running after `timeout_s`. False if one had to be
+    killed."""
     for process in running:
         process.ask_to_stop()
     if wait_until(lambda: all([process.ended() for process in running]), timeout_s):
@@ -97,10 +98,10 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 class ManagedProcess:
-    """A running child in a process group of its own, its output appended to a log file.
+    """A running child in its own process group, with its output appended to a log file.
 
-    A group, not a session: Linux shares the processors out among sessions first (autogroups), so that one part's
-    niceness would mean nothing to the others.
+    It has a group and no session of its own: Linux first divides processor time among sessions (autogroups), so
+    niceness would have no effect between parts.
     """
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
@@ -123,7 +124,7 @@ class ManagedProcess:
     def ended(self) -> bool:
         """Whether the process has ended; then `exit_code` is set and nothing of its group is left."""
         if self.exit_code is None and not self.identity.alive() and not self._group_may_finish():
-            _signal_group(self._child.pid, signal.SIGKILL)  # before it is reaped: until then nobody can have its pid
+            _signal_group(self._child.pid, signal.SIGKILL)  # before it is reaped: until then its pid cannot be reused
             self.exit_code = self._child.wait()
         return self.exit_code is not None
 
@@ -138,8 +139,8 @@ class ManagedProcess:
             _signal_group(self._child.pid, signal.SIGKILL)
 
     def give_way(self, niceness: int) -> None:
-        """Set the niceness of its whole group, with all threads, or :data:`IDLE`; what these start inherits it. It is
-        never ahead of us. `given_way` is what was set last."""
+        """Set the niceness of its whole group, with all threads, or :data:`IDLE`; what these start inherits it. It
+        never gets a higher priority than ours. `given_way` is the value last set."""
         if self.ended() or niceness == self.given_way:
             return
         ours = os.getpriority(os.PRIO_PROCESS, 0)
@@ -149,7 +150,7 @@ class ManagedProcess:
         self.given_way = niceness
 
     def _group_may_finish(self) -> bool:
-        """Whether what the process had started is still there and may yet stop by itself."""
+        """Whether processes that it started are still running and may yet stop by themselves."""
         if not self._asked:
             return False
         now = time.monotonic()
@@ -158,11 +159,11 @@ class ManagedProcess:
 
 
 class Leftover:
-    """A part of a stack whose supervisor was killed: its process, and what that had started in the same group.
+    """A part of a stack whose supervisor was killed: its process, and what that started in the same group.
 
-    Where only the latter is left, a member counts as ours if its environment has all of `marks`, which no program has
-    by chance: the kernel may have given the group's number to somebody else. A member once known stays known: while it
-    exits it has no environment any more, and yet its ports and locks.
+    If the process itself is gone, a member counts as ours if its environment has all of `marks`, which no program has
+    by chance: the kernel may have reused the group's number. A member once recognised stays so: while it exits it no
+    longer has an environment, but still has its ports and locks.
     """
 
     def __init__(self, identity: Identity, marks: Mapping[str, str]) -> None:
@@ -186,9 +187,9 @@ class Leftover:
             _signal(member.pid, number)
 
     def _members(self) -> set[Identity]:
-        """Living members of the group, other than its leader, that carry our marks or did."""
+        """Living members of the group, without its leader, that have our marks or had them."""
         for process in _group(self.identity.pid):
-            with suppress(psutil.Error):  # it ended, or is somebody else's
+            with suppress(psutil.Error):  # it has ended, or belongs to another user
                 identity = Identity(process.pid, process.create_time())
                 if identity not in self._known and self._marks.items() <= _environment(process).items():
                     self._known.add(identity)
@@ -197,7 +198,7 @@ class Leftover:
 
 
 def _group(leader: int) -> Iterator[psutil.Process]:
-    """Living processes of the group that `leader` began, without the leader."""
+    """Living processes of the group that `leader` created, without the leader."""
     for pid in psutil.pids():
         try:
             if pid != leader and os.getpgid(pid) == leader:
@@ -209,7 +210,7 @@ def _group(leader: int) -> Iterator[psutil.Process]:
 
 
 def _schedule(leader: int, policy: int) -> None:
-    """Give the policy to all threads of the group, also to those that are started meanwhile by one without it."""
+    """Set the policy for all threads of the group, including those started meanwhile without it."""
     done: set[int] = set()
     while new := _threads(leader) - done:
         for thread in new:
@@ -227,7 +228,7 @@ def _threads(leader: int) -> set[int]:
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
-    """Its environment; amid `execve` a process has none yet, and nobody would know it as ours."""
+    """Its environment; during `execve` a process has none for a moment, and could not be recognised as ours."""
     wait_until(lambda: bool(process.environ()), LOADING_S)
     return dict(process.environ())
 
@@ -243,14 +244,14 @@ def _signal_group(leader: int, number: int) -> None:
     """Only for a group whose leader is known to be ours: alive, or not yet reaped."""
     try:
         os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):  # macOS refuses when only zombies are left
+    except (ProcessLookupError, PermissionError):  # macOS refuses if only zombies are left
         return
 
 
 @cache
 def can_take_priority_back() -> bool:
-    """Whether a process of ours that gives way can be given its former priority again. On Linux that is tried, by a
-    thread, which has a niceness of its own: there root in a container may not, and others may within their limit."""
+    """Whether a process of ours that lowered its priority can be given the former one again. On Linux a thread, which
+    has its own niceness, tries it: root may not do so in some containers, and others may within their limit."""
     if sys.platform != "linux":
         return os.geteuid() == 0
     with ThreadPoolExecutor(1) as threads:
@@ -268,7 +269,7 @@ def _gives_way_and_takes_back() -> bool:
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """As what a process did: "ended with status 1"."""
+    """The end of a process as a phrase: "ended with status 1"."""
     if exit_code is not None and exit_code < 0:
         return f"was killed by signal {-exit_code}"
     return f"ended with status {exit_code}"

@@ -1,8 +1,8 @@
-"""Replacing routers while they run, as `waystation router replace` asks for it (R5).
+"""Replaces routers while they run, as requested by `waystation router replace` (R5).
 
-The command writes `<data>/replace/request.json`; the process of `up` does it, part by part, and says in
-`<data>/replace/answer.json` how far it is. So a command that is killed leaves a replacement that goes on, and an `up`
-that is killed leaves nothing that counts but `generations.json`, which changes once a new process has its place.
+The command writes `<data>/replace/request.json`; the process of `up` replaces one part after the other, and reports its
+progress in `<data>/replace/answer.json`. So a replacement goes on if the command is killed. If `up` is killed, only
+`generations.json` counts, which changes once a candidate has become the part.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ BESIDE = ("--beside",)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for. `interpreter`: what runs modules of the new version; `configuration`: the files it reads."""
+    """A request. `interpreter` runs the modules of the new version; `configuration`: the files it reads."""
 
     id: str
     roles: list[str]
@@ -34,7 +34,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a request is: `lines` for people; `over` at the end, then `error` is null if all was done."""
+    """Progress of a request: `lines` for people; `over` at the end, when `error` is null if everything succeeded."""
 
     id: str
     lines: list[str]
@@ -46,7 +46,7 @@ _Message = TypeVar("_Message", Request, Answer)
 
 
 class RouterPart(NamedTuple):
-    """A part that routes: its name and roles, and what runs it with a generation, as a request wants it."""
+    """A part that routes: its name and roles, and a function that makes it for a generation and a request."""
 
     name: str
     roles: list[str]
@@ -54,7 +54,7 @@ class RouterPart(NamedTuple):
 
 
 def ask(data: Path, request: Request) -> None:
-    """Hand a request to the `up` of this directory. Raises StackError if there is one already."""
+    """Submit a request to the `up` of this directory. Raises StackError if there is one already."""
     file = _request_file(data)
     file.parent.mkdir(exist_ok=True)
     beside_it = file.with_name(f".{request.id}")
@@ -68,19 +68,19 @@ def ask(data: Path, request: Request) -> None:
 
 
 def answer_to(data: Path, request_id: str) -> Answer | None:
-    """What the `up` has said to a request so far."""
+    """What `up` has reported about a request so far."""
     answer = _read(_answer_file(data), Answer)
     return answer if answer and answer.id == request_id else None
 
 
 def forget(data: Path) -> None:
-    """Drop what an `up` that has ended was asked for."""
+    """Discard requests to an `up` that has ended."""
     for file in (_request_file(data), _answer_file(data)):
         file.unlink(missing_ok=True)
 
 
 class Replacing:
-    """What the supervisor does about requests; called at each of its ticks."""
+    """Handles requests for the supervisor, which calls it at each of its ticks."""
 
     def __init__(self, data: Path, parts: Sequence[RouterPart]) -> None:
         self._data = data

@@ -1,4 +1,5 @@
-"""One process in the place of another: it runs beside it until it is level, then the other goes (R5)."""
+"""Rolling replacement of one process: a candidate runs alongside it until it has caught up, then the old one stops
+(R5)."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -8,7 +9,7 @@ from jobs.stack.process import ManagedProcess, how_it_ended
 
 
 class Stage(Enum):
-    """BESIDE → LEAVING → OVER: first both run, then one of them is on its way out."""
+    """BESIDE → LEAVING → OVER: first both run, then one of them is stopping."""
 
     BESIDE = "beside"
     LEAVING = "leaving"
@@ -16,12 +17,13 @@ class Stage(Enum):
 
 
 class Succession:
-    """A newcomer beside the process it is to replace, as which `part` runs from then on; `error` says why it does not.
+    """The replacement of one process by a candidate, which then runs as `part`; `error` says why it failed, if it did.
 
-    Times are those of the supervisor's monotonic clock, but `started_at`, seconds since the epoch. The newcomer gives
-    way as its part says, after half of `timeout_s` only as one that is started again: so it becomes level on a busy
-    machine too. Once level it gives way no longer, and the other stays for `settle_s`. Whichever process has to go
-    gives way, is asked once and killed after `stop_timeout_s`; the succession is over when nothing of it is left.
+    Times are those of the supervisor's monotonic clock, except `started_at`, seconds since the epoch. The candidate
+    lowers its priority as its part says, and after half of `timeout_s` only as far as any restarted part, so that it
+    catches up on a busy machine too. Once caught up it runs at normal priority, and the old process stays for
+    `settle_s`. The process that has to stop lowers its priority, is asked once, and is killed after `stop_timeout_s`;
+    the replacement is over when none of it is left.
     """
 
     def __init__(
@@ -55,11 +57,11 @@ class Succession:
 
     @property
     def other(self) -> ManagedProcess | None:
-        """The process that runs besides the part's own: the newcomer, later the one that leaves; None at the end."""
+        """The process that runs besides the part's own: the candidate, later the one that leaves; None at the end."""
         return {Stage.BESIDE: self.newcomer, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
 
     def has_come(self, now: float) -> bool:
-        """Look at the newcomer: True once, when it has been level for long enough to be given the part with
+        """Check the candidate: True once, when it has been caught up for `settle_s` and can become the part by
         :meth:`let_go`."""
         if self.stage is not Stage.BESIDE:
             return False
@@ -77,7 +79,7 @@ class Succession:
         return False
 
     def let_go(self, process: ManagedProcess | None, started_at: float, now: float) -> None:
-        """Have `process` stop: the old one, if there is one, when the newcomer has its place."""
+        """Make `process` stop: the old one, if there is one, when the candidate has become the part."""
         self.stage, self.leaving, self.other_started_at = Stage.LEAVING, process, started_at
         self._kill_at = now + self._stop_timeout_s
         if process is not None:
@@ -85,7 +87,7 @@ class Succession:
             process.ask_to_stop()
 
     def moved_on(self, now: float) -> bool:
-        """Look at the one that leaves: True once for each stage that has been reached."""
+        """Check the process that leaves: True once for each stage reached."""
         if self.stage is Stage.LEAVING:
             if self.leaving is None or self.leaving.ended():
                 self.stage = Stage.OVER

@@ -1,4 +1,4 @@
-"""What a data directory knows of its stack: `<data>/stack.json`, written at each change, and the lock of its `up`."""
+"""What a data directory records of its stack: `<data>/stack.json`, written at each change, and the lock of its `up`."""
 
 import fcntl
 import json
@@ -21,7 +21,8 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the stack. Times in seconds since the epoch; `level`: lower ones start first and stop last.
 
     `state` is `starting`, `ready` or `restarting` (then the pid is that of the one that died). A part that is being
-    replaced has two: the second is `beside`, the new one until it is level, and then `leaving`, the old one.
+    replaced has two processes: the second is `beside`, the candidate until it has caught up, and then `leaving`, the
+    old one.
     """
 
     name: str
@@ -38,7 +39,8 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StackState(msgspec.Struct, frozen=True, kw_only=True):
-    """`ready` once all parts have been; `listeners` by name, `host:port`; `configuration` files it was started with."""
+    """`ready` once all parts have been; `listeners` by name, `host:port`; `configuration`: the files it was started
+    with."""
 
     supervisor_pid: int
     supervisor_create_time: float
@@ -54,7 +56,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_state(data: Path) -> StackState | None:
-    """The stack of this directory as last written, whether it still runs or not; None if there is none."""
+    """The last recorded stack of this directory, running or not; None if there is none."""
     content = read_json(data / FILE)
     try:
         return msgspec.convert(content, StackState)
@@ -93,7 +95,7 @@ def running_state(data: Path) -> StackState:
 
 @contextmanager
 def hold(data: Path) -> Iterator[None]:
-    """Be the one `up` of this directory. Raises StackError if another is; a killed one holds nothing any more."""
+    """Hold the lock of this directory's `up`. Raises StackError if another `up` has it; a killed one holds nothing."""
     data.mkdir(parents=True, exist_ok=True)
     with (data / "up.lock").open("w") as handle:
         try:
@@ -109,9 +111,9 @@ def hold(data: Path) -> Iterator[None]:
 
 
 def stop_leftovers(data: Path, timeout_s: float) -> list[str]:
-    """Stop what a killed `up` of this directory left running, and nothing else; the names of the parts stopped.
+    """Stop what a killed `up` of this directory left running, and nothing else; returns the names of the parts stopped.
 
-    Must be called by the one that holds the directory.
+    The caller must hold the directory.
     """
     state = read_state(data)
     if state is None:

@@ -1,10 +1,10 @@
-"""Starting parts in order of dependency and keeping them running.
+"""Starts parts in order of dependency and keeps them running.
 
-Guarantees: a part starts once all it comes after have been ready; one that dies, or is not ready in time, is started
-again after a pause that doubles, and may take twice as long the next time; nothing of a dead part's process group is
-left when it is started again; `stack.json` names every process from the moment it runs. A part that never became ready
-ends the start, with its reason. A part can be replaced while it runs: the new process has its place once it is level,
-and not before.
+Guarantees: a part starts once all parts it depends on have been ready; one that dies, or is not ready in time, is
+restarted after a delay that doubles, and may take twice as long the next time; nothing of a dead part's process group
+is left when it is restarted; `stack.json` names every process from the moment it runs. A part that never became ready
+ends the start, with its reason. A part can be replaced while it runs: the candidate becomes the part once it has caught
+up, and not before.
 """
 
 import time
@@ -25,14 +25,14 @@ from schemas.readiness import ready_file
 
 LONGEST_PAUSE_S = 30.0
 SETTLED_S = 60.0
-"""A part that has been ready for this long has its pauses forgotten."""
+"""A part that has been ready for this long starts again with the first restart delay."""
 LOOK_S = 1.0
-"""How often it is asked who may give way, and how large logs are."""
+"""How often priorities are reconsidered and log sizes checked."""
 TRIES = 3
-"""How often a part may die before it was ready for the first time."""
+"""How often a part may die before it was first ready."""
 DOUBLINGS = 3
-"""How often a part that is started again, and is not ready in time, gets twice as long the next time: what is slow
-because the machine has too much to do would otherwise never be ready, and be part of that."""
+"""How often the time limit doubles for a restarted part that was not ready in time: a part that is slow because the
+machine is overloaded would otherwise never become ready, and its restarts would add to the load."""
 
 
 class Ready(NamedTuple):
@@ -43,7 +43,7 @@ class Ready(NamedTuple):
 
 
 class Died(NamedTuple):
-    """A part has ended, or was killed for not being ready in time; it starts again after `pause_s`."""
+    """A part has ended, or was killed for not being ready in time; it is restarted after `pause_s`."""
 
     part: str
     why: str
@@ -51,21 +51,22 @@ class Died(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """A part was stopped, together with those of its level; not `clean` if any had to be killed."""
+    """A part was stopped, together with the others of its dependency level; not `clean` if any had to be killed."""
 
     part: str
     clean: bool
 
 
 class Replaced(NamedTuple):
-    """A part is another process now, level `seconds` after its start, and the old one has gone."""
+    """A candidate has replaced a part's process; it had caught up `seconds` after its start, and the old process has
+    ended."""
 
     part: str
     seconds: float
 
 
 class NotReplaced(NamedTuple):
-    """A part is the process that it was, and the one that was to replace it has gone."""
+    """A part keeps its old process, and the candidate has ended."""
 
     part: str
     why: str
@@ -75,7 +76,7 @@ Event = Ready | Died | Stopped | Replaced | NotReplaced
 
 
 class Phase(Enum):
-    """Of a part: WAITING → STARTING ⇄ RESTARTING, STARTING → READY → RESTARTING."""
+    """Phases of a part: WAITING → STARTING ⇄ RESTARTING, STARTING → READY → RESTARTING."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -85,7 +86,7 @@ class Phase(Enum):
 
 @dataclass
 class _Running:
-    """A part and where it stands. `since`: when the phase began, on the supervisor's monotonic clock."""
+    """A part and its phase. `since`: when the phase began, on the supervisor's monotonic clock."""
 
     part: Part
     level: int
@@ -95,9 +96,9 @@ class _Running:
     started_at: float = 0.0
     starts: int = 0
     deaths: int = 0
-    """Since it last had settled."""
+    """Since it was last ready for `SETTLED_S`."""
     overdue: int = 0
-    """How often it was not ready in time since it last was."""
+    """How often it was not ready in time since it was last ready."""
     ever_ready: bool = False
     pause_s: float = 0.0
     listeners: dict[str, str] = field(default_factory=dict)
@@ -112,12 +113,12 @@ class Limits(NamedTuple):
 
 
 def pause_after(deaths: int, first_s: float) -> float:
-    """The pause before the next start: `first_s` after the first death, doubling, at most 30 s."""
+    """The delay before the next start: `first_s` after the first death, doubling, at most 30 s."""
     return float(min(first_s * 2 ** min(deaths - 1, 30), LONGEST_PAUSE_S))
 
 
 def levels(parts: Iterable[Part]) -> dict[str, int]:
-    """How deep each part stands: 0 for one that comes after none. Raises StackError for an unknown name or a circle."""
+    """The dependency level of each part: 0 if it depends on none. Raises StackError for an unknown name or a cycle."""
     waiting = {part.name: set(part.after) for part in parts}
     found: dict[str, int] = {}
     while waiting:
@@ -165,7 +166,7 @@ class Supervisor:
         return all(running.ever_ready for running in self._running.values())
 
     def tick(self) -> None:
-        """Look at every part once and do what is due. Raises StackError if the stack cannot start."""
+        """Check every part once and do what is due. Raises StackError if the stack cannot start."""
         for running in self._running.values():
             self._advance(running, time.monotonic())
         if self._succession:
@@ -175,8 +176,8 @@ class Supervisor:
         self._attend(self)
 
     def replace(self, part: Part, beside: Sequence[str], is_level: Callable[[], bool], timeout_s: float) -> Succession:
-        """Begin to replace the part of this name by `part`, which runs with the further arguments `beside` until
-        `is_level`, and gives way so long. :meth:`tick` goes on with it.
+        """Start replacing the part of this name by `part`, which runs with the additional arguments `beside` until
+        `is_level`, and at lower priority so long. :meth:`tick` continues it.
 
         Raises StackError if there is no such part, or another is being replaced.
         """
@@ -203,13 +204,13 @@ class Supervisor:
         return self._succession is not None and self._succession.stage is not Stage.OVER
 
     def announce(self) -> None:
-        """Say in `stack.json` that all parts have been ready."""
+        """Record in `stack.json` that all parts have been ready."""
         self._announced = True
         self._share_out()
         write_state(self._data, self.state())
 
     def state(self) -> StackState:
-        """What runs, as `stack.json` says it."""
+        """What runs, in the form of `stack.json`."""
         listeners: dict[str, str] = {}
         for running in self._running.values():
             listeners |= running.listeners
@@ -227,12 +228,12 @@ class Supervisor:
         )
 
     def _others(self) -> Iterator[tuple[_Running, ManagedProcess, Stage, float]]:
-        """The process that a part which is being replaced has besides its own, and when it was started."""
+        """The second process of each part that is being replaced, and when it was started."""
         if (going := self._succession) and (other := going.other):
             yield self._running[going.part.name], other, going.stage, going.other_started_at
 
     def stop(self) -> None:
-        """Stop all parts, those that started last first, and forget the stack."""
+        """Stop all parts, in reverse order of starting, and remove the record of the stack."""
         for level in sorted({running.level for running in self._running.values()}, reverse=True):
             group = [(n, r.process) for n, r in self._running.items() if r.level == level and r.process]
             group += [(r.part.name, other) for r, other, _, _ in self._others() if r.level == level]
@@ -303,7 +304,7 @@ class Supervisor:
             self._have_give_way(running)
 
     def _have_give_way(self, running: _Running) -> None:
-        """As far as it may; what the system does not let it take back it has given for good."""
+        """Lowers its priority as far as allowed; where the system does not let it be raised again, it stays lowered."""
         part, process = running.part, running.process
         if process is None or not part.niceness:
             return
@@ -351,7 +352,7 @@ class Supervisor:
 
 
 def _state(running: _Running, process: ManagedProcess, state: str, started_at: float) -> ProcessState:
-    """One process of a part, which has two while it is replaced."""
+    """One process of a part, which has two while it is being replaced."""
     return ProcessState(
         name=running.part.name,
         pid=process.identity.pid,

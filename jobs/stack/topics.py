@@ -1,4 +1,4 @@
-"""The topics on a broker: creating the declared ones, reading how far they go."""
+"""The topics on a broker: creates the declared ones, reads their end offsets."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -15,7 +15,7 @@ from schemas.topics import DAY_MS, ESSENTIAL, Topic, Topics
 TIMEOUT_S = 20.0
 ELECTION_S = 10.0
 AS_THE_BROKER_SAYS = -1
-"""Replicas: its `default.replication.factor`."""
+"""Replicas: the broker's `default.replication.factor`."""
 BETWEEN_LEADERS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -24,22 +24,22 @@ BETWEEN_LEADERS = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._NOENT,
 )
-"""Of a partition that exists: also the broker that leads it learns of it a moment after its creation."""
+"""Errors of an existing partition: its leader learns of it only a moment after its creation."""
 
 
 class _NoLeader(TopicsError):
-    """A partition is between leaders, as after its creation or the broker's restart: ask again."""
+    """A partition has no leader for a moment, as after its creation or the broker's restart: ask again."""
 
 
 class TopicEnd(NamedTuple):
-    """How far a topic goes: the end offset of each partition."""
+    """The end offset of each partition of a topic."""
 
     name: str
     end_offsets: list[int]
 
 
 def declared_topics(kafka: KafkaSettings) -> list[Topic]:
-    """All topics of an installation, as its settings ask for them."""
+    """All topics of an installation, as its settings require them."""
     topics = Topics(kafka.prefix)
     return list(topics.declared(kafka.ingress_partitions, kafka.shards, kafka.retention_days * DAY_MS))
 
@@ -49,7 +49,7 @@ def admin_client(bootstrap: str, client: Mapping[str, str]) -> AdminClient:
 
 
 def missing_topics(admin: AdminClient, declared: Iterable[Topic]) -> list[Topic]:
-    """Those of the declared topics that are not there yet.
+    """Those of the declared topics that do not exist yet.
 
     Raises TopicsError, which names them all, if some exist with another number of partitions.
     """
@@ -68,7 +68,7 @@ def missing_topics(admin: AdminClient, declared: Iterable[Topic]) -> list[Topic]
 
 
 def create_topics(admin: AdminClient, declared: Iterable[Topic], replicas: int = AS_THE_BROKER_SAYS) -> list[str]:
-    """Create what is not there yet and wait until it can be used; the names of the topics created.
+    """Create the missing topics and wait until they can be used; returns the names of those created.
 
     Raises TopicsError if a topic exists with another number of partitions, or the broker refuses.
     """
@@ -80,10 +80,10 @@ def create_topics(admin: AdminClient, declared: Iterable[Topic], replicas: int =
 
 
 def other_settings(admin: AdminClient, there: Iterable[Topic]) -> dict[str, dict[str, str]]:
-    """Of topics that exist, by name, the settings that are not as declared, and what they are.
+    """For existing topics, by name: the settings that differ from the declaration, with their values.
 
-    Raises TopicsError, which names them all, if some have others that the platform cannot do without
-    (:data:`schemas.topics.ESSENTIAL`), or the broker refuses to tell.
+    Raises TopicsError, which names them all, if topics differ in settings that the platform cannot do without
+    (:data:`schemas.topics.ESSENTIAL`), or the broker refuses to answer.
     """
     declared = {topic.name: topic for topic in there}
     if not declared:
@@ -102,7 +102,8 @@ def other_settings(admin: AdminClient, there: Iterable[Topic]) -> dict[str, dict
 
 
 def topic_ends(admin: AdminClient, prefix: str) -> list[TopicEnd]:
-    """The end offsets of every topic under `prefix`, in order of name. Raises TopicsError if the broker is silent."""
+    """The end offsets of every topic under `prefix`, ordered by name. Raises TopicsError if the broker does not
+    answer."""
     counts = {name: count for name, count in _partition_counts(admin).items() if name.startswith(prefix)}
     return _ends(admin, counts)
 
@@ -117,7 +118,7 @@ def _ends(admin: AdminClient, counts: Mapping[str, int]) -> list[TopicEnd]:
         for partition, future in admin.list_offsets(asked, request_timeout=TIMEOUT_S).items():
             ends[partition.topic, partition.partition] = _result(future).offset
     except _NoLeader:
-        _partition_counts(admin)  # or the client may go on asking what it remembers of the topic, and not the broker
+        _partition_counts(admin)  # otherwise the client may go on using what it has cached of the topic
         raise
     return [TopicEnd(name, [ends[name, n] for n in range(count)]) for name, count in sorted(counts.items())]
 
@@ -139,7 +140,7 @@ def _create(admin: AdminClient, topics: list[Topic], replicas: int) -> None:
 
 
 def _result(future: "Future[Any]", but: int | None = None) -> Any:
-    """The future's result; a refusal becomes a TopicsError, but for the one error code that does not matter."""
+    """The future's result; an error becomes a TopicsError, except for the error code `but`."""
     try:
         return future.result()
     except KafkaException as error:
