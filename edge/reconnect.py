@@ -95,21 +95,26 @@ class StayConnected:
 
     async def _run(self) -> None:
         client, loop, attempt = self._client, asyncio.get_running_loop(), 0
-        while True:
+        while self._goes_on():
             began = loop.time()
             error = await self._one_connection()
-            if not client.keeps_waiting:
-                return
-            if self._gives_up(error):
+            if self._goes_on() and self._gives_up(error):
                 client.fail(error)
+            if not self._goes_on():
                 return
             attempt = 0 if loop.time() - began >= STABLE_S else attempt + 1
             await asyncio.sleep(self._backoff.delay_s(attempt))
+
+    def _goes_on(self) -> bool:
+        """Whether nobody has disconnected the client, or ended it with an error."""
+        return self._client.keeps_waiting
 
     async def _one_connection(self) -> MqttClientError:
         """Connects and waits for the end; returns why it ended. Any other error is a bug and ends the client."""
         try:
             await self._client.connect()
+            if not self._client.keeps_waiting:  # disconnected while it connected
+                await self._client.disconnect()
             return ConnectionLost(await self._client.wait_closed())
         except MqttClientError as error:
             return error

@@ -163,3 +163,24 @@ def test_it_connects_once_the_server_is_there() -> None:
                 await client.disconnect()
 
     asyncio.run(asyncio.wait_for(run(), 20))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("turns", range(6))
+def test_who_disconnects_while_it_connects_stays_away(is_there: bool, turns: int) -> None:
+    """Whatever the attempt is at: resolving, connecting, waiting for CONNACK or for the next attempt."""
+
+    async def run() -> None:
+        async with server(b"\x20\x03\x00\x00\x00") as port:
+            address = Address(HOST, port) if is_there else Address(HOST, 1)
+            client = MqttClient(address, Connect("c"))
+            async with StayConnected(client, FullJitter(0.01, 0.02)):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await client.disconnect()
+                await asyncio.sleep(0.1)
+                assert not client.is_connected
+                with pytest.raises(ConnectionLost):
+                    await client.wait_connected()
+
+    asyncio.run(asyncio.wait_for(run(), 10))

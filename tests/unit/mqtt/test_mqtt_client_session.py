@@ -10,9 +10,9 @@ from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from mqtt.limits import ConnectionLimits
 from mqtt.packets import Connack, Puback, Publish, Pubrec, Pubrel, Suback, Subscription, Unsuback
+from tests.unit.mqtt.client_script import Script
 from tests.unit.mqtt.connection_pair import ConnectionPair
 from tests.unit.mqtt.mqtt_client import versioned
-from tests.unit.mqtt.test_mqtt_client_connection import Script
 
 RESUMED = {"properties": {"session_expiry_interval": 60}, "clean_start": False}
 
