@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from jobs.errors import QualityError
+from jobs.output import visible
 from pipelines.quality.expectations import EXPECTATIONS, SUITES, Expectation
 
 os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read on import: turns its telemetry off
@@ -116,7 +117,7 @@ def _raise_if_failed(result: ExpectationValidationResult) -> None:
 def _in_rows(measured: Measured, success: bool) -> dict[str, Any]:
     """The result in terms of the judged rows, where the checkpoint saw only one measurement."""
     # Escaped for the pages, whose renderer inserts samples unescaped: clients choose their ids.
-    examples = [] if success else [html.escape(example) for example in measured.examples]
+    examples = [] if success else [html.escape(visible(example)) for example in measured.examples]
     percent = 100 * measured.unexpected / measured.judged if measured.judged else 0.0
     return {
         "element_count": measured.judged,

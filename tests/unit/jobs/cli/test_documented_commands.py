@@ -45,7 +45,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("data")
     tables, at = str(data / "tables"), datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10)
     later = at + timedelta(seconds=2)
-    append(tables, "messages", [message("m1", at, payload=b"\xff hello"), message("m2", later, payload=b"", qos=1)])
+    messages = [message("m1", at, payload=b"\xff hello"), message("m2", later, payload=b"", qos=1)]
+    append(tables, "messages", [one | {"origin": "client"} for one in messages])
     append(tables, "messages", [message("today", datetime.now(UTC))])
     append(tables, "instructions", [instruction("m1", at, 1)])
     lost = outcome("m1", at, 3, "eve", outcome="dropped", number=1)

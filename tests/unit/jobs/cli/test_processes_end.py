@@ -35,7 +35,7 @@ else:
     print("failed:", failed)
 """
 """Runs a statement in as many processes, each of which ends by itself; importing once makes them cheap."""
-COMMANDS_IMPORTS = "import duckdb, deltalake, pyarrow.dataset, pyarrow.fs, jobs.cli.main"
+COMMANDS_IMPORTS = "import duckdb, deltalake, pyarrow.dataset, pyarrow.fs, jobs.cli.main, jobs.cli.ledger"
 DUCKDB_IMPORTS = "import duckdb, deltalake, pyarrow.dataset, pyarrow.fs"
 
 
