@@ -135,7 +135,7 @@ def test_sessions_are_listed_looked_at_and_ended(gateway: ObservedGateway, run: 
     assert api.session("alice") is None
     for command in ("kick", "session"):
         status, out, err = run(command, "alice")
-        assert (status, out, err) == (1, "", "no gateway has a session of 'alice': see `waystation sessions`\n")
+        assert (status, out, err) == (1, "", "no gateway has a session of alice: see `waystation sessions`\n")
 
 
 def test_status_shows_whether_the_gateway_is_ready(gateway: ObservedGateway, run: Callable[..., Any]) -> None:

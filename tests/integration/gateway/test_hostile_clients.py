@@ -244,9 +244,17 @@ def test_bytes_that_no_client_sends(port: int, ended: Ended, hostile: bytes, rea
 
 
 def test_giant_length_before_connect(port: int, ended: Ended) -> None:
+    """Its protocol version says how to answer; whoever does not get as far as that is waited for as for any CONNECT."""
+    giant = b"\x10\xff\xff\xff\x7f"
     with RawClient(port) as client:
-        assert client.write(b"\x10\xff\xff\xff\x7f").receive() is None
+        refusal = client.write(giant + b"\x00\x04MQTT\x05\x02\x00\x3c").receive()
+        assert isinstance(refusal, Connack)
+        assert refusal.reason_code is ReasonCode.PACKET_TOO_LARGE
+        assert client.receive() is None
     ended("packet_too_large")
+    with RawClient(port) as client:
+        assert client.write(giant).receive() is None
+    ended("connect_timeout")
 
 
 def test_subscription_bombs(port: int) -> None:
@@ -281,19 +289,23 @@ def test_topic_of_many_levels(port: int) -> None:
 
 
 def test_user_property_bombs(port: int, ended: Ended) -> None:
-    """They are bounded by the packet; in a will they would have to fit a record of the session log."""
+    """A packet has 4,096 at most."""
     pairs = [("", "")] * 150_000
     with RawClient(port).connect("proper") as client:
-        client.send(Publish("proper/a", b"x", 1, packet_id=4, properties={"user_property": pairs}))
+        client.send(Publish("proper/a", b"x", 1, packet_id=4, properties={"user_property": pairs[:4096]}))
         answer = client.receive()
         assert isinstance(answer, Puback)
+        client.send(Publish("proper/a", b"x", 1, packet_id=5, properties={"user_property": pairs}))
+        told = client.receive()
+        assert isinstance(told, Disconnect)
+        assert told.reason_code is ReasonCode.QUOTA_EXCEEDED
     will = Will("w", b"gone", properties={"user_property": pairs})
     with RawClient(port) as client:
         client.send(Connect("will-bomb", 5, False, will=will, properties={"session_expiry_interval": 60}))
         refusal = client.receive()
         assert isinstance(refusal, Connack)
         assert refusal.reason_code is ReasonCode.QUOTA_EXCEEDED
-    ended("quota_exceeded")
+    ended("quota_exceeded", 2)
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 2), (5, 0x85)])

@@ -86,7 +86,7 @@ def test_waystation_publish_with_user_and_password(tmp_path: Path) -> None:
         assert await publish("secret") == (0, "")
         status, said = await publish("wrong")
         assert status == 1
-        assert "refuses the connection: Bad user name or password" in said
+        assert "refused the connection: BAD_USER_NAME_OR_PASSWORD" in said
         assert gateway.world.ids_of(b"secret")
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)
