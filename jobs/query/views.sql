@@ -60,6 +60,7 @@ FROM completions
 -- messages sent on SUBSCRIBE are left out, as their age is no latency, and so are the platform's own messages. A client
 -- that was offline makes it long. Of a message that was sent again with the same id, from accepting what was delivered.
 SELECT outcomes.message_id,
+       outcomes.message_appended,
        messages.accepted,
        outcomes.client,
        outcomes.scope,

@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 Record = tuple[Any, ...]
 
 VIEW_KEYS = {
-    "delivery_latency": ("message_id", "accepted", "scope", "number", "client", "outcome"),
+    "delivery_latency": ("message_id", "message_appended", "scope", "number", "client", "outcome"),
     "session_history": ("client", "gateway", "epoch"),
     "topic_traffic": ("date", "hour", "level_1", "level_2"),
 }

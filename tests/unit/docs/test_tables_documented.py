@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "analysts.md").read_text()
 def sections() -> dict[str, list[tuple[str, str]]]:
     """Name and type of each column, by the heading of the table they stand under."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for section in re.split(r"^### ", PAGE[: PAGE.index("## Views")], flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^### ", PAGE[PAGE.index("## Tables") : PAGE.index("## Views")], flags=re.MULTILINE)[1:]:
         heading, _, text = section.partition("\n")
         rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
         found[heading.strip()] = [(cells[0].strip("`"), cells[1]) for cells in rows if len(cells) == 3]
