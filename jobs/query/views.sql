@@ -40,11 +40,12 @@ SELECT message_id,
        coalesce(client, 'shard ' || CAST(shard AS STRING), 'router'),
        coalesce('QoS ' || CAST(qos AS STRING) || ', ', '')
        || CASE WHEN shard IS NULL THEN 'no instruction: no route was active for it'
-               ELSE coalesce('instruction ' || CAST(`number` AS STRING) || ' of shard ',
-                             CASE path WHEN 'retained' THEN 'retained message, sent on SUBSCRIBE by shard '
-                                       WHEN 'direct' THEN 'direct delivery, its route was not active yet, by shard '
-                                       ELSE 'direct delivery, retained or its route was not active yet, by shard ' END)
-                    || CAST(shard AS STRING) END
+               WHEN `number` IS NOT NULL
+                    THEN 'instruction ' || CAST(`number` AS STRING) || ' of shard ' || CAST(shard AS STRING)
+               WHEN path = 'retained' THEN 'retained message, sent on SUBSCRIBE by shard ' || CAST(shard AS STRING)
+               ELSE 'direct delivery by shard ' || CAST(shard AS STRING)
+                    || CASE path WHEN 'direct' THEN ': its route was not active yet'
+                                 ELSE ': retained, or its route was not active yet' END END
 FROM outcomes
 UNION ALL
 SELECT message_id,

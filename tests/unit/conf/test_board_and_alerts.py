@@ -132,4 +132,5 @@ def test_each_alert_about_spark_says_what_to_do() -> None:
 def test_each_metric_is_in_the_manual(who: str, names: dict[str, set[str]]) -> None:
     manual = (ROOT / "docs" / "operators.md").read_text()
     ours = {re.sub(r"_(bucket|sum|count|created)$", "", n) for n in names[who] if n.startswith("waystation_")}
-    assert sorted(name for name in ours if f"`{name}`" not in manual) == []
+    counted = {name for name in ours if f"`{name}_total`" in manual}  # a counter's `_created` has the name without it
+    assert sorted(name for name in ours - counted if f"`{name}`" not in manual) == []

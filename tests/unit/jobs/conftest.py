@@ -13,7 +13,8 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run `waystation --data <tmp> …`; its exit status."""
+    """Run `waystation --data <tmp> …`; its exit status. Tables are as wide as they are in a pipe."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def one(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["waystation", "--data", str(tmp_path), *arguments])

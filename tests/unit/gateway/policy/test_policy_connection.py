@@ -153,7 +153,7 @@ def test_a_flag_travels_in_the_envelope(tmp_path: Path) -> None:
         await turn()
         sender.lose()
         await turn(1)
-        assert sorted(place.stored()) == [(b"kept", "ar"), (b"last", "a"), (b"long", "a"), (b"x", "")]
+        assert sorted(place.stored()) == [(b"kept", "ar"), (b"last", "wa"), (b"long", "a"), (b"x", "")]
         assert place.counts == {"policy_attachment_flagged": 3}
         assert [packet.payload for packet in receiver.received if isinstance(packet, Publish)] == [
             b"long",

@@ -70,6 +70,14 @@ class ScriptedServer:
         """The packets of that type, over all connections."""
         return [packet for _, packet in self.packets if type(packet) is kind]
 
+    def wait_for(self, kind: type[Packet]) -> list[Packet]:
+        """The packets of that type, once there is one."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := self.of(kind)):
+            assert time.monotonic() < deadline, f"no {kind.__name__} has come"
+            time.sleep(0.01)
+        return found
+
     def __enter__(self) -> "ScriptedServer":
         self._thread.start()
         assert self._ready.wait(PATIENCE_S)

@@ -50,8 +50,8 @@ def test_what_was_not_printed_is_not_acknowledged(run: Run, capfd, qos: int) -> 
     with ScriptedServer(script) as server:
         arguments = ("--qos", str(qos), "--count", "2", "--client-id", "jobs", "--address", server.address)
         assert run("subscribe", "jobs/#", *arguments) == 0
+        assert len(server.wait_for(Disconnect)) == 1
         answers = [packet.packet_id for packet in server.of(Puback if qos == 1 else Pubrec)]  # type: ignore[union-attr]
-        assert len(server.of(Disconnect)) == 1
     assert answers == [1, 2]
     assert capfd.readouterr().out == "jobs/a 0\njobs/a 1\n"
 
