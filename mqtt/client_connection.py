@@ -9,8 +9,7 @@ breaks the protocol is never an event. PUBREC with success, PUBREL, PUBCOMP and 
 
 Delivery to the application: QoS 1 at least once, QoS 2 exactly once. **Nothing is acknowledged automatically**: PUBACK
 and PUBREC are sent when the application calls :meth:`ClientConnection.acknowledge` with the Publish it was given.
-After each call, drain `outgoing()`; when `closed` is set, close the transport once those bytes are written.
-Enhanced authentication (AUTH) is not supported.
+After each call, write `outgoing()`; when `closed` is set, close the transport afterwards. There is no AUTH (4.12) here.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -50,8 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class Arrival(NamedTuple):
-    """A client that asks to be attached; `expiry_s` seconds its session outlives the connection. `hears_refusals`: its
-    protocol has a negative answer to PUBLISH; MQTT 3.1.1 has none."""
+    """A client that connects; `expiry_s`: of its session; `hears_refusals`: its protocol can refuse a PUBLISH (5.0)."""
 
     client: str
     clean_start: bool
@@ -65,8 +64,7 @@ class Arrival(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """A client's session, whether it was there before, and what takes its PUBLISH, answered through the link once Kafka
-    has them."""
+    """A client's session, whether it was there before, and what takes its PUBLISH and answers it once Kafka has it."""
 
     session: Session
     present: bool
