@@ -88,7 +88,7 @@ def test_the_command(written_ledger: WrittenLedger) -> None:
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["right"] == 30
     for day, sentence in (
-        ("today", "--date 'today' is no date: write it as 2026-11-22\n"),
+        ("the day before", "--date: 'the day before' is not a date: write 2026-11-22, today or yesterday (UTC)\n"),
         (
             "2025-01-02",
             "the ledger has no messages between 2025-01-02T00:00:00.000Z and 2025-01-03T00:00:00.000Z: there is "

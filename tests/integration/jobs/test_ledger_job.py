@@ -215,7 +215,7 @@ def test_a_failing_query_is_restarted_and_stops_no_other(application: Applicatio
     before = application.count("messages"), application.count("presence_history")
     checkpoints.rename(checkpoints.with_name("_gone"))
     checkpoints.write_text("in the way")
-    send(application, 0, 11)
+    send(application, 2 * MESSAGES, 2 * MESSAGES + 11)  # clients not seen before: repeated events are left out
     eventually("an error in the status file", lambda: bool(application.status("presence_history").get("error")))
     eventually("it alone is not ready", lambda: application.readiness().keys() == {"presence_history"})
     eventually("the messages meanwhile", lambda: application.count("messages") == before[0] + 11)

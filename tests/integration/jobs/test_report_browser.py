@@ -14,7 +14,7 @@ from tests.integration.jobs.browser import Tab, tab
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import NOON, facts_of, message, presence, write_busy_date
 
-PLOTS = 8
+PLOTS = 12
 LEAST_CONTRAST = 4.5  # WCAG 2.2, 1.4.3
 HOSTILE = "<img src=//e.example/x onerror=a()><script>b()</script>"
 
