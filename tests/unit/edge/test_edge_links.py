@@ -74,6 +74,34 @@ def test_a_server_that_closes() -> None:
     assert error.closed.by is EndedBy.TRANSPORT
 
 
+def test_a_server_reads_everything_that_was_sent_before_the_end() -> None:
+    """Although it reads late, and its own packets meet a client that has said goodbye."""
+
+    async def run() -> bytes:
+        goes_on, received = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"\x20\x03\x00\x00\x00")
+            await goes_on.wait()
+            writer.write(b"\x30\x05\x00\x01t\x00x" * 1000)
+            await writer.drain()
+            received.set_result(await reader.read())
+            writer.close()
+
+        async with await asyncio.start_server(serve, HOST, 0, limit=16) as listening:
+            client = MqttClient(Address(HOST, listening.sockets[0].getsockname()[1]), Connect("c", 5))
+            await client.connect()
+            client.publish("last", b"words" * 400_000)
+            goodbye = asyncio.create_task(client.disconnect())
+            await asyncio.sleep(0)
+            goes_on.set()
+            await goodbye
+            return bytes(await received)
+
+    assert asyncio.run(asyncio.wait_for(run(), 10)).endswith(b"words\xe0\x00")
+
+
 def test_a_server_of_3_1_1_only() -> None:
     error = fails(b"\x20\x02\x00\x01")
     assert isinstance(error, ConnectRefused)
