@@ -30,6 +30,16 @@ pytest.register_assert_rewrite("tests.acceptance.gateway_soak", "tests.faithful_
 for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__METRICS_PORT"):
     os.environ.setdefault(f"WAYSTATION_{_port}", "0")
 
+# JVMs that tests start live for a minute or two: the second compiler would take more time than it saves.
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+_SPARK = f"{_FIRST_COMPILER} -XX:-DontCompileHugeMethods"
+for _part, _options in (
+    ("BROKER", _FIRST_COMPILER),
+    ("ROUTER", _SPARK),
+    ("LEDGER", f"{_SPARK} -Xss16m -XX:+UseSerialGC"),
+):
+    os.environ.setdefault(f"WAYSTATION_STACK__{_part}_JAVA_OPTIONS", _options)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("xdist"):
@@ -126,7 +136,7 @@ def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory)
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(warehouse),
-        JAVA_OPTIONS: process_settings({}).stack.ledger_java_options,
+        JAVA_OPTIONS: process_settings(os.environ).stack.ledger_java_options,
     }
     session = build_session("tests", "local[2]", extra)
     yield session

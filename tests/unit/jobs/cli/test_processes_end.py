@@ -1,5 +1,5 @@
 """A command in a process of its own ends: after a query whose files are still being read ahead, and when whoever reads
-its output has gone. `WAYSTATION_SOAK=1000` runs as many queries of each kind."""
+its output has gone. `make soak` runs a thousand queries of each kind."""
 
 import os
 import subprocess
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from jobs.output import BROKEN_PIPE, ends_quietly
+from tests import draw
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import NOON, message
 
-RUNS = int(os.environ.get("WAYSTATION_SOAK", "20"))
+RUNS = draw.times(6, 1000)
 GUIDE = Path(__file__).parents[4] / "docs" / "analysts.md"
 COMMAND = [sys.executable, "-m", "jobs.cli.main"]
 FEW = "SELECT id, destination FROM messages LIMIT 5"
