@@ -28,13 +28,13 @@ from gateway.http.server import HttpServer
 from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
-from gateway.observe.system import gateway_version
 from gateway.policy.gate import PolicyGate
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
 from schemas.settings import Settings
 from schemas.topics import Topics
+from schemas.version import installed_version
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RELOAD_SIGNALS = (signal.SIGHUP,)
@@ -96,7 +96,7 @@ async def run(settings: Settings, part: str) -> None:
         access.book.changed = home.rules_changed
     gate = PolicyGate(access.gate, gateway.policy, counts, loop.time)
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, gate)
-    sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, gateway_version())
+    sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, installed_version())
     readiness = Readiness(context, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)

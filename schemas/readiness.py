@@ -1,7 +1,8 @@
 """How a part of a stack announces that it is ready: a JSON file at `<data>/ready/<part>.json`.
 
 The supervisor deletes the file before each start of the part and waits for it. The part learns its name from the
-environment variable `WAYSTATION_PART`; a process started by hand has none and announces nothing.
+environment variable `WAYSTATION_PART`; a process started by hand has none and announces nothing. Later `/readyz` of its
+metrics port reports whether it is ready.
 """
 
 import json
@@ -35,6 +36,13 @@ def announce_ready(data: str | Path, part: str, content: Mapping[str, Any]) -> N
 def read_ready(data: str | Path, part: str) -> dict[str, Any] | None:
     """What `part` announced; None if nothing."""
     return read_json(ready_file(data, part))
+
+
+def readiness_report(faults: Mapping[str, str]) -> dict[str, Any]:
+    """The content of `/readyz`: `{"ready": false, "parts": {"kafka": {"ready": false, "detail": "no broker"}, …}}`.
+    `faults` has what is wrong with each part, "" if nothing is."""
+    parts = {part: {"ready": not fault, "detail": fault or "ok"} for part, fault in faults.items()}
+    return {"ready": not any(faults.values()), "parts": parts}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

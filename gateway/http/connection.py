@@ -37,9 +37,9 @@ class HttpConnection(web.RequestHandler):
         that only listens cannot be told from one that has left. TLS has no half-closed connections."""
         if self.request is None or self.ssl_context is not None or (self._waiter is not None and not self._messages):
             return None
-        asked = [(self.request.path, self.request.content)]
-        asked += [(m.path, payload) for m, payload in self._messages if isinstance(m, RawRequestMessage)]
-        self.is_ended = all(payload.is_eof() and path.partition("?")[0] != STREAM for path, payload in asked)
+        asked = [(self.request.rel_url, self.request.content)]
+        asked += [(m.url, payload) for m, payload in self._messages if isinstance(m, RawRequestMessage)]
+        self.is_ended = all(payload.is_eof() and url.path_safe != STREAM for url, payload in asked)
         return self.is_ended or None
 
     @property
@@ -75,8 +75,8 @@ def begun(
     connection: web.RequestHandler,
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
-) -> web.BaseRequest:
+) -> web.Request:
     """Creates the request for aiohttp; its connection remembers it."""
-    request = web.BaseRequest(message, payload, connection, writer, task, asyncio.get_running_loop())
+    request = web.Request(message, payload, connection, writer, task, asyncio.get_running_loop())
     cast(HttpConnection, connection).request = request
     return request

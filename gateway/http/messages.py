@@ -22,9 +22,6 @@ _RAW = r"A-Za-z0-9!$&'()*+./:;?@_~\-"
 _ESCAPE = "%[0-9A-Fa-f]{2}"
 _PAIR = rf"(?:[{_RAW}]|{_ESCAPE})+=(?:[{_RAW}=]|{_ESCAPE})*"
 _PAIRS = re.compile(rf"{_PAIR}(?:, *{_PAIR})*")
-_ASCII_PAIR = _PAIR.replace(_ESCAPE, "%(?:0[1-9A-Fa-f]|[1-7][0-9A-Fa-f])")
-PAIRS_PATTERN: Final = rf"^{_ASCII_PAIR}(?:, *{_ASCII_PAIR})*$"
-BASE64_PATTERN: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 KEY_PATTERN: Final = "^[!-~]{1,255}$"
 CONTENT_TYPE_PATTERN: Final = "^[!-~]([ -~]*[!-~])?$"
 _KEY = re.compile(KEY_PATTERN[:-1])

@@ -1,18 +1,18 @@
 """HTTP/1.1 and 1.0 on a socket (aiohttp): connections, limits, time-outs and routing of requests (G11)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp.typedefs import Handler
 
 from gateway.errors import ProxyHeaderError
 from gateway.host.proxies import TrustedProxies
 from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls, common_name, handshake_of
-from gateway.http.body import read_body
+from gateway.http.body import read_body, read_json_body
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
 from gateway.http.message_presence import EVENT_BYTES, MessagePresenceDesk, named_message
@@ -21,21 +21,16 @@ from gateway.http.openapi import openapi
 from gateway.http.problems import Problem, bad_request, problem_response
 from gateway.http.publishing import HttpPublisher
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
-from gateway.http.target import Query
+from gateway.http.target import Query, raw_tail
 from schemas.settings import GatewaySettings
 
-MESSAGES = "/v1/messages/"
-MESSAGE_PRESENCE = "/v1/message-presence/"
-ACKNOWLEDGE = "/v1/stream/ack"
-OPENAPI = "/openapi.json"
-
+_OPENAPI = "/openapi.json"
+_MESSAGE_PRESENCE = "/v1/message-presence/{id:(?s:.*)}"
 _LINGER_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 _ACKNOWLEDGEMENT_BYTES = 1024
 
 log = structlog.get_logger(__name__)
-
-Handler = Callable[[web.BaseRequest, dict[str, str]], Awaitable[web.StreamResponse]]
 
 
 class HttpServer:
@@ -54,13 +49,17 @@ class HttpServer:
         self._server = web.Server(self._handle, request_factory=begun, handler_cancellation=True)
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._listeners: list[asyncio.Server] = []
-        self._routes: dict[str, tuple[str, Handler]] = {
-            OPENAPI: ("GET", self._describe),
-            STREAM: ("GET", self._stream),
-            ACKNOWLEDGE: ("POST", self._acknowledge),
-            MESSAGES: ("POST", self._publish),
-            MESSAGE_PRESENCE: ("GET, POST", self._message_presence),
-        }
+        self.routes = web.UrlDispatcher()
+        self.routes.add_routes(
+            [
+                web.post("/v1/messages/{destination:(?s:.*)}", self._publish),
+                web.get(STREAM, self._stream, allow_head=False),
+                web.post("/v1/stream/ack", self._acknowledge),
+                web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
+                web.post(_MESSAGE_PRESENCE, self._tell_message_presence),
+                web.get(_OPENAPI, self._describe, allow_head=False),
+            ]
+        )
 
     async def open(self, tls: ServerTls | None = None) -> dict[str, int]:
         """Returns the ports by name, `http` and `https`, without those that are off; `https` only if `tls` is given.
@@ -109,7 +108,7 @@ class HttpServer:
         headers: dict[str, str] = {}
         try:
             headers = self._cross_origin(request)
-            response = await self._route(request, headers)
+            response = await self._answer(cast(web.Request, request))
         except Problem as problem:
             response = problem_response(problem)
         except ConnectionError:
@@ -124,74 +123,82 @@ class HttpServer:
         self._hosts.counts[f"http_{response.status}"] += 1
         return response
 
-    async def _route(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.version not in (HttpVersion10, HttpVersion11):
             raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are spoken here", close=True)
-        path = request.rel_url.raw_path
-        prefix = next((prefix for prefix in (MESSAGES, MESSAGE_PRESENCE) if path.startswith(prefix)), path)
-        methods, handler = self._routes.get(prefix, ("", None))
-        if handler is None:
-            raise Problem(404, "not_found", f"there is nothing here; {OPENAPI} says what there is")
-        if request.method not in methods.split(", "):
-            raise Problem(405, "method_not_allowed", f"only {methods} is allowed here", allow=methods)
+        handler = await self._handler(request)
         if self._is_stopping:
             raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
         if handler == self._stream:
-            return await handler(request, headers)
+            return await handler(request)
         if self._requests >= self._settings.requests:
             raise Problem(503, "too_many_requests_at_once", "too many requests at a time; nothing was done, try again")
         self._requests += 1
         try:
-            return await handler(request, headers)
+            return await handler(request)
         finally:
             self._requests -= 1
 
-    async def _describe(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+    async def _handler(self, request: web.Request) -> Handler:
+        """The handler of the request's path and method. Raises Problem 404, 405.
+
+        Does not use `UrlDispatcher.resolve`: its time grows with the square of the path's slashes (a topic has many).
+        """
+        allowed = set[str]()
+        for resource in self.routes.resources():
+            found, methods = await resource.resolve(request)
+            if found is not None:
+                return found.handler
+            allowed |= methods
+        if not allowed:
+            raise Problem(404, "not_found", f"there is nothing here; {_OPENAPI} says what there is")
+        allow = ", ".join(sorted(allowed))
+        raise Problem(405, "method_not_allowed", f"only {allow} is allowed here", allow=allow)
+
+    async def _describe(self, request: web.Request) -> web.Response:
         return web.Response(body=self._openapi, content_type="application/json")
 
-    async def _publish(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+    async def _publish(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
-        destination = request.rel_url.raw_path.removeprefix(MESSAGES)
-        message = posted(destination, _query(request), request.headers)
+        message = posted(raw_tail(request), _query(request), request.headers)
         if "Content-Encoding" in request.headers:
             raise Problem(415, "content_encoding", "a body goes on as it is: Content-Encoding cannot go with it")
         message.packet.payload = await read_body(
             request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s
         )
         stored = await self._publisher.publish(caller, message)
-        response = web.Response(
-            status=202, body=msgspec.json.encode({"id": stored.message_id}), content_type="application/json"
-        )
+        response = _json({"id": stored.message_id}, status=202)
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         return response
 
-    async def _message_presence(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+    async def _ask_message_presence(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
-        message_id = named_message(request.rel_url.raw_path.removeprefix(MESSAGE_PRESENCE))
+        message_id = named_message(raw_tail(request))
         _query(request).done(())
-        if request.method == "GET":
-            answer: msgspec.Struct | None = self._desk.ask(caller, message_id)
-        else:
-            body = await _json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
-            answer = await self._desk.say(caller, message_id, body)
-        if answer is None:
-            return web.Response(status=204)
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        return _json(self._desk.ask(caller, message_id))
 
-    async def _stream(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+    async def _tell_message_presence(self, request: web.Request) -> web.Response:
+        caller = await self._caller(request)
+        message_id = named_message(raw_tail(request))
+        _query(request).done(())
+        body = await read_json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
+        claimed = await self._desk.say(caller, message_id, body)
+        return web.Response(status=204) if claimed is None else _json(claimed)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
         query = _query(request)
         name = query.take("client")
         if name is not None and "X-Client-Id" in request.headers:
             raise bad_request("repeated_parameter", "client and X-Client-Id say the same: one of them is enough")
         caller = await self._caller(request, name, new_nameless())
         asked = stream_request(query, one_header(request.headers, "Last-Event-ID"))
-        return await self._streams.serve(request, caller, asked, headers)
+        return await self._streams.serve(request, caller, asked, self._cross_origin(request))
 
-    async def _acknowledge(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
+    async def _acknowledge(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         _query(request).done(())
-        body = await _json_body(request, _ACKNOWLEDGEMENT_BYTES, self._settings.read_timeout_s)
+        body = await read_json_body(request, _ACKNOWLEDGEMENT_BYTES, self._settings.read_timeout_s)
         try:
             last = event_id(msgspec.json.decode(body, type=Acknowledgement).last_event_id)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -232,10 +239,8 @@ class HttpServer:
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
 
-async def _json_body(request: web.BaseRequest, most: int, timeout_s: float) -> bytes:
-    if request.content_type != "application/json":
-        raise Problem(415, "content_type", "the body is to be application/json")
-    return await read_body(request, most, timeout_s)
+def _json(content: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(content), content_type="application/json")
 
 
 def _query(request: web.BaseRequest) -> Query:

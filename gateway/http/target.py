@@ -4,6 +4,8 @@
 import re
 from urllib.parse import unquote_to_bytes
 
+from aiohttp import web
+
 from gateway.http.problems import bad_request
 
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -19,6 +21,14 @@ def decode_percent(text: str, where: str) -> str:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
         raise bad_request("malformed_encoding", f"{where}: what is percent-encoded is not UTF-8") from error
+
+
+def raw_tail(request: web.BaseRequest) -> str:
+    """The path behind `/v1/messages/` or the like, still encoded.
+
+    `match_info` has it decoded, but leniently: `%FF` (not UTF-8) and `%25FF` look the same there.
+    """
+    return request.rel_url.raw_path.split("/", 3)[3]
 
 
 class Query:

@@ -20,10 +20,6 @@ class Health(NamedTuple):
     def is_ready(self) -> bool:
         return not any(self.faults.values())
 
-    def report(self) -> dict[str, object]:
-        parts = {part: {"ready": not fault, "detail": fault or "ok"} for part, fault in self.faults.items()}
-        return {"ready": self.is_ready, "parts": parts}
-
 
 class Readiness:
     """`phase` says what keeps the gateway from serving clients, "" if nothing does; the code that starts the gateway

@@ -16,6 +16,7 @@ from gateway.observe.loop_watch import LoopWatch
 from gateway.observe.metrics import Exposition, Sources, gather
 from gateway.observe.readiness import Readiness
 from gateway.observe.system import SystemPublisher
+from schemas.readiness import readiness_report
 
 CONNECTIONS = 100
 """The most HTTP connections at a time; further ones are closed at once."""
@@ -127,7 +128,7 @@ class Observer:
     async def _readyz(self, request: web.Request) -> web.Response:
         health = await self.readiness.check()
         return web.Response(
-            body=msgspec.json.encode(health.report()),
+            body=msgspec.json.encode(readiness_report(health.faults)),
             status=200 if health.is_ready else 503,
             content_type="application/json",
         )

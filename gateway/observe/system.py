@@ -5,7 +5,6 @@ All values are of this gateway since its start.
 """
 
 import asyncio
-from importlib.metadata import PackageNotFoundError, version
 
 from gateway.home.context import HomeContext
 from gateway.home.messages import Message
@@ -17,18 +16,11 @@ from gateway.home.trie import Search
 from gateway.host.server import HostServer
 from gateway.observe.census import SLICE, Census, CensusTaker
 from gateway.observe.load import Load
+from schemas.version import installed_version
 
 _ROOT = "$SYS/broker/"
 _DROPPED = "dropped"
 """The outcome of a delivery, see :class:`schemas.events.Delivery`."""
-
-
-def gateway_version() -> str:
-    """The version of the installed distribution; "unknown" in a source tree that is not installed."""
-    try:
-        return version("waystation")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class SystemPublisher:
@@ -46,7 +38,7 @@ class SystemPublisher:
     def begin(self) -> None:
         """Stores the values that never change, and first values of the rest, without load averages."""
         now_ms = int(self._context.clock() * 1000)
-        self._context.system.put({f"{_ROOT}version": f"waystation version {gateway_version()}"}, now_ms)
+        self._context.system.put({f"{_ROOT}version": f"waystation version {installed_version()}"}, now_ms)
         self._context.system.put(self._values(Census(), {}), now_ms)
 
     async def run(self) -> None:

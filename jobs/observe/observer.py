@@ -1,7 +1,6 @@
 """Everything that monitors one Spark application, put together."""
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics
 from pyspark.sql import SparkSession
@@ -13,6 +12,7 @@ from jobs.observe.query_metrics import QueryMetrics
 from jobs.observe.readiness import Readiness
 from jobs.observe.server import ObserverServer, Place
 from schemas.settings import LogSettings
+from schemas.version import installed_version
 
 
 class Observer:
@@ -35,7 +35,7 @@ class Observer:
         info = Gauge(
             "waystation_spark_info", "Name and version; always 1", ["application", "version"], registry=self.registry
         )
-        info.labels(name, _version()).set(1)
+        info.labels(name, installed_version()).set(1)
         self._server = ObserverServer(place, self.registry, self.readiness.report, awaits_place)
         self.listeners = {f"{name}-metrics": self._server.address}
         """By name, `host:port`, as a ready file announces them."""
@@ -58,10 +58,3 @@ class Observer:
 
     def stop(self) -> None:
         self._server.stop()
-
-
-def _version() -> str:
-    try:
-        return version("waystation")
-    except PackageNotFoundError:
-        return "unknown"

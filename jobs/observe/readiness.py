@@ -7,6 +7,8 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from schemas.readiness import readiness_report
+
 STARTING = "starting: Spark's session or the tables are not there yet"
 STOPPING = "it is being stopped"
 AWAITED = "it has not begun yet"
@@ -61,10 +63,8 @@ class Readiness(Collector):
             return {"application": self._phase, **self._queries}
 
     def report(self) -> dict[str, object]:
-        """The content of `/readyz`, in the same form as the gateway's."""
-        faults = self.faults()
-        parts = {part: {"ready": not fault, "detail": fault or "ok"} for part, fault in faults.items()}
-        return {"ready": not any(faults.values()), "parts": parts}
+        """The content of `/readyz`."""
+        return readiness_report(self.faults())
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("waystation_query_up", "1 while the query runs as it should", labels=["query"])

@@ -1,24 +1,20 @@
-"""`/metrics`, `/healthz` and `/readyz` of a Spark application over HTTP, on threads of their own.
+"""`/metrics`, `/healthz` and `/readyz` of a Spark application over HTTP (aiohttp), on a thread of its own.
 
-A connection serves one request, which has to arrive in time, and the number of connections is limited, so that nobody
-can block others by holding connections.
+A connection serves one request, and the time and the number of connections are limited, so that nobody can block others
+by holding connections.
 """
 
-import json
+import asyncio
 import socket
-import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from http import HTTPStatus
-from http.server import ThreadingHTTPServer
-from socketserver import TCPServer
-from threading import Event, Lock, Thread
-from typing import Any, NamedTuple
+from threading import Event, Thread
+from typing import NamedTuple, cast
 
-import structlog
-from prometheus_client import CollectorRegistry, MetricsHandler
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 
 from jobs.errors import JobError
 
@@ -29,11 +25,7 @@ LONGEST_S = 10.0
 """How long a connection may be open."""
 
 LOOK_S = 0.5
-"""How often open connections are checked; stopping takes as long."""
-
-ALIVE = ("/healthz", "/livez")
-
-log = structlog.get_logger(__name__)
+"""How often an address is tried that another process has, and how long stopping waits for responses."""
 
 Report = Callable[[], dict[str, object]]
 
@@ -46,6 +38,13 @@ class Place(NamedTuple):
     host_setting: str
     port_setting: str
 
+    def listen(self) -> socket.socket:
+        """`::` is all addresses, those of IPv4 too. Raises OSError, OverflowError."""
+        if ":" not in self.host:
+            return socket.create_server((self.host, self.port))
+        dual = socket.has_dualstack_ipv6()
+        return socket.create_server((self.host, self.port), family=socket.AF_INET6, dualstack_ipv6=dual)
+
 
 class ObserverServer:
     """Serves `registry`, and the readiness in `report` (`{"ready": bool, "parts": …}`), until stopped.
@@ -55,11 +54,13 @@ class ObserverServer:
     """
 
     def __init__(self, place: Place, registry: CollectorRegistry, report: Report, awaits_place: bool = False) -> None:
-        self._make = partial(_Server, (place.host, place.port), registry, report)
+        self._place = place
+        self._registry = registry
+        self._report = report
         self._stopped = Event()
-        self._server: _Server | None = None
+        listener: socket.socket | None = None
         try:
-            self._server = self._make()
+            listener = place.listen()
         except (OSError, OverflowError) as error:
             if not awaits_place:
                 raise JobError(
@@ -67,108 +68,91 @@ class ObserverServer:
                     f"address of this machine and {place.port_setting} to a free port, or to 0 for any free one"
                 ) from error
         shown = f"[{place.host}]" if ":" in place.host else place.host
-        self.address = f"{shown}:{self._server.server_port if self._server else place.port}"
+        self.address = f"{shown}:{listener.getsockname()[1] if listener else place.port}"
         """`host:port`."""
-        self._thread = Thread(target=self._serve, name="metrics", daemon=True)
+        self._thread = Thread(target=self._run, args=(listener,), name="metrics", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join()
 
-    def _serve(self) -> None:
-        while self._server is None and not self._stopped.wait(LOOK_S):
+    def _run(self, listener: socket.socket | None) -> None:
+        while listener is None and not self._stopped.wait(LOOK_S):
             with suppress(OSError):  # the process before us has not released it yet
-                self._server = self._make()
-        if self._server is None:
-            return
-        self._server.timeout = LOOK_S
-        while not self._stopped.is_set():
-            self._server.handle_request()
-            self._server.service_actions()
-        self._server.server_close()
+                listener = self._place.listen()
+        if listener is not None:
+            asyncio.run(self._serve(listener))
+
+    async def _serve(self, listener: socket.socket) -> None:
+        app = web.Application(middlewares=[_once])
+        app.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", _alive),
+                web.get("/livez", _alive),
+                web.get("/readyz", self._readyz),
+            ]
+        )
+        runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=LOOK_S)
+        await runner.setup()
+        requests = cast(web.Server, runner.server)
+        server = await asyncio.get_running_loop().create_server(lambda: _Connection(requests), sock=listener)
+        await asyncio.to_thread(self._stopped.wait)
+        server.close()
+        await runner.cleanup()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        names = request.query.getall("name[]", [])
+        wanted = self._registry.restricted_registry(names) if names else self._registry
+        text = await asyncio.to_thread(encode, wanted)
+        response = web.Response(body=text, headers={"Content-Type": content_type})
+        response.enable_compression()
+        return response
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        health = self._report()
+        return web.json_response(health, status=200 if health["ready"] else 503)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, address: tuple[str, int], registry: CollectorRegistry, report: Report) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.registry = registry
-        self.report = report
-        self._opened: dict[socket.socket, float] = {}
-        self._lock = Lock()
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        """Skips the reverse lookup of the address, which nobody needs and which may take long."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            is_room = len(self._opened) < CONNECTIONS
-            if is_room:
-                self._opened[request] = time.monotonic()
-        if is_room:
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._opened.pop(request, None)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Runs regularly: closes connections open for too long, which ends their threads."""
-        now = time.monotonic()
-        with self._lock:
-            for request, opened in self._opened.items():
-                if now - opened > LONGEST_S:
-                    _end(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores a client that has gone away; all else is our mistake."""
-        error = sys.exception()
-        if not isinstance(error, OSError):
-            log.error("an HTTP request could not be answered", error=repr(error))
+async def _alive(request: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
 
 
-class _Handler(MetricsHandler):
-    """Answers one GET. :mod:`http.server` answers malformed and oversized requests; nothing is logged."""
-
-    timeout = LONGEST_S
-    server_version = "waystation"
-    sys_version = ""
-    server: _Server
-
-    def setup(self) -> None:
-        self.registry = self.server.registry
-        super().setup()
-
-    def do_GET(self) -> None:  # noqa: N802 - the library's name
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            super().do_GET()
-        elif path in ALIVE:
-            self._answer(HTTPStatus.OK, b"ok\n", "text/plain; charset=utf-8")
-        elif path == "/readyz":
-            health = self.server.report()
-            status = HTTPStatus.OK if health["ready"] else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(status, json.dumps(health).encode(), "application/json")
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND, "known are /metrics, /healthz and /readyz")
-
-    def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+@web.middleware
+async def _once(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Ends the connection after its request."""
+    try:
+        response = await handler(request)
+    except web.HTTPException as refused:  # unknown path or wrong method
+        refused.force_close()
+        raise
+    response.force_close()
+    return response
 
 
-def _end(connection: socket.socket) -> None:
-    with suppress(OSError):  # it has already gone
-        connection.shutdown(socket.SHUT_RDWR)
+class _Connection(web.RequestHandler):
+    def __init__(self, server: web.Server) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop())
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self._server.connections) > CONNECTIONS:
+            self.force_close()
+        self._end = self._loop.call_later(LONGEST_S, cast(asyncio.Transport, transport).abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._end.cancel()
+        super().connection_lost(exc)
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Answers a malformed request without a line in the log: that is the client's mistake."""
+        if status != 400:
+            return super().handle_error(request, status, exc, message)
+        response = web.Response(status=status, text=f"{message}\n")
+        response.force_close()
+        return response

@@ -156,11 +156,14 @@ def test_connections_requests_and_streams_are_limited(tmp_path: Path) -> None:
         ("GET", "/v1/stream/", 404, "not_found"),
         ("GET", "/v1/stream/../openapi.json", 404, "not_found"),
         ("POST", "/v1/messages", 404, "not_found"),
+        ("POST", "/v1%2Fmessages/a", 404, "not_found"),
+        ("GET", "//v1/stream", 404, "not_found"),
         ("GET", "/v1/messages/a", 405, "POST"),
         ("PUT", "/v1/messages/a", 405, "POST"),
         ("POST", "/v1/stream", 405, "GET"),
         ("DELETE", "/v1/stream/ack", 405, "POST"),
         ("OPTIONS", "/openapi.json", 405, "GET"),
+        ("PUT", "/v1/message-presence/a", 405, "GET, POST"),
     ],
 )
 def test_what_there_is_not(tmp_path: Path, method: str, target: str, status: int, reason: str) -> None:
@@ -173,6 +176,28 @@ def test_what_there_is_not(tmp_path: Path, method: str, target: str, status: int
             assert answer.reason == "method_not_allowed"
         else:
             assert answer.reason == reason
+
+    run(scenario())
+
+
+def test_head_is_not_allowed_where_get_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        for target in ("/openapi.json", "/v1/stream"):
+            answer = await world.request("HEAD", target)
+            assert (answer.status, answer.headers["Allow"], answer.body) == (405, "GET", b"")
+
+    run(scenario())
+
+
+def test_a_path_may_be_written_in_any_equivalent_form(tmp_path: Path) -> None:
+    """RFC 9110, 4.2.3: %6D is m."""
+
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        assert (await world.request("GET", "/%6Fpenapi.json")).status == 200
+        assert (await world.request("POST", "/v1/%6Dessages/a%2Fb", data=b"x")).status == 202
+        assert await world.stored() == [("a/b", b"x")]
 
     run(scenario())
 
@@ -258,9 +283,10 @@ def test_who_sends_no_more_is_answered_all_the_same(tmp_path: Path, n_requests: 
 
 
 OPEN_STREAM = b"GET /v1/stream?filter=a HTTP/1.1\r\nHost: x\r\n\r\n"
+OTHER_FORM = OPEN_STREAM.replace(b"/v1/", b"/%761/")
 
 
-@pytest.mark.parametrize("begun", [b"", POST, POST + b"Content-Length: 3\r\n\r\nhi", OPEN_STREAM])
+@pytest.mark.parametrize("begun", [b"", POST, POST + b"Content-Length: 3\r\n\r\nhi", OPEN_STREAM, OTHER_FORM])
 def test_who_closes_within_a_request_is_let_go(tmp_path: Path, begun: bytes) -> None:
     """Nothing is stored; nor does a stream go on for a client that may have gone."""
 

@@ -1,22 +1,32 @@
 """`/openapi.json` says what the gateway does: schemathesis makes requests from it, good and bad, and finds no fault."""
 
 import asyncio
+import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import jsonschema_rs
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
+from gateway.http.events import EVENT_ID_PATTERN
+from gateway.http.identity import NAME_PATTERN
+from gateway.http.message_presence import ID_PATTERN, Claimed, Said
+from gateway.http.messages import CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN
 from gateway.http.messages import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.openapi import openapi
 from gateway.http.problems import STATUSES
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
+from gateway.http.streams import WAIT_MAX_S
 from schemas.settings import process_settings
+from schemas.states import MessagePresenceState
 from tests.unit.gateway.http.http_world import HttpWorld, run
 
 EXAMPLES = 15
@@ -122,13 +132,62 @@ def test_events_are_as_they_are_described(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await HttpWorld(tmp_path).start()
+        routes = {(route.resource.canonical, route.method) for route in world.http.routes.routes() if route.resource}
+        described = openapi(world.settings().gateway)["paths"]
+        assert routes == set(OPERATIONS)
+        assert routes == {
+            (path, method.upper()) for path, item in described.items() for method in item if method != "parameters"
+        }
+
+    run(scenario())
+
+
 def test_every_parameter_is_described() -> None:
     paths = openapi(process_settings({}).gateway)["paths"]
-    published = {p["name"] for p in paths["/v1/messages/{destination}"]["post"]["parameters"] if p["in"] == "query"}
-    streamed = {p["name"] for p in paths["/v1/stream"]["get"]["parameters"] if p["in"] == "query"}
-    assert published == set(PUBLISH_PARAMETERS)
-    assert streamed == set(STREAM_PARAMETERS)
-    assert set(paths) == {path for path, _ in OPERATIONS}
+    published = _parameters(paths["/v1/messages/{destination}"]["post"])
+    streamed = _parameters(paths["/v1/stream"]["get"])
+    assert {name for name, parameter in published.items() if parameter["in"] == "query"} == set(PUBLISH_PARAMETERS)
+    assert {name for name, parameter in streamed.items() if parameter["in"] == "query"} == set(STREAM_PARAMETERS)
+
+
+def test_patterns_and_limits_are_those_of_the_gateway() -> None:
+    document = openapi(process_settings({}).gateway)
+    paths, schemas = document["paths"], document["components"]["schemas"]
+    published = paths["/v1/messages/{destination}"]["post"]
+    assert schemas["ClientName"]["pattern"] == NAME_PATTERN
+    assert schemas["EventId"]["pattern"] == EVENT_ID_PATTERN
+    assert paths["/v1/message-presence/{id}"]["parameters"][0]["schema"]["pattern"] == ID_PATTERN
+    assert _parameters(published)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
+    assert _parameters(published)["expiry"]["schema"]["maximum"] == EXPIRY_MAX_S
+    assert _parameters(paths["/v1/stream"]["get"])["wait"]["schema"]["maximum"] == WAIT_MAX_S
+    for text in (CONTENT_TYPE_PATTERN, FORM):
+        assert text in published["requestBody"]["description"]
+
+
+def test_settings_stand_in_the_document_with_their_values() -> None:
+    gateway = process_settings({}).gateway
+    limits = msgspec.structs.replace(gateway.limits, packet_bytes=268_435_455)
+    http = msgspec.structs.replace(gateway.http, idempotency_s=0.5, idempotency_keys=7_654_321, stream_window=77)
+    text = json.dumps(openapi(msgspec.structs.replace(gateway, limits=limits, http=http)))
+    for phrase in ("most 268435455 bytes", "for 0.5 s", "latest 7654321 keys", "most 77 events"):
+        assert phrase in text
+    assert not re.search(r"\{\w+\.", text)
+
+
+def test_json_bodies_are_those_of_the_gateway() -> None:
+    """But for the descriptions, which address other readers."""
+    described = openapi(process_settings({}).gateway)["components"]["schemas"]
+    kinds = (MessagePresenceState, Claimed, Said)
+    _, generated = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for name, schema in generated.items():
+        assert described[name] | {"description": ""} == schema | {"description": ""}, name
+
+
+def _parameters(operation: dict[str, Any]) -> dict[str, Any]:
+    return {parameter["name"]: parameter for parameter in operation["parameters"] if "name" in parameter}
 
 
 def test_the_metrics_know_every_status_that_is_described() -> None:
