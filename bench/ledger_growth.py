@@ -7,10 +7,11 @@ is kept.
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
@@ -23,7 +24,6 @@ from bench.life import Written, life, stream, write_batch
 from bench.processes import fresh_directory
 from jobs.ledger.queries import queries
 from jobs.stack.topics import admin_client, create_topics
-from pipelines.kafka.writer import Out
 from pipelines.ledger import completion, history
 from pipelines.ledger.completion_sink import CompletionSink
 from pipelines.sinks import ensure_tables, files_of
@@ -179,16 +179,9 @@ class Kept(NamedTuple):
     messages: int
 
 
-class Nowhere:
-    """Takes records and writes none."""
-
-    def write(self, records: Iterable[Out]) -> None:
-        deque(records, maxlen=0)
-
-
 def completion_sink(directory: Path, partitions: int, shards: int, kept_s: float) -> CompletionSink:
     """The sink of the query that finds completions, with its state in `directory`; it reports them to nobody."""
-    nowhere: Any = Nowhere()
+    nowhere: Any = SimpleNamespace(write=lambda records: deque(records, maxlen=0))
     return CompletionSink(nowhere, "completion", partitions, shards, kept_s, directory, lambda _spark: None)
 
 

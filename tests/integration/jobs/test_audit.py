@@ -1,6 +1,8 @@
 """An audit of a period: what routers do is right, and every kind of fault is found (R3, R6, R7)."""
 
+import time
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -161,6 +163,17 @@ def test_what_routers_do_is_right(
 ADD = [("a/#", "add", shard, BEGIN - timedelta(minutes=5), 25) for shard in WANTED]
 
 
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The machine's time zone is not UTC."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_away")
 def test_every_fault_is_found(spark: SparkSession) -> None:
     sent = {f"{n:02}": Sent(fault[0], AT, *fault[1:3]) for n, fault in enumerate(FAULTS)}
     found = audited(ledger(spark, sent, history(ADD)), ALL_OF_IT)
@@ -168,7 +181,7 @@ def test_every_fault_is_found(spark: SparkSession) -> None:
     for name, (_, instructed, untouched, wrong) in zip(sent, FAULTS, strict=True):
         one = found[name]
         assert (one["verdict"], differences(one)) == (DIFFERS if wrong else RIGHT, wrong), sent[name]
-        assert (len(one["instructed"]), one["untouched"]) == (len(instructed), untouched)
+        assert (one["appended"], len(one["instructed"]), one["untouched"]) == (AT, len(instructed), untouched)
 
 
 def test_what_went_to_everyone_is_counted(spark: SparkSession) -> None:
