@@ -34,7 +34,7 @@ from jobs.runtime.storage import storage_settings
 from jobs.stack.missing import why_no_tables
 from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
-from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged
+from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged, place
 from pipelines.routing.route_buckets import in_groups
 from pipelines.sources import read_table
 from schemas.envelope import ROUTED
@@ -191,7 +191,7 @@ def judgements(gathered: DataFrame, shards: int, reach: Reach) -> Iterator[dict[
     differences (list of kind, scope, shards), verdict`; the terms are those of :mod:`pipelines.routing.decisions`."""
     for found in gathered.toLocalIterator(prefetchPartitions=True):
         row = found.asDict(recursive=True)
-        copies = [copy | {"appended": _time(copy["appended"])} for copy in row["copies"]]
+        copies = [copy | {"appended": _time(copy["appended"])} for copy in sorted(row["copies"], key=place)]
         in_order = sorted(row["instructions"], key=lambda one: (one["scope"] != ROUTED, one["shard"], one["number"]))
         appended = copies[0]["appended"] if copies else _time(row["appended"])
         for one in judged(copies, in_order, row["reports"] > 0, appended, shards, reach):

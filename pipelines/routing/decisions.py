@@ -133,11 +133,11 @@ def judged(
     `partition, offset, scope, shard, number, limit`; all of one message id. `appended` is the append time of a message
     that the ledger lacks.
     """
-    places = {_place(copy) for copy in copies}
-    elsewhere = [one for one in instructions if _place(one) not in places]
+    places = {place(copy) for copy in copies}
+    elsewhere = [one for one in instructions if place(one) not in places]
     found = []
     for copy in copies or [None]:
-        own = [one for one in instructions if copy is not None and _place(one) == _place(copy)]
+        own = [one for one in instructions if copy is not None and place(one) == place(copy)]
         decisions = [_decision(one) for one in own], [_decision(one) for one in elsewhere]
         if copy is None:
             message = Message(None, False, untouched, *decisions)
@@ -187,7 +187,8 @@ def _unknown(message: Message) -> Difference:
     return Difference(UNKNOWN, ROUTED, tuple(sorted({one.shard for one in message.elsewhere})))
 
 
-def _place(row: Row) -> tuple[int, int]:
+def place(row: Row) -> tuple[int, int]:
+    """The position on `ingress` of a message, or of the one that an instruction is for: partition and offset."""
     return row["partition"], row["offset"]
 
 
