@@ -179,7 +179,7 @@ class Kept(NamedTuple):
     messages: int
 
 
-def completion_sink(directory: Path, partitions: int, shards: int, kept_s: float) -> CompletionSink:
+def completion_sink(directory: Path, partitions: int, shards: int, kept_s: int) -> CompletionSink:
     """The sink of the query that finds completions, with its state in `directory`; it reports them to nobody."""
     nowhere: Any = SimpleNamespace(write=lambda records: deque(records, maxlen=0))
     return CompletionSink(nowhere, "completion", partitions, shards, kept_s, directory, lambda _spark: None)

@@ -4,6 +4,7 @@ For one message and without Spark; :mod:`jobs.audit` does it for all messages of
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class Explanation(NamedTuple):
     routes: tuple[Route, ...]
     wanted: tuple[int, ...]
     judgement: Judgement
-    instructions: tuple[Row, ...]
+    instructions: tuple[Mapping[str, Any], ...]
     outcomes: tuple[Row, ...]
     completion: Row | None
 

@@ -136,7 +136,8 @@ def judged(
     places = {place(copy) for copy in copies}
     elsewhere = [one for one in instructions if place(one) not in places]
     found = []
-    for copy in copies or [None]:
+    known: Sequence[Row | None] = copies or [None]
+    for copy in known:
         own = [one for one in instructions if copy is not None and place(one) == place(copy)]
         decisions = [_decision(one) for one in own], [_decision(one) for one in elsewhere]
         if copy is None:
