@@ -1,117 +1,63 @@
 """`python -m bench [--only NAME] [--quick]`: all measurements in one run, in an hour and a half."""
 
 import argparse
-import os
-import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import NamedTuple
 
-from bench.broker import running_broker
 from bench.demo import DemoBench
-from bench.failover import TWO_PROCESSES, FailoverBench
 from bench.figures import JSON, PER_CPU, PLOT, TIMES, Figures
 from bench.gateway import GatewayBench
 from bench.ledger import LedgerBench
-from bench.ledger_state import StateBench
-from bench.ledger_tables import TablesBench
-from bench.path import StackBench
-from bench.replacement import ReplacementBench
+from bench.ledger_growth import StateBench, TablesBench
+from bench.processes import running_broker, spark_session
 from bench.router import RouterBench
-from bench.spark_session import session
+from bench.stack import TWO_PROCESSES, FailoverBench, ReplacementBench, stack_bench
 from bench.throughput import ThroughputBench
 from jobs.runtime.signals import interrupt_on_signals
-from schemas.settings import Settings, process_settings
 
 OUT = Path("build")
 ROUTES = (100, 10_000, 200_000)
 STATES = ("instructions", "outcomes", "completions", "completion")
 """The queries whose state is measured."""
+REPLACED = ("silence_ms", "p99_ms", "max_ms", "p99_vs_quiet", "p99_vs_spare", "quiet_p99_ms", "spare_p99_ms")
+"""What is measured when routers are replaced."""
+
+Measure = Callable[[Figures, float], None]
+"""Measures, in `scale` times the usual time."""
 
 
-def measure_gateway(figures: Figures, scale: float) -> None:
-    say("one gateway, QoS 1, 256 bytes: messages a CPU second of its process")
-    with running_broker(os.environ) as bootstrap:
-        bench = GatewayBench(bootstrap, figures, 20 * scale)
-        bench.ceiling()
-        bench.throughput("in", 50, 20, "gateway_in")
-        bench.throughput("in", 2000, 1, "gateway_in_2000")
-        bench.throughput("out", 50, 20, "gateway_out")
-        bench.throughput("out", 2000, 1, "gateway_out_2000")
-        bench.throughput("fanout", 1000, 5, "fanout_1000")
-        bench.quiet()
-        bench.connect(5000, 1000)
+class Measurement(NamedTuple):
+    """A part of the run, and the keys of it that the documents name, and that a whole run must have."""
+
+    measure: Measure
+    keys: tuple[str, ...]
 
 
-def measure_router(figures: Figures, scale: float) -> None:
-    say("router, Kafka to Kafka, first copies, two routes a message")
-    with running_broker(os.environ) as bootstrap:
-        bench = RouterBench(bootstrap, figures)
-        pair, single = ("jobs.router", "--role", "both"), ("jobs.router", "--role", "active")
-        bench.latency("router_pair", pair, 200, 90 * scale)
-        bench.latency("router_pair_1000", pair, 1000, 60 * scale)
-        bench.latency("router_single", single, 200, 60 * scale)
-        bench.latency("microbatch", ("bench.microbatch",), 200, 30 * scale)
-    figures.add("router_pair_p99_ms_1000", figures.values["router_pair_1000_p99_ms"])
-    ratio = figures.values["microbatch_p99_ms"] / figures.values["router_pair_p99_ms"]
-    figures.add("microbatch_vs_pair_p99", round(ratio, 1))
+MEASUREMENTS: dict[str, Measurement] = {}
 
 
-def measure_pauses(figures: Figures, scale: float) -> None:
-    say("a single router's pause between batches, by the number of routes")
-    with running_broker(os.environ) as bootstrap:
-        RouterBench(bootstrap, figures).pauses((ROUTES[0], ROUTES[-1]), rounds=round(6 * scale), batches=4)
+def measures(*keys: str) -> Callable[[Measure], Measure]:
+    """Makes a function the measurement of its name."""
+
+    def add(measure: Measure) -> Measure:
+        MEASUREMENTS[measure.__name__] = Measurement(measure, keys)
+        return measure
+
+    return add
 
 
-def measure_failover(figures: Figures, scale: float) -> None:
-    say("a router killed, routers replaced, as a subscriber sees it; two router processes")
-    with stack_bench(figures, TWO_PROCESSES) as stack:
-        FailoverBench(stack, figures).run(kills=round(12 * scale), quiet_s=120 * scale, warm_s=180)
-        ReplacementBench(stack, figures, "replace").run(rounds=round(3 * scale), quiet_s=30, warm_s=0)
+@measures("demo_install_s", "demo_total_s", "demo_settle_s", "demo_p50_ms", "demo_p99_ms")
+def demo(figures: Figures, scale: float) -> None:
+    say("make demo, as on a machine that has nothing of it yet")
+    DemoBench(figures).run()
 
 
-def measure_replacement(figures: Figures, scale: float) -> None:
-    say("routers replaced, as a subscriber sees it; both in one process, as by default")
-    with stack_bench(figures) as stack:
-        ReplacementBench(stack, figures, "replace_one").run(rounds=round(6 * scale), quiet_s=30, warm_s=180)
-
-
-def measure_ledger(figures: Figures, scale: float) -> None:
-    say("the ledger: a backlog taken by all queries together; how fresh presence is at 1,000 events a second")
-    with running_broker(os.environ) as bootstrap:
-        bench = LedgerBench(bootstrap, figures)
-        bench.presence(60 * scale)
-        bench.throughput(warm=60_000, messages=round(300_000 * scale))
-
-
-def measure_growth(figures: Figures, scale: float) -> None:
-    say("the ledger's batches over 0.2 and 20 million rows; its state over an hour's messages")
-
-    def settings(data: Path, prefix: str) -> Settings:
-        own = {"DATA": str(data), "KAFKA__BOOTSTRAP": bootstrap, "KAFKA__PREFIX": prefix, "LEDGER__TRIGGER_S": "0.1"}
-        return process_settings({f"WAYSTATION_{name}": value for name, value in own.items()})
-
-    with running_broker(os.environ) as bootstrap:
-        heap = {"spark.driver.memory": "2g"}
-        with session("local[4]", heap) as spark:
-            tables = TablesBench(spark, figures, bootstrap, settings)
-            tables.run(200_000, 20_000_000, rounds=round(15 * scale), messages=2000)
-        with session("local[2]", heap) as spark:
-            StateBench(spark, figures, round(12_000 * scale)).run()
-
-
-def measure_throughput(figures: Figures, scale: float) -> None:
-    say("throughput of routing against a bare pass-through, Real-Time Mode")
-    with running_broker(os.environ) as bootstrap:
-        ThroughputBench(bootstrap, figures, int(1_500_000 * scale)).run(ROUTES)
-
-
-def measure_path(figures: Figures, scale: float) -> None:
+@measures("up_to_first_message_s", "idle_cores", "idle_rss_mb", "path_cold_p99_ms", "path_qos1_p99_ms")
+def path(figures: Figures, scale: float) -> None:
     say("the whole stack")
     with stack_bench(figures) as stack:
         figures.add("up_to_first_message_s", round(stack.up_s, 1))
@@ -123,90 +69,95 @@ def measure_path(figures: Figures, scale: float) -> None:
         stack.path("tls", 1, seconds=60 * scale, warm_s=35, with_tls=True)
 
 
-def measure_demo(figures: Figures, scale: float) -> None:
-    say("make demo, as on a machine that has nothing of it yet")
-    DemoBench(figures).run()
+@measures("bare_server_per_cpu_s", *PER_CPU, "quiet_beside_flood_ratio", "connect_1000_p99_ms", "idle_connection_kb")
+def gateway(figures: Figures, scale: float) -> None:
+    say("one gateway, QoS 1, 256 bytes: messages a CPU second of its process")
+    with running_broker() as bootstrap:
+        bench = GatewayBench(bootstrap, figures, 20 * scale)
+        bench.ceiling()
+        bench.throughput("in", 50, 20, "gateway_in")
+        bench.throughput("in", 2000, 1, "gateway_in_2000")
+        bench.throughput("out", 50, 20, "gateway_out")
+        bench.throughput("out", 2000, 1, "gateway_out_2000")
+        bench.throughput("fanout", 1000, 5, "fanout_1000")
+        bench.quiet()
+        bench.connect(5000, 1000)
 
 
-@contextmanager
-def stack_bench(figures: Figures, overrides: Mapping[str, str] | None = None) -> Iterator[StackBench]:
-    """A stack that is up, gone afterwards."""
-    data = Path(mkdtemp(prefix="waystation-bench-"))
-    stack = StackBench(data, figures, overrides)
-    try:
-        stack.up()
-        yield stack
-    finally:
-        stack.down()
-        shutil.rmtree(data, ignore_errors=True)
+@measures("router_pair_p99_ms", "router_pair_p99_ms_1000", "router_single_p99_ms", "microbatch_p99_ms")
+def router(figures: Figures, scale: float) -> None:
+    say("router, Kafka to Kafka, first copies, two routes a message")
+    with running_broker() as bootstrap:
+        bench = RouterBench(bootstrap, figures)
+        pair, single = ("jobs.router", "--role", "both"), ("jobs.router", "--role", "active")
+        bench.latency("router_pair", pair, 200, 90 * scale)
+        bench.latency("router_pair_1000", pair, 1000, 60 * scale)
+        bench.latency("router_single", single, 200, 60 * scale)
+        bench.latency("microbatch", ("bench.router",), 200, 30 * scale)
+    figures.add("router_pair_p99_ms_1000", figures.values["router_pair_1000_p99_ms"])
+    ratio = figures.values["microbatch_p99_ms"] / figures.values["router_pair_p99_ms"]
+    figures.add("microbatch_vs_pair_p99", round(ratio, 1))
+
+
+@measures("router_pause_ms_100", "router_pause_ms_200000", "router_pause_ratio_200k")
+def pauses(figures: Figures, scale: float) -> None:
+    say("a single router's pause between batches, by the number of routes")
+    with running_broker() as bootstrap:
+        RouterBench(bootstrap, figures).pauses((ROUTES[0], ROUTES[-1]), rounds=round(6 * scale), batches=4)
+
+
+@measures(
+    "failover_quiet_p99_ms",
+    "failover_quiet_silence_ms",
+    "kill_active_silence_ms",
+    "kill_active_silence_p50_ms",
+    *(f"replace_{what}" for what in REPLACED),
+)
+def failover(figures: Figures, scale: float) -> None:
+    say("a router killed, routers replaced, as a subscriber sees it; two router processes")
+    with stack_bench(figures, **TWO_PROCESSES) as stack:
+        FailoverBench(stack, figures).run(kills=round(12 * scale), quiet_s=120 * scale, warm_s=180)
+        ReplacementBench(stack, figures, "replace").run(rounds=round(3 * scale), quiet_s=30, warm_s=0)
+
+
+@measures(*(f"replace_one_{what}" for what in REPLACED))
+def replacement(figures: Figures, scale: float) -> None:
+    say("routers replaced, as a subscriber sees it; both in one process, as by default")
+    with stack_bench(figures) as stack:
+        ReplacementBench(stack, figures, "replace_one").run(rounds=round(6 * scale), quiet_s=30, warm_s=180)
+
+
+@measures("ledger_events_per_s", "ledger_cpu_us_per_event", "presence_p99_ms", "presence_cold_p50_ms", "presence_cores")
+def ledger(figures: Figures, scale: float) -> None:
+    say("the ledger: a backlog taken by all queries together; how fresh presence is at 1,000 events a second")
+    with running_broker() as bootstrap:
+        bench = LedgerBench(bootstrap, figures)
+        bench.presence(60 * scale)
+        bench.throughput(warm=60_000, messages=round(300_000 * scale))
+
+
+@measures(
+    "ledger_batch_ratio_20m", *(f"state_{what}_{query}" for what in ("growth", "rows_per_message") for query in STATES)
+)
+def growth(figures: Figures, scale: float) -> None:
+    say("the ledger's batches over 0.2 and 20 million rows; its state over an hour's messages")
+    heap = {"spark.driver.memory": "2g"}
+    with running_broker() as bootstrap, spark_session("local[4]", heap) as spark:
+        TablesBench(spark, figures, bootstrap).run(200_000, 20_000_000, rounds=round(15 * scale), messages=2000)
+    with spark_session("local[2]", heap) as spark:
+        StateBench(spark, figures, round(12_000 * scale)).run()
+
+
+@measures(*(f"routing_vs_{what}_{routes}" for what in ("passthrough", "tuned_passthrough") for routes in ROUTES))
+def throughput(figures: Figures, scale: float) -> None:
+    say("throughput of routing against a bare pass-through, Real-Time Mode")
+    with running_broker() as bootstrap:
+        ThroughputBench(bootstrap, figures, int(1_500_000 * scale)).run(ROUTES)
 
 
 def say(what: str) -> None:
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
-
-
-class Measurement(NamedTuple):
-    """A part of the run, and the keys of it that the documents name, and that a whole run must have."""
-
-    measure: Callable[[Figures, float], None]
-    keys: tuple[str, ...]
-
-
-MEASUREMENTS: dict[str, Measurement] = {
-    "demo": Measurement(
-        measure_demo, ("demo_install_s", "demo_total_s", "demo_settle_s", "demo_p50_ms", "demo_p99_ms")
-    ),
-    "path": Measurement(
-        measure_path, ("up_to_first_message_s", "idle_cores", "idle_rss_mb", "path_cold_p99_ms", "path_qos1_p99_ms")
-    ),
-    "gateway": Measurement(
-        measure_gateway,
-        ("bare_server_per_cpu_s", *PER_CPU, "quiet_beside_flood_ratio", "connect_1000_p99_ms", "idle_connection_kb"),
-    ),
-    "router": Measurement(
-        measure_router, ("router_pair_p99_ms", "router_pair_p99_ms_1000", "router_single_p99_ms", "microbatch_p99_ms")
-    ),
-    "pauses": Measurement(measure_pauses, ("router_pause_ms_100", "router_pause_ms_200000", "router_pause_ratio_200k")),
-    "failover": Measurement(
-        measure_failover,
-        (
-            "failover_quiet_p99_ms",
-            "failover_quiet_silence_ms",
-            "kill_active_silence_ms",
-            "kill_active_silence_p50_ms",
-            "replace_silence_ms",
-            "replace_p99_ms",
-            "replace_max_ms",
-            "replace_p99_vs_quiet",
-            "replace_p99_vs_spare",
-            "replace_quiet_p99_ms",
-            "replace_spare_p99_ms",
-        ),
-    ),
-    "replacement": Measurement(
-        measure_replacement,
-        (
-            *(f"replace_one_{what}" for what in ("silence_ms", "p99_ms", "max_ms", "p99_vs_quiet", "p99_vs_spare")),
-            *(f"replace_one_{what}_p99_ms" for what in ("quiet", "spare")),
-        ),
-    ),
-    "ledger": Measurement(
-        measure_ledger,
-        ("ledger_events_per_s", "ledger_cpu_us_per_event", "presence_p99_ms", "presence_cold_p50_ms", "presence_cores"),
-    ),
-    "growth": Measurement(
-        measure_growth,
-        (
-            "ledger_batch_ratio_20m",
-            *(f"state_{what}_{query}" for what in ("growth", "rows_per_message") for query in STATES),
-        ),
-    ),
-    "throughput": Measurement(
-        measure_throughput,
-        tuple(f"routing_vs_{what}_{routes}" for what in ("passthrough", "tuned_passthrough") for routes in ROUTES),
-    ),
-}
 
 
 def run(only: str | None, scale: float, figures: Figures, out: Path) -> int:

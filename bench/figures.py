@@ -41,14 +41,10 @@ def curve(ordered: list[float]) -> Curve:
     return [(ordered[rank], 1 - (rank + 0.5) / len(ordered)) for rank in ranks]
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Figures:
     """Flat keys, when each was measured, and for the plot the curves of latencies."""
 
-    def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.values: dict[str, float] = {}
         self.times: dict[str, str] = {}
         self.curves: dict[str, Curve] = {}
@@ -85,19 +81,15 @@ class Figures:
     def write(self, directory: Path) -> None:
         """`bench.json`; `bench_times.json`: by the same keys, when each was measured (UTC); `bench_curves.json`."""
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / JSON).write_text(json.dumps(self.values, indent=2, sort_keys=True) + "\n")
-        (directory / TIMES).write_text(json.dumps(self.times, indent=2, sort_keys=True) + "\n")
-        (directory / CURVES).write_text(json.dumps(self.curves, sort_keys=True) + "\n")
-
-    def plot(self, directory: Path) -> None:
-        """`bench.png`."""
-        self._plot(directory / PLOT)
+        for file, content, indent in ((JSON, self.values, 2), (TIMES, self.times, 2), (CURVES, self.curves, None)):
+            (directory / file).write_text(json.dumps(content, indent=indent, sort_keys=True) + "\n")
 
     def _note(self, name: str, value: float) -> None:
         self.values[name] = value
         self.times[name] = self._clock().isoformat(timespec="seconds")
 
-    def _plot(self, path: Path) -> None:
+    def plot(self, directory: Path) -> None:
+        """`bench.png`."""
         import matplotlib as mpl
 
         mpl.use("Agg")
@@ -126,7 +118,7 @@ class Figures:
         ratios.legend(fontsize=8)
         ratios.set_title("Throughput")
         figure.suptitle("Waystation")
-        figure.savefig(path, dpi=110)
+        figure.savefig(directory / PLOT, dpi=110)
         plt.close(figure)
 
 

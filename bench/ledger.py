@@ -8,8 +8,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.error import HTTPError
 
 import psutil
@@ -18,11 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.figures import Figures
 from bench.life import life
-from bench.running import running
+from bench.processes import PART, cpu_s, family, fresh_directory, running
 from jobs.stack.topics import admin_client, create_topics
 from schemas.events import MessagePresenceEvent, PresenceEvent, decode, encode
 from schemas.identity import partition_of
-from schemas.readiness import read_ready
 from schemas.states import GATEWAY_MARK, PresenceState
 from schemas.topics import DAY_MS, Topics
 
@@ -59,13 +56,13 @@ class LedgerBench:
             before = taken(metrics)
             signal_all(process, psutil.Process.suspend)
             wanted = self._fill(topics, warm, messages)
-            cpu_before, began = cpu_s(process), time.monotonic()
+            cpu_before, began = cpu_of_all(process), time.monotonic()
             signal_all(process, psutil.Process.resume)
             self._await_taken(metrics, before, wanted)
             seconds = time.monotonic() - began
             self._figures.add("ledger_events_per_s", round(sum(wanted.values()) / seconds))
             self._figures.add("ledger_messages_per_s", round(messages / seconds))
-            cpu_us = (cpu_s(process) - cpu_before) / sum(wanted.values()) * 1e6
+            cpu_us = (cpu_of_all(process) - cpu_before) / sum(wanted.values()) * 1e6
             self._figures.add("ledger_cpu_us_per_event", round(cpu_us, 1))
 
     def presence(self, seconds: float) -> None:
@@ -79,9 +76,9 @@ class LedgerBench:
             consumer.assign([TopicPartition(topics.presence_state, number, 0) for number in range(PARTITIONS)])
             producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0, "acks": "all"})
             cold_ms = self._come_and_go(producer, consumer, topics, 0, WARM_S)
-            before = cpu_s(process)
+            before = cpu_of_all(process)
             fresh_ms = self._come_and_go(producer, consumer, topics, int(WARM_S * PRESENCE_RATE), seconds)
-            self._figures.add("presence_cores", round((cpu_s(process) - before) / seconds, 2))
+            self._figures.add("presence_cores", round((cpu_of_all(process) - before) / seconds, 2))
             consumer.close()
         self._figures.latencies("presence_cold", cold_ms)
         self._figures.latencies("presence", fresh_ms)
@@ -91,13 +88,13 @@ class LedgerBench:
         """A ledger over fresh topics and tables, all its queries at work; and where its metrics are."""
         topics = Topics(f"ledger{time.monotonic_ns()}.")
         create_topics(admin_client(self._bootstrap, {}), topics.declared(PARTITIONS, SHARDS, DAY_MS))
-        with TemporaryDirectory(prefix="waystation-bench-") as directory:
-            data = Path(directory)
-            with running(data, self._bootstrap, topics.prefix, "jobs.ledger", settings=settings) as process:
-                ready = read_ready(data, "bench") or {}
-                metrics = f"http://{ready['listeners']['bench-metrics']}"
-                wait(lambda: all_run(metrics), "all queries of the ledger run", READY_S)
-                yield psutil.Process(process.pid), topics, metrics
+        with (
+            fresh_directory() as data,
+            running(data, self._bootstrap, topics.prefix, "jobs.ledger", settings=settings) as process,
+        ):
+            metrics = f"http://{process.addresses[f'{PART}-metrics']}"
+            wait(lambda: all_run(metrics), "all queries of the ledger run", READY_S)
+            yield psutil.Process(process.pid), topics, metrics
 
     def _fill(self, topics: Topics, first: int, count: int) -> dict[str, int]:
         """Puts what `count` messages leave on the topics; by query, how many records it has to take."""
@@ -105,8 +102,8 @@ class LedgerBench:
             {"bootstrap.servers": self._bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
         )
         begin_ms = int(time.time() * 1000) - (first + count) * 5 - 1000
-        wanted = {"messages": count, "instructions": 2 * count, "outcomes": count, "completion": count}
-        wanted |= {"completions": count}
+        wanted = dict.fromkeys(("messages", "outcomes", "completion", "completions"), count)
+        wanted["instructions"] = 2 * count
         rare = ("presence_state", "presence_history", "message_presence_state", "message_presence_history", "routes")
         wanted |= dict.fromkeys(rare, 0)
         for one in life(range(first, first + count), PARTITIONS, SHARDS, begin_ms):
@@ -180,16 +177,15 @@ def wait(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         time.sleep(LOOK_S)
 
 
-def family(process: psutil.Process) -> list[psutil.Process]:
-    """The process and all it has started."""
-    return [process, *process.children(recursive=True)]
-
-
 def signal_all(process: psutil.Process, send: Callable[[psutil.Process], None]) -> None:
     """To the whole family; a helper of Hadoop's may be gone before it is reached."""
     for each in family(process):
         with suppress(psutil.NoSuchProcess):
             send(each)
+
+
+def cpu_of_all(process: psutil.Process) -> float:
+    return sum(map(cpu_s, family(process)))
 
 
 def all_run(metrics: str) -> bool:
@@ -203,14 +199,6 @@ def all_run(metrics: str) -> bool:
 def taken(metrics: str) -> dict[str, float]:
     """Records that each query has taken."""
     with urllib.request.urlopen(f"{metrics}/metrics", timeout=30) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    samples = [
-        sample for family in families for sample in family.samples if sample.name == "waystation_query_rows_total"
-    ]
-    return {sample.labels["query"]: sample.value for sample in samples}
-
-
-def cpu_s(process: psutil.Process) -> float:
-    """Of the process and all it has started."""
-    times = [each.cpu_times() for each in family(process)]
-    return sum(float(each.user + each.system + each.children_user + each.children_system) for each in times)
+        metrics_of = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for metric in metrics_of for sample in metric.samples]
+    return {one.labels["query"]: one.value for one in samples if one.name == "waystation_query_rows_total"}

@@ -1,11 +1,18 @@
-"""What messages leave on Kafka when a fleet of devices sends them: records for measurements of the ledger.
+"""What messages leave on Kafka when a fleet of devices sends them: records for measurements of the ledger, also as
+files that a streaming query reads as if they came from Kafka.
 
 Each message is wanted by one shard and delivered to one client; payloads are random, so nothing compresses them.
 """
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
 from schemas.envelope import Headers, Instruction, Meta, ingress_headers
 from schemas.events import CompletionEvent, Delivery, PresenceEvent, ProgressEvent, RouteEvent, encode
@@ -15,6 +22,22 @@ PAYLOAD_BYTES = 256
 INTERVAL_MS = 5
 ROUTERS = (b"active", b"backup")
 SENDERS = 5000
+
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+SPARK_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
 
 
 class Written(NamedTuple):
@@ -70,3 +93,32 @@ def life(numbers: Iterable[int], partitions: int, shards: int, begin_ms: int) ->
         yield Written(n, "presence", partition, offset, source.encode(), encode(came), now_ms)
         wanted = RouteEvent(op="add", route_key=f"fleet/{n}", shard=shard)
         yield Written(n, "routes", 0, n, wanted.kafka_key.encode(), encode(wanted), now_ms)
+
+
+def write_batch(directory: Path, number: int, records: Iterable[Written]) -> None:
+    """One file in a directory for each topic."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for one in records:
+        rows.setdefault(one.topic, []).append(_row(one))
+    for topic, found in rows.items():
+        (directory / topic).mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(found, _SCHEMA), directory / topic / f"{number}.parquet")
+
+
+def stream(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
+    """A batch of the query for each file."""
+    files = spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(directory / topic))
+    return files.coalesce(1)
+
+
+def _row(one: Written) -> dict[str, Any]:
+    headers = None if one.headers is None else [{"key": name, "value": content} for name, content in one.headers]
+    return {
+        "key": one.key,
+        "value": one.value,
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": one.offset,
+        "timestamp": datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        "headers": headers,
+    }

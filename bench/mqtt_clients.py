@@ -1,10 +1,12 @@
 """MQTT clients that load a gateway, as light as Python allows: packets of one length, encoded once; acknowledgements
 are found by position. They are not the client of `edge`, which takes some twenty times the processor's time for a
-message: a gateway cannot be loaded with that on the machine it runs on."""
+message: a gateway cannot be loaded with that on the machine it runs on. And the least that a server can be."""
 
 import asyncio
 import time
 from typing import Any
+
+import uvloop
 
 from mqtt.encode import encode, encode_publish
 from mqtt.packets import Connect
@@ -107,10 +109,6 @@ class Quiet(Client):
         return (time.perf_counter() - began) * 1000
 
 
-class Idle(Client):
-    """Only there."""
-
-
 async def connect_all(port: int, clients: list[Any]) -> None:
     """Connects and waits for CONNACK, some at a time."""
     loop, turn = asyncio.get_running_loop(), asyncio.Semaphore(_CONNECTING_AT_ONCE)
@@ -121,3 +119,43 @@ async def connect_all(port: int, clients: list[Any]) -> None:
             await client.ask(encode(Connect(client.name, version=VERSION), VERSION))
 
     await asyncio.gather(*map(connect, clients))
+
+
+class _Answering(asyncio.Protocol):
+    """A server that accepts every CONNECT and acknowledges every PUBLISH, all of one length, and does nothing else."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+        self._is_connected = False
+        self._partial = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_connected:
+            self._is_connected = True
+            self._transport.write(b"\x20\x02\0\0")
+            return
+        data = self._partial + data
+        length, at, answers = 0, 0, []
+        while len(data) - at > 2:
+            length = 3 + (data[at + 1] & 127) + (data[at + 2] << 7)
+            if len(data) - at < length:
+                break
+            stop = at + length - len(PAYLOAD)
+            answers.append(b"\x40\x02" + data[stop - 2 : stop])
+            at += length
+        self._partial = data[at:]
+        self._transport.write(b"".join(answers))
+
+
+def serve_answers(ready: Any) -> None:
+    """Runs that server on a free port, which it sends to the connection `ready`."""
+
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(_Answering, "127.0.0.1", 0)
+        ready.send(server.sockets[0].getsockname()[1])
+        await asyncio.Event().wait()
+
+    uvloop.run(serve())

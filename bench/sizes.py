@@ -12,6 +12,7 @@ Times, clients and topics are as a fleet of devices has them; payloads are rando
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,13 +24,11 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.ledger_state import Nowhere
-from bench.life import Written, life
-from bench.recorded import SPARK_SCHEMA, stream, write_batch
-from bench.routes import write_routes
+from bench.kafka_load import write_routes
+from bench.ledger_growth import completion_sink
+from bench.life import SPARK_SCHEMA, Written, life, stream, write_batch
 from jobs.runtime.spark_session import build_session
 from pipelines.ledger import completion, history
-from pipelines.ledger.completion_sink import CompletionSink
 from pipelines.routing.instructions import RoutingPlan, route
 from pipelines.routing.routes import routes_history
 from pipelines.routing.routes_in_memory import RoutesInMemory
@@ -73,17 +72,15 @@ def say(line: str) -> None:
 
 
 def measure_rows(spark: SparkSession, directory: Path, messages: int) -> None:
-    sizes: dict[str, int] = {}
     for batch in range(BATCHES):
         numbers = range(batch * messages, (batch + 1) * messages)
         found = [one for one in life(numbers, PARTITIONS, SHARDS, BEGIN_MS) if not one.is_copy]
         write_batch(directory / TOPICS, batch, found)
-        sizes = dict.fromkeys((one.topic for one in found), 0)
+        sizes = Counter[str]()
         for one in found:
             sizes[one.topic] += kafka_bytes(one)
-    sizes = {topic: size // messages for topic, size in sizes.items()}
     for topic, size in sizes.items():
-        say(f"topic {topic}: {size} bytes a record")
+        say(f"topic {topic}: {size // messages} bytes a record")
     ensure_tables(str(directory))
     for table, topic, transform in queries():
         append(spark, directory, table, topic, transform)
@@ -135,8 +132,7 @@ def stored(table: DeltaTable) -> tuple[int, int]:
 
 def states(spark: SparkSession, directory: Path) -> None:
     """The query that finds completions writes no table."""
-    nowhere: Any = Nowhere()
-    sink = CompletionSink(nowhere, "completion", PARTITIONS, SHARDS, WINDOW_DAYS * DAY_S, directory, lambda _: None)
+    sink = completion_sink(directory, PARTITIONS, SHARDS, WINDOW_DAYS * DAY_S)
     rows = completion.relinquished(stream(spark, directory / TOPICS, "progress")).withColumn("limit", F.lit(2))
     query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(directory / "completion")).start()
     query.processAllAvailable()

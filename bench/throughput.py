@@ -7,12 +7,10 @@ warm: a JVM's first million records say more of its compiler.
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import harmonic_mean
-from tempfile import mkdtemp
 
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
@@ -20,9 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from bench.figures import Figures
-from bench.kafka_load import fill
-from bench.routes import write_routes
-from bench.spark_session import session
+from bench.kafka_load import fill, write_routes
+from bench.processes import fresh_directory, spark_session
 from jobs.router.__main__ import session_settings
 from jobs.stack.topics import admin_client, create_topics, topic_ends
 from pipelines.routing.instructions import RoutingPlan, route
@@ -60,27 +57,22 @@ class ThroughputBench:
         self._figures = figures
         self._records = records
         self._turns = 0
-        self._data = Path(mkdtemp(prefix="waystation-bench-"))
+        self._data: Path
         self._topics = Topics("throughput.")
 
     def run(self, routes: tuple[int, ...]) -> None:
         """Records `routing_vs_passthrough_<n>` and `routing_vs_tuned_passthrough_<n>` for each number of routes."""
         create_topics(self._admin, self._topics.declared(PARTITIONS, PARTITIONS, DAY_MS))
-        settings = process_settings(os.environ | {"WAYSTATION_DATA": str(self._data)})
-        try:
-            with session(f"local[{PARTITIONS + 4}]", session_settings(settings)) as spark:
-                self._run(spark, routes)
-        finally:
-            shutil.rmtree(self._data, ignore_errors=True)
-
-    def _run(self, spark: SparkSession, routes: tuple[int, ...]) -> None:
-        spark.sparkContext.setLogLevel("OFF")  # of queries stopped in mid-batch, which these all are
-        destinations = [write_routes(self._data / str(n), n, lambda number: [number % PARTITIONS]) for n in routes]
-        fill(self._kafka.bootstrap, self._topics.ingress, destinations[0], self._records)
-        for _ in range(WARM_TURNS):
-            self._turn(spark, routes[0])
-        for n in routes:
-            self._measure(spark, n)
+        with fresh_directory() as self._data:
+            settings = process_settings(os.environ | {"WAYSTATION_DATA": str(self._data)})
+            destinations = [write_routes(self._data / str(n), n, lambda number: [number % PARTITIONS]) for n in routes]
+            fill(self._kafka.bootstrap, self._topics.ingress, destinations[0], self._records)
+            with spark_session(f"local[{PARTITIONS + 4}]", session_settings(settings)) as spark:
+                spark.sparkContext.setLogLevel("OFF")  # of queries stopped in mid-batch, which these all are
+                for _ in range(WARM_TURNS):
+                    self._turn(spark, routes[0])
+                for n in routes:
+                    self._measure(spark, n)
 
     def _measure(self, spark: SparkSession, routes: int) -> None:
         turns = [self._turn(spark, routes) for _ in range(TURNS)]

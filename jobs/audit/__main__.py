@@ -10,7 +10,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, NamedTuple
@@ -32,13 +34,15 @@ from jobs.runtime.storage import storage_settings
 from jobs.stack.missing import why_no_tables
 from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
-from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Reach
+from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged, place
 from pipelines.routing.route_buckets import in_groups
 from pipelines.sources import read_table
+from schemas.envelope import ROUTED
 from schemas.settings import Settings
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY
 
 PART = "audit"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHUFFLE_PARTITIONS = 64
 """For a day of many millions of messages each has some ten MB; Spark merges small ones."""
 
@@ -102,7 +106,8 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
     if not ids.isEmpty():
         few = ledger._replace(messages=messages).about(ids)
         wanted = audit.wanted(few.messages, routes, period, shards)
-        doubts = _doubts(audit.judged(wanted, few, period, shards, reach), asked.examples)
+        found = judgements(audit.gathered(wanted, few, period), shards, reach)
+        doubts = _doubts(found, asked.examples)
     total = messages.count()
     return {
         "since": _text(period.since),
@@ -180,32 +185,44 @@ def session_settings(settings: Settings) -> dict[str, str]:
     }
 
 
-def _doubts(judged: DataFrame, examples: int) -> Doubts:
-    # Used several times.
-    doubtful = judged.where(F.col("verdict") != RIGHT).persist()
-    counted = doubtful.groupBy("verdict").agg(F.count("*").alias("all"), F.count("partition").alias("messages"))
-    verdicts = {row["verdict"]: row for row in counted.collect()}
-    of_all = {verdict: row["all"] for verdict, row in verdicts.items()}
-    return Doubts(
-        sum(row["messages"] for row in verdicts.values()),
-        of_all.get(DIFFERS, 0),
-        of_all.get(LATER, 0),
-        _kinds(doubtful),
-        _examples(doubtful, examples),
-    )
+def judgements(gathered: DataFrame, shards: int, reach: Reach) -> Iterator[dict[str, Any]]:
+    """The judgement on each row of :func:`pipelines.routing.audit.gathered`, on each copy of its message: `message_id,
+    partition, offset, destination, appended, wanted, instructed (list of scope, shard, number, limit), untouched,
+    differences (list of kind, scope, shards), verdict`; the terms are those of :mod:`pipelines.routing.decisions`."""
+    for found in gathered.toLocalIterator(prefetchPartitions=True):
+        row = found.asDict(recursive=True)
+        copies = [copy | {"appended": _time(copy["appended"])} for copy in sorted(row["copies"], key=place)]
+        in_order = sorted(row["instructions"], key=lambda one: (one["scope"] != ROUTED, one["shard"], one["number"]))
+        appended = copies[0]["appended"] if copies else _time(row["appended"])
+        for one in judged(copies, in_order, row["reports"] > 0, appended, shards, reach):
+            yield {
+                "message_id": row["message_id"],
+                "appended": appended,
+                **(one.copy or dict.fromkeys(("partition", "offset", "destination", "wanted"))),
+                "instructed": [{name: each[name] for name in Instructed._fields} for each in one.instructions],
+                "untouched": row["reports"] > 0,
+                "differences": [each._asdict() | {"shards": list(each.shards)} for each in one.judgement.differences],
+                "verdict": one.judgement.verdict,
+            }
 
 
-def _kinds(doubtful: DataFrame) -> dict[str, int]:
-    """How many messages have each kind of difference, in the order of kinds."""
-    kinds = doubtful.select(F.explode(F.array_distinct("differences.kind")).alias("kind"))
-    return {row["kind"]: row["count"] for row in kinds.groupBy("kind").count().orderBy("kind").collect()}
+def _doubts(found: Iterable[dict[str, Any]], examples: int) -> Doubts:
+    messages, verdicts, kinds, first = 0, Counter[str](), Counter[str](), list[dict[str, Any]]()
+    for one in found:
+        if one["verdict"] == RIGHT:
+            continue
+        messages += one["partition"] is not None
+        verdicts[one["verdict"]] += 1
+        kinds.update({each["kind"] for each in one["differences"]})
+        if one["verdict"] == DIFFERS:
+            insort(first, one, key=lambda other: (other["appended"], other["message_id"]))
+            del first[examples:]
+    shown = [one | {"appended": _text(one["appended"])} for one in first]
+    return Doubts(messages, verdicts[DIFFERS], verdicts[LATER], dict(sorted(kinds.items())), shown)
 
 
-def _examples(doubtful: DataFrame, number: int) -> list[dict[str, Any]]:
-    first = doubtful.where(F.col("verdict") == DIFFERS).orderBy("appended", "message_id").limit(number)
-    return [
-        {**row.asDict(recursive=True), "appended": _text(row.appended.replace(tzinfo=UTC))} for row in first.collect()
-    ]
+def _time(us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=us)
 
 
 def _moment(option: str, text: str, now: datetime) -> datetime:

@@ -4,23 +4,14 @@ For one message and without Spark; :mod:`jobs.audit` does it for all messages of
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from jobs.query.journeys import no_message
 from jobs.query.ledger_reader import LedgerReader, installed_blocks
-from pipelines.routing.decisions import (
-    Instructed,
-    Interval,
-    Judgement,
-    Message,
-    Reach,
-    RouteChange,
-    intervals,
-    judge,
-    wanted_by,
-)
+from pipelines.routing.decisions import Judgement, Reach, judged, wanted_by
+from pipelines.routing.intervals import Interval, RouteChange, intervals
 from schemas.identity import INBOX_MARK, candidate_keys
 
 Row = dict[str, Any]
@@ -43,7 +34,7 @@ class Explanation(NamedTuple):
     routes: tuple[Route, ...]
     wanted: tuple[int, ...]
     judgement: Judgement
-    instructions: tuple[Row, ...]
+    instructions: tuple[Mapping[str, Any], ...]
     outcomes: tuple[Row, ...]
     completion: Row | None
 
@@ -66,43 +57,32 @@ def explain(reader: LedgerReader, message_id: str, shards: int, reach: Reach) ->
     # The brokers' clocks may differ: rows that follow a message of midnight may have the date before.
     first_day = min(copy["appended"] for copy in copies).date() - timedelta(days=1)
     instructions = _rows(reader, sql["instructions"], message_id, first_day)
-    outcomes = _rows(reader, sql["outcomes"], message_id, first_day)
+    outcomes = tuple(_rows(reader, sql["outcomes"], message_id, first_day))
     completions = _rows(reader, sql["completion"], message_id, first_day)
     untouched = any(one["outcome"] == "untouched" for one in outcomes)
-    places = {_place(copy) for copy in copies}
-    elsewhere = [_decision(one) for one in instructions if _place(one) not in places]
-    found = []
-    for copy in copies:
-        keys = () if copy["destination"].startswith(INBOX_MARK) else tuple(candidate_keys(copy["destination"]))
-        changes = _rows(reader, sql["changes"], list(keys)) if keys else []
-        routes = _in_effect(keys, changes, copy["appended"])
-        wanted = wanted_by(copy["destination"], shards, [route.interval for route in routes], copy["appended"])
-        own = [one for one in instructions if _place(one) == _place(copy)]
-        message = Message(wanted, not keys, untouched, [_decision(one) for one in own], elsewhere)
-        judgement = judge(message, shards, reach.settled(copy["appended"]))
-        shown = own + [one for one in instructions if _place(one) not in places]
-        completion = completions[0] if completions else None
-        found.append(
-            Explanation(copy, keys, tuple(routes), tuple(wanted), judgement, tuple(shown), tuple(outcomes), completion)
-        )
-        elsewhere = []  # shown only once
-    return found
+    completion = completions[0] if completions else None
+    candidates = [_candidates(reader, sql["changes"], copy, shards) for copy in copies]
+    accepted = [copy | {"wanted": wanted} for copy, (_, _, wanted) in zip(copies, candidates, strict=True)]
+    found = judged(accepted, instructions, untouched, copies[0]["appended"], shards, reach)
+    return [
+        Explanation(copy, *keys_routes_wanted, one.judgement, tuple(one.instructions), outcomes, completion)
+        for copy, keys_routes_wanted, one in zip(copies, candidates, found, strict=True)
+    ]
 
 
-def _in_effect(keys: Sequence[str], changes: Iterable[Row], appended: datetime) -> list[Route]:
+def _candidates(
+    reader: LedgerReader, sql: str, message: Row, shards: int
+) -> tuple[tuple[str, ...], tuple[Route, ...], tuple[int, ...]]:
+    """The message's candidate route keys, none for an inbox; their routes in effect at its append time; the shards it
+    should go to."""
+    destination, appended = message["destination"], message["appended"]
+    keys = () if destination.startswith(INBOX_MARK) else tuple(candidate_keys(destination))
     by_key: dict[str, list[RouteChange]] = defaultdict(list)
-    for row in changes:
+    for row in _rows(reader, sql, list(keys)) if keys else []:
         by_key[row["route_key"]].append(RouteChange(*(row[name] for name in RouteChange._fields)))
-    known = [Route(key, interval) for key in keys for interval in intervals(by_key[key])]
-    return [route for route in known if route.interval.covers(appended)]
-
-
-def _decision(row: Row) -> Instructed:
-    return Instructed(*(row[name] for name in Instructed._fields))
-
-
-def _place(row: Row) -> tuple[int, int]:
-    return row["partition"], row["offset"]
+    known = (Route(key, interval) for key in keys for interval in intervals(by_key[key]))
+    routes = tuple(route for route in known if route.interval.covers(appended))
+    return keys, routes, tuple(wanted_by(destination, shards, [route.interval for route in routes], appended))
 
 
 def _rows(reader: LedgerReader, sql: str, *parameters: Any) -> list[Row]:

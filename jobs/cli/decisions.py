@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime
 from typing import Annotated, Any
@@ -195,7 +196,7 @@ def _show_report(report: dict[str, Any]) -> None:
         terminal.print("details of one: waystation explain MESSAGE-ID")
 
 
-def _print_rows(title: str, fields: tuple[str, ...], rows: tuple[dict[str, Any], ...]) -> None:
+def _print_rows(title: str, fields: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> None:
     cells = [
         [_time(value) if isinstance(value, datetime) else cell(value) for value in (row[name] for name in fields)]
         for row in rows

@@ -17,6 +17,7 @@ import structlog
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.maintain.plan import Amount, Step, Stopping
+from jobs.query.datasets import dataset
 from pipelines.routing.routes import CATCH_ALL_BUCKET
 from pipelines.storage.table_files import until_committed
 from schemas.settings import Settings
@@ -88,7 +89,7 @@ def current_steps(settings: Settings, name: str, now: datetime) -> list[Step]:
 def _route_steps(settings: Settings, uri: str) -> list[Step]:
     """Uses the same clock and window as the fold (:mod:`pipelines.routing.routes`). Leaves the catch-all row alone: the
     fold writes it with every batch."""
-    routes = DeltaTable(uri).to_pyarrow_dataset()
+    routes = dataset(uri)
     (as_of,) = routes.to_table(["as_of"], ds.field("bucket") == CATCH_ALL_BUCKET)["as_of"].to_pylist() or [None]
     if as_of is None:
         return []
@@ -107,7 +108,7 @@ def _recorded(uri: str, ended: set[Ended]) -> set[Ended]:
     times = [until for _, _, until in ended]
     effective = ds.field("effective")
     among = (effective >= _moment(min(times))) & (effective <= _moment(max(times))) & (ds.field("op") == "drop")
-    drops = DeltaTable(uri).to_pyarrow_dataset().to_table(["route_key", "shard", "effective"], among).to_pylist()
+    drops = dataset(uri).to_table(["route_key", "shard", "effective"], among).to_pylist()
     return ended & {(row["route_key"], row["shard"], row["effective"]) for row in drops}
 
 
@@ -134,7 +135,7 @@ def _buckets(table: DeltaTable) -> list[int]:
 
 
 def _rows(table: DeltaTable, bucket: int) -> pa.Table:
-    return table.to_pyarrow_dataset().to_table(filter=ds.field("bucket") == bucket)
+    return dataset(table).to_table(filter=ds.field("bucket") == bucket)
 
 
 def _rewrite(uri: str, bucket: int, kept_of: KeptOf) -> None:

@@ -17,10 +17,13 @@ from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 
 
-def dataset(uri: str, **options: Any) -> Dataset:
-    """The Delta table at `uri`, a directory or an object store's URI, as it is now. `options` are those of deltalake's
-    `to_pyarrow_dataset`. Raises what deltalake raises if there is no table."""
-    return DeltaTable(uri).to_pyarrow_dataset(filesystem=file_system(uri, os.environ), **options)
+def dataset(table: DeltaTable | str, **options: Any) -> Dataset:
+    """The version of the table that was opened, or the table at a URI (a directory or an object store's) as it is now.
+
+    `options` are those of deltalake's `to_pyarrow_dataset`. Raises what deltalake raises if there is no table.
+    """
+    opened = DeltaTable(table) if isinstance(table, str) else table
+    return opened.to_pyarrow_dataset(filesystem=file_system(opened.table_uri, os.environ), **options)
 
 
 def file_system(uri: str, environ: Mapping[str, str]) -> pafs.FileSystem:

@@ -1,9 +1,9 @@
 """Recomputes every message's routing decision from the history of routes, and compares it with its instructions.
 
 The routers' own functions find the shards that a message should go to: :func:`pipelines.routing.routes.stepped` folds
-`routes_history`, and :func:`pipelines.routing.instructions.with_routes` and `with_shards` decide.
-:func:`pipelines.routing.decisions.judge` states what must hold of one message's instructions; here are the same rules
-for all messages.
+`routes_history`, and :func:`pipelines.routing.instructions.with_routes` and `with_shards` decide. Spark then sets aside
+all messages that have exactly the instructions which the routers' :func:`pipelines.routing.instructions.numbered` gives
+them. What must hold of the others' instructions is in :func:`pipelines.routing.decisions.judged`.
 """
 
 from datetime import datetime, timedelta
@@ -12,23 +12,12 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.routing.decisions import (
-    DIFFERS,
-    LATER,
-    MISSING,
-    NUMBERING,
-    RIGHT,
-    SUPERFLUOUS,
-    UNDECIDED,
-    UNKNOWN,
-    UNTOUCHED,
-    Reach,
-)
+from pipelines.routing.decisions import UNTOUCHED, Reach
 from pipelines.routing.instructions import RoutingPlan, numbered, with_route_keys, with_routes, with_shards
 from pipelines.routing.route_buckets import GroupedRoutes
 from pipelines.routing.routes import stepped
 from schemas.envelope import EVERYONE, ROUTED
-from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
+from schemas.identity import CATCH_ALL, ROUTE_DEPTH
 
 SLICES = 96
 FEW = 32
@@ -38,8 +27,6 @@ The slices turn n intervals into a small multiple of n rows, whatever the routes
 
 SLICED = "\0"
 """Separates slice and route key: no topic contains this character."""
-
-DIFFERENCES = "array<struct<kind:string,scope:string,shards:array<int>>>"
 
 
 class Period(NamedTuple):
@@ -164,7 +151,7 @@ def doubtful(copies: DataFrame, ledger: Ledger, period: Period, reach: Reach) ->
     """`message_id` of the messages whose instructions are not plainly those that the routes ask for; these are few.
 
     Wanted and actual instructions become 64-bit marks, one per row, which cancel each other out. Spark aggregates such
-    numbers in compiled code; examining each message (:func:`judged`) takes many times as long.
+    numbers in compiled code; examining each message takes many times as long.
     """
     row = ("partition", "offset", "scope", "shard", "number", "limit")
     mark = F.xxhash64(*(F.coalesce(name, F.lit(-1)) if name == "limit" else F.col(name) for name in row))
@@ -204,56 +191,30 @@ def to_everyone(ledger: Ledger, period: Period) -> DataFrame:
     return instructions.where((F.col("scope") == EVERYONE) & (F.col("number") == 0)).select("message_id")
 
 
-def judged(copies: DataFrame, ledger: Ledger, period: Period, shards: int, reach: Reach) -> DataFrame:
-    """One row per message of `period`, and one for each id that has instructions but no message.
+def gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
+    """What is needed to judge each message of `period`, and each id that has instructions but no message.
 
-    `copies` are those of :func:`wanted`. Returns `message_id, partition, offset, destination, appended, wanted,
-    instructed (array of scope, shard, number, limit), untouched, differences (array of kind, scope, shards), verdict`;
-    the terms are those of :mod:`pipelines.routing.decisions`.
+    `copies` are those of :func:`wanted`. Returns one row per message id: `message_id`; `copies` and `instructions`, as
+    :func:`pipelines.routing.decisions.judged` describes them; `reports`, how often it was reported as wanted by nobody;
+    `appended`, the append time that instructions and reports give. Times are microseconds since 1970. One shuffle for
+    all, because the tables are far larger than memory.
     """
-    return (
-        _gathered(copies, ledger, period)
-        .select("*", F.posexplode_outer("copies").alias("nth", "copy"))
-        .transform(_apart)
-        .transform(_with_findings, shards, reach)
-        .select(
-            "message_id",
-            "copy.partition",
-            "copy.offset",
-            "copy.destination",
-            "appended",
-            "copy.wanted",
-            F.transform(
-                F.concat("by_routes", "to_everyone", "elsewhere"),
-                lambda one: F.struct(*(one[name].alias(name) for name in ("scope", "shard", "number", "limit"))),
-            ).alias("instructed"),
-            "untouched",
-            F.when(F.col("verdict") == DIFFERS, F.col("sure"))
-            .otherwise(F.array().cast(DIFFERENCES))
-            .alias("differences"),
-            "verdict",
-        )
-    )
-
-
-def _gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
-    """One row per message id: `copies`, `instructions`, whether it was reported as `untouched`, and the append time
-    that instructions and reports give. One shuffle for all, because the tables are far larger than memory."""
     rows, reports = _of_period(ledger, period)
     entry = F.struct("partition", "offset", "scope", "shard", "number", "limit")
     instructions = rows.select("message_id", entry.alias("instruction"), "message_appended")
     untouched = reports.select("message_id", F.lit(True).alias("untouched"), "message_appended")
+    copy = F.col("copy").withField("appended", F.unix_micros("copy.appended"))
     return (
-        copies.unionByName(instructions, allowMissingColumns=True)
+        copies.select("message_id", copy.alias("copy"))
+        .unionByName(instructions, allowMissingColumns=True)
         .unionByName(untouched, allowMissingColumns=True)
         .groupBy("message_id")
         .agg(
             F.collect_list("copy").alias("copies"),
             F.collect_list("instruction").alias("instructions"),
             F.count("untouched").alias("reports"),
-            F.min("message_appended").alias("message_appended"),
+            F.unix_micros(F.min("message_appended")).alias("appended"),
         )
-        .withColumn("untouched", F.col("reports") > 0)
     )
 
 
@@ -265,104 +226,6 @@ def _of_period(ledger: Ledger, period: Period) -> tuple[DataFrame, DataFrame]:
     of_period = (F.col("date") >= F.lit(begin)) & period.holds(F.col("message_appended"))
     untouched = ledger.outcomes.where(of_period & (F.col("outcome") == "untouched"))
     return ledger.instructions.where(of_period), untouched
-
-
-def _apart(gathered: DataFrame) -> DataFrame:
-    """Adds this copy's instructions, `by_routes` and `to_everyone`, and on the first copy those that belong to no copy
-    (`elsewhere`); all ascending."""
-    copy = F.col("copy")
-
-    def is_of(one: Column, place: Column) -> Column:
-        return (one["partition"] == place["partition"]) & (one["offset"] == place["offset"])
-
-    def ordered(chosen: Column) -> Column:
-        return F.array_sort(
-            F.transform(
-                chosen, lambda one: F.struct(*(one[name].alias(name) for name in ("shard", "number", "limit", "scope")))
-            )
-        )
-
-    def of_scope(scope: str) -> Column:
-        return ordered(F.filter("instructions", lambda one: is_of(one, copy) & (one["scope"] == scope)))
-
-    stray = F.filter("instructions", lambda one: ~F.exists("copies", lambda place: is_of(one, place)))
-    none = F.filter("instructions", lambda one: F.lit(False))
-    return gathered.select(
-        "*",
-        F.coalesce(copy["appended"], F.col("message_appended")).alias("appended"),
-        of_scope(ROUTED).alias("by_routes"),
-        of_scope(EVERYONE).alias("to_everyone"),
-        ordered(F.when(F.coalesce("nth", F.lit(0)) == 0, stray).otherwise(none)).alias("elsewhere"),
-    )
-
-
-def _with_findings(messages: DataFrame, shards: int, reach: Reach) -> DataFrame:
-    """Adds `sure`, the certain differences, and `verdict`."""
-    is_known = F.col("copy").isNotNull()
-    wanted, everyone = F.col("copy.wanted"), F.array(*(F.lit(shard) for shard in range(shards)))
-    is_inbox = F.col("copy.destination").startswith(INBOX_MARK)
-    by_routes, to_everyone, untouched = F.col("by_routes"), F.col("to_everyone"), F.col("untouched")
-    is_wanted = F.size(wanted) > 0
-    is_routed = (F.size(by_routes) > 0) | (is_wanted & (F.size(to_everyone) == 0) & ~untouched)
-    is_undecided = (F.size(by_routes) + F.size(to_everyone) == 0) & ~untouched & ~is_wanted
-    none = F.array().cast("array<int>")
-    of_all = F.when(is_inbox, none).otherwise(everyone)
-    found = F.array(
-        *_compared(ROUTED, wanted, by_routes, is_known & is_routed),
-        *_compared(EVERYONE, of_all, to_everyone, is_known & (F.size(to_everyone) > 0)),
-        _difference(UNTOUCHED, ROUTED, wanted, is_known & untouched & is_wanted),
-        _difference(UNDECIDED, ROUTED, none, is_known & is_undecided),
-        _difference(UNKNOWN, ROUTED, _shards_of(F.col("elsewhere")), ~is_known | (F.size("elsewhere") > 0)),
-    )
-    appended = F.col("appended")
-    not_yet = {
-        MISSING: ~_before(appended, reach.instructions),
-        UNDECIDED: ~_before(appended, reach.untouched),
-        UNKNOWN: ~is_known & ~_before(appended, reach.messages),
-    }
-
-    def is_sure(one: Column) -> Column:
-        late = [(one["kind"] == kind) & condition for kind, condition in not_yet.items()]
-        return ~(late[0] | late[1] | late[2])
-
-    verdict = (
-        F.when(is_known & ~_before(appended, reach.routes), LATER)
-        .when(F.size("found") == 0, RIGHT)
-        .when(F.size("sure") == 0, LATER)
-        .otherwise(DIFFERS)
-    )
-    return (
-        messages.withColumn("found", F.array_compact(found))
-        .withColumn("sure", F.filter("found", is_sure))
-        .withColumn("verdict", verdict)
-    )
-
-
-def _compared(scope: str, wanted: Column, instructed: Column, applies: Column) -> list[Column]:
-    """The differences in one decision; null where there is none."""
-    given = _shards_of(instructed)
-    missing, superfluous = F.array_except(wanted, given), F.array_except(given, wanted)
-    same = (F.size(missing) == 0) & (F.size(superfluous) == 0)
-
-    def right(shard: Column, number: Column) -> Column:
-        limit = F.when(number == F.size(wanted) - 1, F.size(wanted))
-        return F.struct(shard.alias("shard"), number.alias("number"), limit.alias("limit"), F.lit(scope).alias("scope"))
-
-    is_numbered = instructed.eqNullSafe(F.transform(wanted, right))
-    return [
-        _difference(MISSING, scope, missing, applies & (F.size(missing) > 0)),
-        _difference(SUPERFLUOUS, scope, superfluous, applies & (F.size(superfluous) > 0)),
-        _difference(NUMBERING, scope, wanted, applies & same & ~is_numbered),
-    ]
-
-
-def _difference(kind: str, scope: str, shards: Column, condition: Column) -> Column:
-    found = F.struct(F.lit(kind).alias("kind"), F.lit(scope).alias("scope"), shards.alias("shards"))
-    return F.when(condition, found)
-
-
-def _shards_of(instructed: Column) -> Column:
-    return F.array_distinct(instructed["shard"])
 
 
 def _before(moment: Column, end: datetime | None) -> Column:

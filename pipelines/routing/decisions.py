@@ -1,8 +1,8 @@
 """A routing decision and what must hold of it, in plain Python: which shards should get a message, and whether the
 ledger agrees (R3, R6, R7).
 
-For one message at a time. :mod:`pipelines.routing.audit` judges a day of messages with Spark, by the routers' own
-functions. A property test checks that the two agree.
+The only statement of these rules. `waystation explain` applies it to one message; `waystation audit` to those of a
+period that :mod:`pipelines.routing.audit` finds doubtful.
 
 A decision is right if its instructions go to exactly the shards they should, ascending, numbered 0 … n-1, with n as
 limit on the last. A message may have two decisions: of scope `routed`, by the routes in effect when it was appended;
@@ -21,16 +21,13 @@ Differences:
 | `unknown`     | instructions for a message that the ledger lacks, or for another position on `ingress`        |
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pipelines.routing.intervals import Interval
 from schemas.envelope import EVERYONE, ROUTED
 from schemas.identity import INBOX_MARK, shard_of
-from schemas.tables import FAR_FUTURE
 
 MISSING = "missing"
 SUPERFLUOUS = "superfluous"
@@ -46,26 +43,7 @@ LATER = "later"
 something is missing."""
 
 
-class RouteChange(NamedTuple):
-    """A row of `routes_history`, without its route key."""
-
-    offset: int
-    op: str
-    shard: int
-    effective: datetime
-    appended: datetime
-
-
-class Interval(NamedTuple):
-    """A shard wants a route key for messages appended in [start, until). `by` are the events that led to this."""
-
-    shard: int
-    start: datetime
-    until: datetime
-    by: tuple[RouteChange, ...]
-
-    def covers(self, moment: datetime) -> bool:
-        return self.start <= moment < self.until
+Row = Mapping[str, Any]
 
 
 class Instructed(NamedTuple):
@@ -99,24 +77,26 @@ class Reach(NamedTuple):
 
     def settled(self, appended: datetime) -> "Settled":
         """What is settled about a message with this append time."""
-        return Settled(*(end is not None and appended < end for end in self[:3]))
+        return Settled(*(end is not None and appended < end for end in self))
 
 
 class Settled(NamedTuple):
-    """Whether the ledger is complete enough: the message's `routes` are known, its `instructions` would be present, its
-    `untouched` record would be present."""
+    """Whether the ledger is complete enough: the message's `routes` are known; its `instructions`, its `untouched`
+    record, and it itself (`messages`) would be present."""
 
     routes: bool
     instructions: bool
     untouched: bool
+    messages: bool
 
 
 class Message(NamedTuple):
-    """What is needed to judge the decisions on a message: `wanted`, the shards it should go to, ascending; whether it
-    is addressed to one client (`inbox`); whether it was reported as `untouched`, wanted by nobody; `instructed`, its
-    instructions; `elsewhere`, instructions with its id for another position on `ingress`."""
+    """What is needed to judge the decisions on a message: `wanted`, the shards it should go to, ascending, or None if
+    the ledger lacks the message; whether it is addressed to one client (`inbox`); whether it was reported as
+    `untouched`, wanted by nobody; `instructed`, its instructions; `elsewhere`, instructions with its id for another
+    position on `ingress`."""
 
-    wanted: Sequence[int]
+    wanted: Sequence[int] | None
     inbox: bool
     untouched: bool
     instructed: Sequence[Instructed]
@@ -128,14 +108,13 @@ class Judgement(NamedTuple):
     differences: tuple[Difference, ...] = ()
 
 
-def intervals(changes: Iterable[RouteChange]) -> list[Interval]:
-    """The intervals of one route key after `changes`, in order of their first events: the result of
-    :func:`pipelines.routing.routes.stepped`, except that nothing is forgotten."""
-    of_shard: dict[int, list[RouteChange]] = defaultdict(list)
-    for change in sorted(changes):
-        of_shard[change.shard].append(change)
-    found = (one for own in of_shard.values() for one in _of_one_shard(own))
-    return sorted(found, key=lambda one: one.by[0].offset)
+class Judged(NamedTuple):
+    """The judgement on one copy of a message, one of the times that the ledger has it (None: it lacks the message).
+    `instructions`: those of the copy and, with the first copy, those for a position of none."""
+
+    copy: Row | None
+    instructions: list[Row]
+    judgement: Judgement
 
 
 def wanted_by(destination: str, shards: int, routes: Sequence[Interval], appended: datetime) -> list[int]:
@@ -145,11 +124,50 @@ def wanted_by(destination: str, shards: int, routes: Sequence[Interval], appende
     return sorted({route.shard for route in routes if route.covers(appended)})
 
 
+def judged(
+    copies: Sequence[Row], instructions: Sequence[Row], untouched: bool, appended: datetime, shards: int, reach: Reach
+) -> list[Judged]:
+    """The judgement on each copy of a message, or on an id that the ledger has no message for.
+
+    Rows of `copies`: `partition, offset, appended, destination, wanted` (shards, ascending); of `instructions`:
+    `partition, offset, scope, shard, number, limit`; all of one message id. `appended` is the append time of a message
+    that the ledger lacks.
+    """
+    places = {place(copy) for copy in copies}
+    elsewhere = [one for one in instructions if place(one) not in places]
+    found = []
+    known: Sequence[Row | None] = copies or [None]
+    for copy in known:
+        own = [one for one in instructions if copy is not None and place(one) == place(copy)]
+        decisions = [_decision(one) for one in own], [_decision(one) for one in elsewhere]
+        if copy is None:
+            message = Message(None, False, untouched, *decisions)
+        else:
+            appended, is_inbox = copy["appended"], copy["destination"].startswith(INBOX_MARK)
+            message = Message(copy["wanted"], is_inbox, untouched, *decisions)
+        found.append(Judged(copy, own + elsewhere, judge(message, shards, reach.settled(appended))))
+        elsewhere = []  # counted only once
+    return found
+
+
 def judge(message: Message, shards: int, settled: Settled) -> Judgement:
     """The verdict on the decisions about a message; `shards` is the number of shards."""
-    if not settled.routes:
+    if message.wanted is None:
+        found, is_unknown_sure = [_unknown(message)], settled.messages
+    elif settled.routes:
+        found, is_unknown_sure = _differences(message, message.wanted, shards), True
+    else:
         return Judgement(LATER)
-    wanted, untouched = message.wanted, message.untouched
+    expected_yet = {MISSING: settled.instructions, UNDECIDED: settled.untouched, UNKNOWN: is_unknown_sure}
+    sure = tuple(difference for difference in found if expected_yet.get(difference.kind, True))
+    if sure:
+        return Judgement(DIFFERS, sure)
+    return Judgement(LATER if found else RIGHT)
+
+
+def _differences(message: Message, wanted: Sequence[int], shards: int) -> list[Difference]:
+    """All that is not as the module's docstring says, if the ledger is complete."""
+    untouched = message.untouched
     by_routes = [one for one in message.instructed if one.scope == ROUTED]
     to_everyone = [one for one in message.instructed if one.scope == EVERYONE]
     found: list[Difference] = []
@@ -162,12 +180,21 @@ def judge(message: Message, shards: int, settled: Settled) -> Judgement:
     if not (message.instructed or untouched or wanted):
         found.append(Difference(UNDECIDED, ROUTED, ()))
     if message.elsewhere:
-        found.append(Difference(UNKNOWN, ROUTED, tuple(sorted({one.shard for one in message.elsewhere}))))
-    expected_yet = {MISSING: settled.instructions, UNDECIDED: settled.untouched}
-    sure = tuple(difference for difference in found if expected_yet.get(difference.kind, True))
-    if sure:
-        return Judgement(DIFFERS, sure)
-    return Judgement(LATER if found else RIGHT)
+        found.append(_unknown(message))
+    return found
+
+
+def _unknown(message: Message) -> Difference:
+    return Difference(UNKNOWN, ROUTED, tuple(sorted({one.shard for one in message.elsewhere})))
+
+
+def place(row: Row) -> tuple[int, int]:
+    """The position on `ingress` of a message, or of the one that an instruction is for: partition and offset."""
+    return row["partition"], row["offset"]
+
+
+def _decision(row: Row) -> Instructed:
+    return Instructed(*(row[name] for name in Instructed._fields))
 
 
 def _compared(scope: str, wanted: Sequence[int], instructed: Sequence[Instructed]) -> list[Difference]:
@@ -185,59 +212,3 @@ def _compared(scope: str, wanted: Sequence[int], instructed: Sequence[Instructed
     if sorted(instructed, key=lambda one: (one.shard, one.number)) == right:
         return []
     return [Difference(NUMBERING, scope, tuple(wanted))]
-
-
-@dataclass(slots=True)
-class _Span:
-    """An interval under construction."""
-
-    start: datetime
-    until: datetime
-    by: list[RouteChange]
-
-
-def _of_one_shard(changes: Sequence[RouteChange]) -> Iterator[Interval]:
-    """The intervals of one route key and shard after `changes`, ascending by offset.
-
-    Years of events are folded in one pass. An interval that has ended before any remaining event takes effect is set
-    aside, so there is seldom more than one to look at.
-    """
-    # When the first of this event and all later ones takes effect. If the lead was changed, effects are not in event
-    # order.
-    first_effects = list(accumulate((change.effective for change in reversed(changes)), min))
-    living: list[_Span] = []
-    for change in changes:
-        first_effect = first_effects.pop()
-        over, living = _parted(living, first_effect)
-        yield from (_interval(change.shard, one) for one in over)
-        living = _added(living, change) if change.op == "add" else _dropped(living, change)
-    yield from (_interval(changes[0].shard, one) for one in living)
-
-
-def _parted(living: list[_Span], moment: datetime) -> tuple[list[_Span], list[_Span]]:
-    """Those that have ended by then, and the others."""
-    over = [one for one in living if one.until <= moment]
-    return over, [one for one in living if one.until > moment] if over else living
-
-
-def _interval(shard: int, span: _Span) -> Interval:
-    return Interval(shard, span.start, span.until, tuple(span.by))
-
-
-def _added(living: list[_Span], change: RouteChange) -> list[_Span]:
-    covering = [one for one in living if one.start <= change.effective < one.until]
-    for one in covering:
-        if one.until != FAR_FUTURE:
-            one.until = FAR_FUTURE
-            one.by.append(change)
-    if covering or any(one.until == FAR_FUTURE for one in living):
-        return living
-    return [*living, _Span(change.effective, FAR_FUTURE, [change])]
-
-
-def _dropped(living: list[_Span], change: RouteChange) -> list[_Span]:
-    for one in living:
-        if one.until == FAR_FUTURE:
-            one.until = max(one.start, change.effective)
-            one.by.append(change)
-    return [one for one in living if one.start < one.until]

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,6 @@ from tests.integration.jobs.quality_ledger import (
 
 pytestmark = pytest.mark.timeout(600)  # the first test pays for all of them
 
-DAY = timedelta(days=1)
 OVERRIDES = {
     "WAYSTATION_QUALITY__LATENCY_ROWS": "5",
     "WAYSTATION_QUALITY__LATENCY_QUANTILE": "0.5",

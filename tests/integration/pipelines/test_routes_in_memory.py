@@ -11,7 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.routes import write_routes
+from bench.kafka_load import write_routes
 from pipelines.routing import route_buckets
 from pipelines.routing.route_buckets import (
     CROWD,

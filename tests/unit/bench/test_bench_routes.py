@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from bench.routes import ticking, write_routes
+from bench.kafka_load import ticking, write_routes
 from tests.waiting import wait_for
 
 

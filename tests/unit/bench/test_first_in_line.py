@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bench.first_in_line import NOT_FIRST, first_in_line
+from bench.subscriber import NOT_FIRST, first_in_line
 
 SCHEDULER = "import os; print(os.sched_getscheduler(0))"
 

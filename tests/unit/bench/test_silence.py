@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.silence import longest_silence_ms, pauses_ms
+from bench.subscriber import longest_silence_ms, pauses_ms
 
 
 def test_a_silence_is_what_a_gap_has_beyond_the_interval() -> None:

@@ -14,7 +14,6 @@ from jobs.cli.main import application
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"^(?:[A-Z_]+=\S*\s+)*(?:\S*/)?waystation\s+(.*)$")
 ENDS = {"|", ">", "<", "&&", "||", ";", "&", "2>", ">>"}
 NOT_OURS = {("version", "…")}
 """What `$SYS/broker/version` says."""

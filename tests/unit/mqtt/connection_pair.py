@@ -173,11 +173,6 @@ class ConnectionPair:
                 case Closed():
                     assert event.by is not EndedBy.FAULT, event
 
-    def last(self) -> Closed:
-        closed = self.connection.closed
-        assert closed is not None
-        return closed
-
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _from_server(self) -> None:

@@ -1,7 +1,6 @@
 """`waystation explain`: the decision on a message made again, and what became of it (R3, R7)."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import pytest
 from jobs.audit.completeness import reach_of
 from schemas.tables import FAR_FUTURE
 from tests.unit.jobs.ledger_tables import append
-
-Run = Callable[..., int]
 
 AT = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 MESSAGE, INBOX, NOBODYS, LATEST, COPIED = (f"019b7e1a-0000-7000-8000-00000000000{n}" for n in range(5))

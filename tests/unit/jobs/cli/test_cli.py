@@ -4,7 +4,6 @@ import io
 import json
 import socket
 import sys
-from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -13,8 +12,6 @@ from deltalake import write_deltalake
 
 from jobs.query.ledger_reader import installed_views
 from schemas.password_file import parse
-
-Run = Callable[..., int]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ import pytest
 
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import completion, instruction, live, message, outcome, presence
-
-Run = Callable[..., int]
 
 ROOT = Path(__file__).parents[4]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import NOON, completion, instruction, message, outcome
 
-Run = Callable[..., int]
 UNTOUCHED = {"outcome": "untouched", "shard": None, "number": None, "client": None, "qos": None}
 
 

@@ -1,7 +1,6 @@
 """`waystation report` as it is called: which dates, where the page goes, what it says if there is none."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -14,8 +13,6 @@ from jobs.report.dates import Chosen, choose
 from jobs.report.grid import MOST_STEPS, STEPS_A_ROW, bounds_us, grid_over, to_us
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import DAY, NOON, message, presence
-
-Run = Callable[..., int]
 
 TODAY = date(2026, 3, 6)
 

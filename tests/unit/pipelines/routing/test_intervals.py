@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.routing import decisions
-from pipelines.routing.decisions import Interval, RouteChange, intervals
+from pipelines.routing import intervals as module
+from pipelines.routing.intervals import Interval, RouteChange, intervals
 from schemas.tables import FAR_FUTURE
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ def test_years_of_events_are_folded_once(monkeypatch: pytest.MonkeyPatch) -> Non
         return folded
 
     for name in ("_added", "_dropped"):
-        monkeypatch.setattr(decisions, name, counting(getattr(decisions, name)))
+        monkeypatch.setattr(module, name, counting(getattr(module, name)))
     found = intervals(changes)
     assert (len(found), len(looked_at)) == (25_000, 50_000)
     assert max(looked_at) <= 2

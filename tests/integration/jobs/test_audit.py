@@ -1,6 +1,8 @@
-"""An audit and an explanation judge alike, and find every fault (R3, R6, R7)."""
+"""An audit of a period: what routers do is right, and every kind of fault is found (R3, R6, R7)."""
 
+import time
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -10,15 +12,17 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.routing import audit, decisions
+from jobs.audit.__main__ import judgements
+from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
-from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Message, Reach, RouteChange
+from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged, wanted_by
+from pipelines.routing.intervals import RouteChange, intervals
 from pipelines.routing.route_buckets import in_groups
-from schemas.identity import candidate_keys, route_key, shard_of
+from schemas.identity import candidate_keys, route_key
 from schemas.spark import table_schema
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY, Table
+from tests.unit.pipelines.routing.test_decisions import AT, FAULTS, HOME, SHARDS, WANTED, E, R, decided, rows
 
-SHARDS = 4
 BEGIN = datetime(2026, 1, 1, 23, 0, tzinfo=UTC)
 PERIOD = Period(BEGIN, BEGIN + timedelta(hours=1))
 ALL_OF_IT = Reach(PERIOD.until, PERIOD.until, PERIOD.until, PERIOD.until)
@@ -54,14 +58,8 @@ def history(found: list[Any]) -> dict[str, list[RouteChange]]:
 
 
 def wanted(destination: str, at: datetime, by_key: dict[str, list[RouteChange]]) -> list[int]:
-    found = [one for key in set(candidate_keys(destination)) for one in decisions.intervals(by_key.get(key, []))]
-    return decisions.wanted_by(destination, SHARDS, found, at)
-
-
-def decided(scope: str, shards: Any) -> tuple[Instructed, ...]:
-    shards = list(shards)
-    last = len(shards) - 1
-    return tuple(Instructed(scope, s, n, len(shards) if n == last else None) for n, s in enumerate(shards))
+    found = [one for key in set(candidate_keys(destination)) for one in intervals(by_key.get(key, []))]
+    return wanted_by(destination, SHARDS, found, at)
 
 
 def table(spark: SparkSession, declared: Table, rows: list[dict[str, Any]]) -> DataFrame:
@@ -71,46 +69,41 @@ def table(spark: SparkSession, declared: Table, rows: list[dict[str, Any]]) -> D
 
 def ledger(spark: SparkSession, sent: dict[str, Sent], by_key: dict[str, list[RouteChange]]) -> Ledger:
     """The tables as the ledger would have them; message n is at offset n of partition 0."""
-    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    of: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for offset, (name, one) in enumerate(sent.items()):
-        place, of = {"partition": 0, "offset": offset}, {"message_id": name, "message_appended": one.at}
-        stamp = {"appended": one.at, "date": one.at.date()}
+        about, stamp = {"message_id": name, "message_appended": one.at}, {"appended": one.at, "date": one.at.date()}
         if one.destination:
-            rows["messages"].append({"id": name, "destination": one.destination, **place, **stamp})
-        rows["instructions"] += [{**of, **place, **stamp, **decision._asdict()} for decision in one.instructed]
+            place = {"partition": 0, "offset": offset}
+            of["messages"].append({"id": name, "destination": one.destination, **place, **stamp})
+        of["instructions"] += [{**about, **stamp, **row} for row in rows(one.instructed, offset)]
         if one.untouched:
-            rows["outcomes"].append({**of, **stamp, "outcome": "untouched"})
+            of["outcomes"].append({**about, **stamp, "outcome": "untouched"})
     events = [{"route_key": key, **change._asdict()} for key, changes in by_key.items() for change in changes]
     return Ledger(
-        table(spark, MESSAGES, rows["messages"]),
+        table(spark, MESSAGES, of["messages"]),
         table(spark, ROUTES_HISTORY, events),
-        table(spark, INSTRUCTIONS, rows["instructions"]),
-        table(spark, OUTCOMES, rows["outcomes"]),
+        table(spark, INSTRUCTIONS, of["instructions"]),
+        table(spark, OUTCOMES, of["outcomes"]),
     )
 
 
-def audited(tables: Ledger, reach: Reach, few: int) -> dict[str, Any]:
+def audited(tables: Ledger, reach: Reach, few: int = audit.FEW) -> dict[str, dict[str, Any]]:
     """What the audit says, by message id; route keys with more than `few` intervals are looked up in slices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "FEW", few)
         known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
     copies = audit.wanted(tables.messages, in_groups(known), PERIOD, SHARDS)
     doubtful = {row.message_id for row in audit.doubtful(copies, tables, PERIOD, reach).collect()}
-    rows = audit.judged(copies, tables, PERIOD, SHARDS, reach).collect()
-    assert len({row.message_id for row in rows}) == len(rows)
-    assert all(row.verdict == RIGHT or row.message_id in doubtful for row in rows)
-    assert doubtful <= {row.message_id for row in rows if row.verdict != RIGHT or "everyone" in str(row.instructed)}
-    return {row.message_id: row for row in rows}
+    found = list(judgements(audit.gathered(copies, tables, PERIOD), SHARDS, reach))
+    by_id = {one["message_id"]: one for one in found}
+    assert len(by_id) == len(found)
+    assert {name for name, one in by_id.items() if one["verdict"] != RIGHT} <= doubtful
+    assert doubtful <= {one["message_id"] for one in found if one["verdict"] != RIGHT or "everyone" in str(one)}
+    return by_id
 
 
-def explained(one: Sent, by_key: dict[str, list[RouteChange]], reach: Reach = ALL_OF_IT) -> decisions.Judgement:
-    shards = wanted(one.destination, one.at, by_key)
-    is_inbox = one.destination.startswith("@")
-    return decisions.judge(Message(shards, is_inbox, one.untouched, one.instructed), SHARDS, reach.settled(one.at))
-
-
-def differences(row: Any) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(found.kind, found.scope, tuple(found.shards)) for found in row.differences]
+def differences(one: dict[str, Any]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(found["kind"], found["scope"], tuple(found["shards"])) for found in one["differences"]]
 
 
 def right(destination: str, at: datetime, by_key: dict[str, list[RouteChange]], everyone: int) -> Sent:
@@ -147,59 +140,48 @@ reaches = st.just(ALL_OF_IT) | st.builds(Reach, *[st.one_of(st.none(), within, s
     reach=reaches,
     few=st.sampled_from([0, 2, audit.FEW]),
 )
-def test_both_judge_alike(spark: SparkSession, events: Any, sent: Any, odd: Any, reach: Reach, few: int) -> None:
-    """R7: for any routes, what routers do is right, and of anything else both say the same."""
+def test_what_routers_do_is_right(
+    spark: SparkSession, events: Any, sent: Any, odd: Any, reach: Reach, few: int
+) -> None:
+    """R7: for any routes; and of anything else all is gathered that a judgement needs."""
     by_key = history(events)
     made = {f"right-{n}": right(destination, at, by_key, how) for n, (destination, at, how) in enumerate(sent)}
     made |= {f"odd-{n}": one for n, one in enumerate(odd)}
-    rows = audited(ledger(spark, made, by_key), reach, few)
-    assert rows.keys() == made.keys()
+    found = audited(ledger(spark, made, by_key), reach, few)
+    assert found.keys() == made.keys()
     for name, one in made.items():
-        judgement, row = explained(one, by_key, reach), rows[name]
-        assert (row.verdict, differences(row)) == (judgement.verdict, list(judgement.differences)), (name, one)
-        assert row.wanted == wanted(one.destination, one.at, by_key)
-        assert not name.startswith("right") or row.verdict in (RIGHT, LATER)
-        assert not name.startswith("right") or reach != ALL_OF_IT or row.verdict == RIGHT
+        shards, row = wanted(one.destination, one.at, by_key), found[name]
+        copy = {"partition": 0, "offset": 0, "appended": one.at, "destination": one.destination, "wanted": shards}
+        (expected,) = judged([copy], rows(one.instructed), one.untouched, one.at, SHARDS, reach)
+        judgement = expected.judgement
+        assert (row["verdict"], differences(row)) == (judgement.verdict, list(judgement.differences)), (name, one)
+        assert (row["wanted"], row["appended"]) == (shards, one.at)
+        assert not name.startswith("right") or row["verdict"] in (RIGHT, LATER)
+        assert not name.startswith("right") or reach != ALL_OF_IT or row["verdict"] == RIGHT
 
 
-ADD = [("a/#", "add", shard, BEGIN - timedelta(minutes=5), 25) for shard in (0, 2, 3)]
-AT = BEGIN + timedelta(minutes=30)
-R = decided("routed", [0, 2, 3])
-E = decided("everyone", range(SHARDS))
-HOME = shard_of("bob", SHARDS)
+ADD = [("a/#", "add", shard, BEGIN - timedelta(minutes=5), 25) for shard in WANTED]
 
 
-@pytest.mark.parametrize(
-    ("destination", "instructed", "untouched", "found"),
-    [
-        ("a/x", R, False, []),
-        ("a/x", R + E, False, []),
-        ("a/x", E, False, []),
-        ("b", (), True, []),
-        ("b", E, True, []),
-        ("b", E, False, []),
-        ("@bob", decided("routed", [HOME]), False, []),
-        ("a/x", R[:1] + R[2:], False, [("missing", "routed", (2,))]),
-        ("a/x", R[:2], False, [("missing", "routed", (3,))]),
-        ("a/x", (), False, [("missing", "routed", (0, 2, 3))]),
-        ("a/x", decided("routed", range(4)), False, [("superfluous", "routed", (1,))]),
-        ("a/x", decided("routed", [0, 1, 3]), False, [("missing", "routed", (2,)), ("superfluous", "routed", (1,))]),
-        ("a/x", (R[0], R[1]._replace(number=2), R[2]), False, [("numbering", "routed", (0, 2, 3))]),
-        ("a/x", (*R[:2], R[2]._replace(limit=None)), False, [("numbering", "routed", (0, 2, 3))]),
-        ("a/x", (R[0], R[1]._replace(limit=3), R[2]), False, [("numbering", "routed", (0, 2, 3))]),
-        ("a/x", (*R[:2], R[2]._replace(limit=4)), False, [("numbering", "routed", (0, 2, 3))]),
-        ("a/x", R + E[1:], False, [("missing", "everyone", (0,))]),
-        ("a/x", decided("everyone", range(5)), False, [("superfluous", "everyone", (4,))]),
-        ("a/x", (), True, [("untouched", "routed", (0, 2, 3))]),
-        ("b", (), False, [("undecided", "routed", ())]),
-        ("b", decided("routed", [1]), False, [("superfluous", "routed", (1,))]),
-        ("@bob", E, False, [("superfluous", "everyone", (0, 1, 2, 3))]),
-        ("@bob", (), True, [("untouched", "routed", (HOME,))]),
-    ],
-)
-def test_what_is_found(destination: str, instructed: Any, untouched: bool, found: list[Any]) -> None:
-    judgement = explained(Sent(destination, AT, instructed, untouched), history(ADD))
-    assert (judgement.verdict, list(judgement.differences)) == (DIFFERS if found else RIGHT, found)
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The machine's time zone is not UTC."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_away")
+def test_every_fault_is_found(spark: SparkSession) -> None:
+    sent = {f"{n:02}": Sent(fault[0], AT, *fault[1:3]) for n, fault in enumerate(FAULTS)}
+    found = audited(ledger(spark, sent, history(ADD)), ALL_OF_IT)
+    assert found.keys() == sent.keys()
+    for name, (_, instructed, untouched, wrong) in zip(sent, FAULTS, strict=True):
+        one = found[name]
+        assert (one["verdict"], differences(one)) == (DIFFERS if wrong else RIGHT, wrong), sent[name]
+        assert (one["appended"], len(one["instructed"]), one["untouched"]) == (AT, len(instructed), untouched)
 
 
 def test_what_went_to_everyone_is_counted(spark: SparkSession) -> None:
