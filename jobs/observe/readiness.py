@@ -7,10 +7,10 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-STARTING = "starting: Spark's session or the tables are not there yet"
-STOPPING = "it is being stopped"
-AWAITED = "it has not begun yet"
-BEGUN = "it has begun and ended no batch yet"
+STARTING = "starting: the Spark session or the tables do not exist yet"
+STOPPING = "stopping"
+AWAITED = "not started yet"
+BEGUN = "started, but has not finished a batch yet"
 
 
 class Readiness(Collector):
@@ -53,7 +53,7 @@ class Readiness(Collector):
 
     def failed(self, query: str, error: str) -> None:
         with self._lock:
-            self._queries[query] = f"it has failed: {error}"
+            self._queries[query] = f"failed: {error}"
 
     def faults(self) -> dict[str, str]:
         """`application`, and the queries by name."""
@@ -67,7 +67,9 @@ class Readiness(Collector):
         return {"ready": not any(faults.values()), "parts": parts}
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("waystation_query_up", "1 while the query runs as it should", labels=["query"])
+        up = GaugeMetricFamily(
+            "waystation_query_up", "1 if the query is running, 0 if it has failed or is starting", labels=["query"]
+        )
         with self._lock:
             queries = dict(self._queries)
         for query, fault in queries.items():

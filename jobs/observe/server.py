@@ -63,7 +63,7 @@ class ObserverServer:
         except (OSError, OverflowError) as error:
             if not awaits_place:
                 raise JobError(
-                    f"metrics cannot be served on {place.host}:{place.port}: {error}; set {place.host_setting} to an "
+                    f"cannot serve metrics on {place.host}:{place.port}: {error}; set {place.host_setting} to an "
                     f"address of this machine and {place.port_setting} to a free port, or to 0 for any free one"
                 ) from error
         shown = f"[{place.host}]" if ":" in place.host else place.host
@@ -133,7 +133,7 @@ class _Server(ThreadingHTTPServer):
         """Ignores a client that has gone away; all else is our mistake."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            log.error("an HTTP request could not be answered", error=repr(error))
+            log.error("cannot answer an HTTP request", error=repr(error))
 
 
 class _Handler(MetricsHandler):
@@ -159,7 +159,7 @@ class _Handler(MetricsHandler):
             status = HTTPStatus.OK if health["ready"] else HTTPStatus.SERVICE_UNAVAILABLE
             self._answer(status, json.dumps(health).encode(), "application/json")
         else:
-            self.send_error(HTTPStatus.NOT_FOUND, "known are /metrics, /healthz and /readyz")
+            self.send_error(HTTPStatus.NOT_FOUND, "use /metrics, /healthz or /readyz")
 
     def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
         self.send_response(status)
