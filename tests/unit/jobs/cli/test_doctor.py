@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.cli.findings import java
+from jobs.errors import JavaError
+from jobs.stack.java import REMEDY
 from jobs.stack.memory_limit import available_bytes
 
 Run = Callable[..., int]
@@ -26,6 +29,14 @@ def said(run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
         return found
 
     return of
+
+
+def test_the_remedy_of_a_missing_jdk_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_found(_environ: object) -> None:
+        raise JavaError(f"no full JDK of version 17 or 21 was found; found: /jre is Java 11: {REMEDY}")
+
+    monkeypatch.setattr("jobs.cli.findings.find_java", none_found)
+    assert java({}).remedy == REMEDY
 
 
 def test_a_java_home_that_cannot_be_used_is_a_warning_with_what_is_used(said: Callable[..., dict[str, str]]) -> None:
