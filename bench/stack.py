@@ -35,7 +35,7 @@ STOP_S = 10.0
 
 
 class StackBench:
-    """A stack over `data`, started by `waystation up` as a user does, with a listener for TLS beside the plain one.
+    """A stack in `data`, started by `waystation up` as a user does, with a listener for TLS beside the plain one.
 
     `up_s`: how long that took until the first message was delivered, seconds.
     """

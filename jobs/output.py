@@ -63,7 +63,7 @@ class Terminal(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output has closed it")
 
     def show_table(
         self,
@@ -160,7 +160,7 @@ def ends_quietly(run: Callable[[], int]) -> int:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _silence()
-            errors().print(f"the output cannot be written: {error.strerror}", style="red")
+            errors().print(f"cannot write the output: {error.strerror}; free some space", style="red")
             return 1
         if error.errno != errno.EPIPE:
             raise

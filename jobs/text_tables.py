@@ -28,8 +28,8 @@ class Column(NamedTuple):
 class Form(Enum):
     """How to show a table that is too wide."""
 
-    VERTICAL = "a line a cell, also where a table would fit"
-    VERTICAL_IF_WIDE = "a line a cell"
+    VERTICAL = "one line per cell, even if a table would fit"
+    VERTICAL_IF_WIDE = "one line per cell"
     SPLIT_IF_WIDE = "several tables, each with the first column"
     TABLE = "a table, wider than the terminal"
 

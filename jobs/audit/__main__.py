@@ -76,9 +76,9 @@ def request(arguments: Sequence[str], now: datetime) -> Request:
     parser.add_argument("--examples", type=int, default=10)
     given = parser.parse_args(arguments)
     if bool(given.date) == bool(given.since):
-        raise AuditError("name the messages to audit: either --date 2026-11-22, or --since 2026-11-22T08:00")
+        raise AuditError("give the period to audit: either --date 2026-11-22 or --since 2026-11-22T08:00")
     if given.date and given.until:
-        raise AuditError("--until goes with --since, not with --date: a date is a whole day")
+        raise AuditError("--until cannot be used with --date, which is a whole day: use --since and --until")
     if given.date:
         try:
             since = datetime.combine(parse_date(given.date, now.date()), time(), UTC)
@@ -88,7 +88,7 @@ def request(arguments: Sequence[str], now: datetime) -> Request:
     since = _moment("--since", given.since, now)
     until = _moment("--until", given.until, now) if given.until else now
     if since >= until:
-        raise AuditError(f"the period is empty: --since {given.since} is not before {given.until or 'now'}")
+        raise AuditError(f"the period is empty: --since {given.since} must be before {given.until or 'now'}")
     return Request(Period(since, until), given.examples)
 
 
@@ -161,17 +161,16 @@ def refuse_if_empty(found: Mapping[str, Any]) -> None:
     if not found["messages"]:
         raise _nothing_between(found["since"], found["until"])
     period = f"between {found['since']} and {found['until']}"
-    routes = found["reach"]["routes"] or "nowhere"
+    routes = found["reach"]["routes"]
+    known = f"the ledger has all route events only until {routes}" if routes else "the ledger has no route events"
     raise AuditError(
-        f"none of the {found['messages']:,} messages {period} can be audited yet: the ledger knows all routes until "
-        f"{routes} only; keep it running, and ask again in a few minutes"
+        f"none of the {found['messages']:,} messages {period} can be audited yet, because {known}: keep it running, "
+        f"and try again in a few minutes"
     )
 
 
 def _nothing_between(since: str | None, until: str | None) -> AuditError:
-    return AuditError(
-        f"the ledger has no messages between {since} and {until}: there is nothing to audit; name another time"
-    )
+    return AuditError(f"the ledger has no messages between {since} and {until}: choose another period")
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
@@ -233,7 +232,7 @@ def _moment(option: str, text: str, now: datetime) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise AuditError(
-            f"{option}: {text!r} is not a time: write 2026-11-22T08:00 or a date: {EXAMPLES} (UTC)"
+            f"{option}: {text!r} is not a time: write 2026-11-22T08:00, or a date such as {EXAMPLES} (UTC)"
         ) from error
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -31,7 +31,7 @@ FROM completions
 WHERE message_id = ? AND date >= ?
 
 -- name: routes_known
--- The time until which the table of routes has all events, and the latest time at which one of them takes effect.
+-- The time up to which the routes table has all events, and the latest time at which one of them takes effect.
 SELECT (SELECT max(as_of) FROM routes) AS as_of,
        max(CASE WHEN target.effective_until < TIMESTAMPTZ '9999-01-01 00:00:00+00'
                 THEN target.effective_until ELSE target.effective_from END) AS latest

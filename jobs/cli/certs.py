@@ -15,20 +15,20 @@ def register(app: typer.Typer) -> None:
 
 
 def certs(
-    directory: Annotated[Path, typer.Argument(help="Where the files go; made if new.")],
+    directory: Annotated[Path, typer.Argument(help="Directory for the files. Created if missing.")],
     hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", help=f"Name or address of the server; several times. Default: {', '.join(HOSTS)}."),
+        typer.Option("--host", help=f"Name or address of the server. May be repeated. Default: {', '.join(HOSTS)}."),
     ] = None,
     clients: Annotated[
-        list[str] | None, typer.Option("--client", help="Also a certificate for this client; several times.")
+        list[str] | None, typer.Option("--client", help="Also create a certificate for this client. May be repeated.")
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=825, help="How long they are valid.")] = 30,
+    days: Annotated[int, typer.Option(min=1, max=825, help="Validity of the certificates in days.")] = 30,
 ) -> None:
-    """Create certificates to try TLS with: an authority of your own, one for the server, and for clients.
+    """Create test certificates for TLS: a certificate authority, and certificates for the server and for clients.
 
-    For tests only: the authority's key lies in the same directory. An existing authority is used again, so that clients
-    can be added later; other existing files are left alone.
+    Use them for tests only: the authority's private key is in the same directory. An existing authority is reused, so
+    you can add clients later. Other existing files are not changed.
 
     Examples:
 
@@ -40,7 +40,7 @@ def certs(
     try:
         make(directory, hosts or HOSTS, clients or [], days, typer.echo)
     except (OSError, ValueError) as error:
-        raise JobError(f"the certificates in {directory} cannot be made: {error}") from error
+        raise JobError(f"cannot create certificates in {directory}: {error}") from error
     place = directory.absolute()
     typer.echo(f'\n[gateway.tls]\ncertificate = "{place}/server.crt"\nkey = "{place}/server.key"\nmqtts_port = 8883')
     if clients:

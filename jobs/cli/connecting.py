@@ -22,27 +22,37 @@ PASSWORD_VARIABLE = "WAYSTATION_PASSWORD"
 LIMITS = ClientLimits(connect_timeout_s=TIMEOUT_S)
 
 _TLS = "TLS"
-Qos = Annotated[int, typer.Option(min=0, max=2, help="0 at most once, 1 at least once, 2 exactly once.")]
+Qos = Annotated[int, typer.Option(min=0, max=2, help="0: at most once, 1: at least once, 2: exactly once.")]
 Gateway = Annotated[
-    str | None, typer.Option("--address", metavar="HOST:PORT", help="Default: the gateway of the running stack.")
+    str | None,
+    typer.Option(
+        "--address", metavar="HOST:PORT", help="Address of the gateway. Default: the gateway of the running stack."
+    ),
 ]
 User = Annotated[
     str | None,
-    typer.Option(help=f"User name. The password comes from --password-file, {PASSWORD_VARIABLE} or a prompt."),
+    typer.Option(help=f"User name. The password is read from --password-file, {PASSWORD_VARIABLE} or a prompt."),
 ]
-PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password.")]
-Tls = Annotated[bool, typer.Option("--tls", help="Use TLS with the system's authorities.", rich_help_panel=_TLS)]
+PasswordFile = Annotated[Path | None, typer.Option(help="File with the password in its first line.")]
+Tls = Annotated[
+    bool, typer.Option("--tls", help="Use TLS. Trust the certificate authorities of the system.", rich_help_panel=_TLS)
+]
 CaFile = Annotated[
     Path | None,
-    typer.Option("--cafile", help="Use TLS; trust the authorities in this PEM file only.", rich_help_panel=_TLS),
+    typer.Option("--cafile", help="Use TLS. Trust only the authorities in this PEM file.", rich_help_panel=_TLS),
 ]
 CertFile = Annotated[
-    Path | None, typer.Option("--cert", help="Use TLS with this client certificate (PEM).", rich_help_panel=_TLS)
+    Path | None, typer.Option("--cert", help="Use TLS. Present this client certificate (PEM).", rich_help_panel=_TLS)
 ]
-KeyFile = Annotated[Path | None, typer.Option("--key", help="The certificate's private key.", rich_help_panel=_TLS)]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key", help="Private key of the client certificate. Default: in the same file.", rich_help_panel=_TLS
+    ),
+]
 ServerName = Annotated[
     str | None,
-    typer.Option(help="The name in the gateway's certificate, if it is not the host.", rich_help_panel=_TLS),
+    typer.Option(help="Name in the gateway's certificate. Default: the host of the address.", rich_help_panel=_TLS),
 ]
 
 
@@ -69,11 +79,11 @@ class Access(NamedTuple):
             if text is None:
                 raise JobError(
                     f"the running gateway has no MQTT listener {'with' if wants_tls else 'without'} TLS, or is still "
-                    "starting: see `waystation status`, or name one with --address"
+                    "starting: check `waystation status`, or give the address with --address"
                 )
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise JobError(f"{text!r} is not an address: write host:port, for example 127.0.0.1:1883")
+            raise JobError(f"{text!r} is not an address: write HOST:PORT, for example 127.0.0.1:1883")
         return Address(host.strip("[]"), int(port), self._tls_context() if wants_tls else None, self.server_name)
 
     def connect_packet(self, client_id: str | None, properties: Properties, *, clean_start: bool) -> Connect:
@@ -90,13 +100,15 @@ class Access(NamedTuple):
     def _password(self) -> bytes | None:
         if self.password_file is not None:
             if self.user is None:
-                raise JobError("--password-file is given without --user: name the user, too")
+                raise JobError("--password-file needs --user: give the user name as well")
             try:
                 return self.password_file.read_bytes().splitlines()[0]
             except OSError as error:
                 raise JobError(f"cannot read the password file {self.password_file}: {error.strerror}") from error
             except IndexError:
-                raise JobError(f"the password file {self.password_file} is empty: write the password in it") from None
+                raise JobError(
+                    f"the password file {self.password_file} is empty: write the password into its first line"
+                ) from None
         if self.user is None:
             return None
         known = os.environ.get(PASSWORD_VARIABLE)
@@ -104,11 +116,11 @@ class Access(NamedTuple):
 
     def _tls_context(self) -> ssl.SSLContext:
         if self.key is not None and self.cert is None:
-            raise JobError("--key is given without --cert: name the certificate, too")
+            raise JobError("--key needs --cert: give the client certificate as well")
         try:
             context = ssl.create_default_context(cafile=self.cafile)
         except (OSError, ssl.SSLError) as error:
-            raise JobError(f"cannot read authorities from {self.cafile}: {_cause(error)}") from error
+            raise JobError(f"cannot read certificate authorities from {self.cafile}: {_cause(error)}") from error
         if self.cert is not None:
             try:
                 context.load_cert_chain(self.cert, self.key)
@@ -126,5 +138,5 @@ def _cause(error: OSError) -> str:
 
 def explained(error: MqttClientError) -> JobError:
     """The error as a sentence for the user of the command."""
-    hint = "; see `waystation status`" if isinstance(error, Unreachable) else ""
+    hint = "; check `waystation status`" if isinstance(error, Unreachable) else ""
     return JobError(f"{error}{hint}")

@@ -26,12 +26,12 @@ from schemas.errors import WaystationError
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 MEANINGS = {
-    MISSING: "wanted, but not instructed",
-    SUPERFLUOUS: "instructed, but not wanted",
-    NUMBERING: "instructed with wrong numbers or a wrong limit",
-    UNTOUCHED: "wanted, but reported as wanted by nobody",
-    UNDECIDED: "not instructed, and not reported as wanted by nobody",
-    UNKNOWN: "instructed for another offset on ingress, or for a message that the ledger does not have",
+    MISSING: "an instruction was due for a shard, but was not written",
+    SUPERFLUOUS: "an instruction was written for a shard, but was not due",
+    NUMBERING: "the instructions have wrong numbers or a wrong limit",
+    UNTOUCHED: "an instruction was due, but the message was reported as untouched",
+    UNDECIDED: "no instruction was due, but the message was not reported as untouched",
+    UNKNOWN: "the instruction names another ingress offset, or a message that the ledger does not have",
 }
 
 
@@ -43,12 +43,12 @@ def register(app: typer.Typer) -> None:
 def explain(
     context: typer.Context,
     message_id: Annotated[
-        str | None, typer.Argument(metavar="MESSAGE-ID", help="As in the column `id` of the table `messages`.")
+        str | None, typer.Argument(metavar="MESSAGE-ID", help="The id, from the column `id` of the table `messages`.")
     ] = None,
-    last: Annotated[bool, typer.Option("--last", help="Instead: the last message of a client.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="Explain the last message from a client.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Why a message went where it went: repeats its routing decision and compares it with the instructions.
+    """Explain the routing of a message: repeat the decision from the ledger and compare it with the instructions.
 
     The exit status is 1 if they differ.
 
@@ -59,7 +59,7 @@ def explain(
     """
     options = shared(context)
     if (message_id is None) != last:
-        raise QueryError("name a message: either its id, or --last")
+        raise QueryError("give either the id of a message, or --last")
     settings, tables = options.settings(), options.ledger()
     reach = reach_of(tables, settings.audit.patience_s)
     with closing(LedgerReader(tables, {})) as reader:
@@ -78,17 +78,24 @@ def audit(
     context: typer.Context,
     day: Annotated[
         date | None,
-        typer.Option("--date", parser=date_of, metavar=DATE, help="Messages appended on this date, UTC."),
+        typer.Option("--date", parser=date_of, metavar=DATE, help="Audit the messages appended on this date, UTC."),
     ] = None,
-    since: Annotated[str, typer.Option(metavar="TIME", help="Instead: from this time on, ISO 8601, UTC.")] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Before this time; without it: to the end.")] = "",
-    examples: Annotated[int, typer.Option(min=0, max=10_000, help="How many differing messages to show.")] = 10,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Audit the messages appended from this time on, ISO 8601, UTC.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(metavar="TIME", help="Only with --since: end before this time. Default: now.")
+    ] = "",
+    examples: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Maximum number of differing messages to show.")
+    ] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Repeat the routing decision of every message, and report where it differs from the instructions.
+    """Audit the routing of a whole period: repeat every decision from the ledger and report differences from the
+    instructions.
 
-    The exit status is 1 if anything differs, 2 if nothing could be audited. It only reads the ledger, at a lower
-    priority than a running stack.
+    The exit status is 1 if anything differs, 2 if nothing could be audited. The audit only reads the ledger, and runs
+    at a lower priority than a running stack.
 
     Examples:
 
@@ -111,7 +118,11 @@ def audit(
     ended = subprocess.run(argv, env=environment, capture_output=True, text=True)
     if not ended.stdout.startswith("{"):
         lines = ended.stderr.strip().splitlines()
-        raise AuditError(lines[-1] if lines else f"the audit ended with status {ended.returncode} and said nothing")
+        raise AuditError(
+            lines[-1]
+            if lines
+            else f"the audit ended with status {ended.returncode} without an error message: run it again"
+        )
     report = json.loads(ended.stdout)
     if as_json:
         sys.stdout.write(json_text(report))
@@ -129,8 +140,10 @@ def _show(one: Explanation) -> None:
         "accepted": _time(message["accepted"]),
         "appended": f"{_time(message['appended'])}: ingress partition {message['partition']}, "
         f"offset {message['offset']}",
-        "route keys": "none: an inbox goes to its client's shard" if one.is_inbox else "  ".join(one.route_keys),
-        "wanted by": _shards(one.wanted),
+        "route keys": "none: an inbox belongs to the shard of its client"
+        if one.is_inbox
+        else "  ".join(one.route_keys),
+        "due for": _shards(one.wanted),
     }
     terminal.show_facts(facts)
     if one.routes:
@@ -139,7 +152,7 @@ def _show(one: Explanation) -> None:
             events = [f"{change.op} at offset {change.offset}, appended {_time(change.appended)}" for change in by]
             end = "" if until.year == 9999 else _time(until)
             rows.append((cell(route_key), str(shard), _time(start), end, "; ".join(events)))
-        columns = [*map(Column, ("route key", "shard", "from", "until")), Column("because of", is_prose=True)]
+        columns = [*map(Column, ("route key", "shard", "from", "until")), Column("route events", is_prose=True)]
         terminal.show_table(columns, rows, title="active routes")
     if one.instructions:
         fields = ("scope", "router", "number", "limit", "shard", "appended")
@@ -152,13 +165,13 @@ def _show(one: Explanation) -> None:
         instructions = f"{touches} instruction{'' if touches == 1 else 's'}"
         terminal.print(f"Completed at {_time(one.completion['completed'])}, after {instructions}.")
     else:
-        terminal.print("Not completed: a recipient is offline or slow, or the ledger is behind.")
+        terminal.print("Not completed: a recipient is offline or slow, or the ledger lags.")
 
 
 def _verdict(one: Explanation) -> str:
     judgement = one.judgement
     if judgement.verdict == LATER:
-        return "Not judged yet: the ledger does not reach far enough beyond this message; ask again in a few minutes."
+        return "Not audited yet: the ledger is not complete up to this message; try again in a few minutes."
     if judgement.verdict != DIFFERS:
         return "Routing correct: instructions match the routes."
     return "Routing differs: " + "; ".join(
@@ -167,20 +180,23 @@ def _verdict(one: Explanation) -> str:
     )
 
 
+_COUNTS = {"messages": "messages", "right": "correct", "differs": "different", "later": "not audited yet"}
+"""Numbers of a report, with their headings."""
+
+
 def _show_report(report: dict[str, Any]) -> None:
     terminal = output()
-    counts = ("messages", "right", "differs", "later")
-    facts = {name: f"{report[name]:,}" for name in counts}
+    facts = {heading: f"{report[name]:,}" for name, heading in _COUNTS.items()}
     terminal.show_facts(facts, title=f"audit of messages appended from {report['since']} until {report['until']}")
     if report["everyone"]:
         share = report["everyone"] / max(report["messages"], 1)
         terminal.print(
-            f"{report['everyone']:,} messages ({share:.1%}) were sent to all shards: the router did not know whether "
-            f"its routes were complete"
+            f"{report['everyone']:,} messages ({share:.1%}) were sent to all shards, because the router did not know "
+            f"whether its routes were complete"
         )
     if report["later"]:
-        reaches = ", ".join(f"{name} until {value or 'nowhere'}" for name, value in report["reach"].items())
-        terminal.print(f"some are not judged yet, as the ledger only reaches so far: {reaches}")
+        reaches = ", ".join(f"{name} until {value or '–'}" for name, value in report["reach"].items())
+        terminal.print(f"Some messages cannot be audited yet. The ledger's tables are complete until: {reaches}")
     if not report["differs"]:
         terminal.print("Routing correct: no differences.")
         return
@@ -192,8 +208,10 @@ def _show_report(report: dict[str, Any]) -> None:
         for one in report["examples"]:
             found = [f"{kind['kind']} ({kind['scope']}) {_shards(kind['shards'])}" for kind in one["differences"]]
             rows.append((cell(one["message_id"]), cell(one["destination"]), one["appended"], "; ".join(found)))
-        terminal.show_table(("message", "destination", "appended", "differences"), rows, title="the first of them")
-        terminal.print("details of one: waystation explain MESSAGE-ID")
+        terminal.show_table(
+            ("message", "destination", "appended", "differences"), rows, title="first differing messages"
+        )
+        terminal.print("Details of a message: waystation explain MESSAGE-ID")
 
 
 def _print_rows(title: str, fields: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> None:

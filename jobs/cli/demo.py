@@ -26,22 +26,20 @@ def demo(
     context: typer.Context,
     day: Annotated[
         date,
-        typer.Option("--date", parser=date_of, metavar=DATE, help="A day of 2013; this one had the most flights."),
+        typer.Option("--date", parser=date_of, metavar=DATE, help="A date in 2013. The default had the most flights."),
     ] = DEFAULT_DATE,  # type: ignore[assignment]
-    speed: Annotated[
-        float, typer.Option(min=1.0, help="How many times as fast as it was: 1440 is a day a minute.")
-    ] = 1440,
+    speed: Annotated[float, typer.Option(min=1.0, help="Speed-up: 1440 replays a day in a minute.")] = 1440,
     until: Annotated[
         datetime | None,
-        typer.Option(formats=["%H:%M"], help="Only flights that left before this time, New York's clock."),
+        typer.Option(formats=["%H:%M"], help="Replay only flights that left before this time, New York time."),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running, to look around.")] = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures there, as JSON.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the stack running at the end.")] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures to this file, as JSON.")] = None,
 ) -> None:
-    """Replay a day of real flights: every aircraft an MQTT client, offline while it is in the air.
+    """Replay a day of real flights: every aircraft is an MQTT client, offline while it is in the air.
 
-    Starts a stack of its own (in `demo` under the data directory, on free ports), compares what each client received
-    with what its subscriptions say, and stops the stack. The exit status is 0 only if nothing was lost, doubled, out of
+    The demo starts its own stack (in `demo` in the data directory, on free ports), compares what each client received
+    with its subscriptions, and stops the stack. The exit status is 0 only if no message was lost, duplicated, out of
     order or left incomplete.
 
     Examples:
@@ -54,7 +52,7 @@ def demo(
         from jobs.demo.report import write_json
         from jobs.demo.run import Request, run
     except ModuleNotFoundError as error:
-        raise JobError(f"the demo needs the package {error.name}: install it with `make env`") from error
+        raise JobError(f"the demo needs the Python package {error.name}: install it with `make env`") from error
     options, terminal = shared(context), output()
     interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
     request = Request(
@@ -70,7 +68,7 @@ def demo(
     try:
         result = run(request, terminal)
     except KeyboardInterrupt:
-        terminal.print("interrupted: the stack has been stopped")
+        terminal.print("interrupted; the stack has been stopped")
         raise typer.Exit(INTERRUPTED) from None
     if json is not None:
         write_json(json, result.figures)

@@ -36,8 +36,8 @@ def register(app: typer.Typer) -> None:
 def doctor(context: typer.Context) -> None:
     """Check what the stack needs: Python, Java, JVM libraries, memory, configuration, files, disk, ports.
 
-    Says for each what is used, and how to fix what does not work. The exit status is 1 if there is a problem; with
-    warnings alone it is 0.
+    Shows what will be used, and how to fix each problem. The exit status is 1 if there is a problem, 0 if there are
+    only warnings.
     """
     terminal = output()
     findings = examine(shared(context))
@@ -65,7 +65,10 @@ def examine(options: Shared) -> list[Finding]:
     try:
         settings, data = options.settings(), options.data()
     except WaystationError as error:
-        return [*findings, Finding("configuration", str(error), "correct it; conf/base.toml explains every key")]
+        return [
+            *findings,
+            Finding("configuration", str(error), "correct the setting; conf/base.toml explains every key"),
+        ]
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return [
         *findings,

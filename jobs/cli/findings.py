@@ -50,7 +50,7 @@ def java(environ: Mapping[str, str]) -> Finding:
         return _of_error("Java", error)
     if found.warning is None:
         return Finding("Java", str(found))
-    return Finding("Java", f"{found}; {found.warning}", warning="point JAVA_HOME at a full JDK 17 or 21, or unset it")
+    return Finding("Java", f"{found}; {found.warning}", warning="set JAVA_HOME to a full JDK 17 or 21, or unset it")
 
 
 def cache(directory: Path, environ: Mapping[str, str]) -> Finding:
@@ -74,21 +74,21 @@ def class_archive_of(environ: Mapping[str, str]) -> Finding:
         archive = class_archive(find_java(environ).home, environ)
     except WaystationError:
         return Finding("class archive", "needs Java")
-    later = "not made yet; a stack that runs for five minutes makes it, and Spark then starts sooner"
+    later = "none yet; a stack that has run for five minutes creates it, and Spark then starts faster"
     return Finding("class archive", str(archive) if archive.is_file() else later)
 
 
 def memory(available_gb: float) -> Finding:
     remedy = None
     if available_gb < NEEDED_MEMORY_GB:
-        remedy = f"the stack takes up to {NEEDED_MEMORY_GB:g} GB: close other programs, or lower stack.*_heap"
+        remedy = f"the stack needs up to {NEEDED_MEMORY_GB:g} GB: close other programs, or lower stack.*_heap"
     return Finding("memory", f"{available_gb:.1f} GB available", remedy)
 
 
 def configuration(files: Sequence[Path], environ: Mapping[str, str]) -> Finding:
     """Which files count, later ones overriding earlier ones, and which variables override them; never a value."""
     variables = sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and "__" in name)
-    over = f"; over them {', '.join(variables)}" if variables else ""
+    over = f"; overridden by {', '.join(variables)}" if variables else ""
     return Finding("configuration", f"{', '.join(map(str, files))}{over}")
 
 
@@ -112,8 +112,8 @@ def named_files(settings: Settings) -> Iterator[Finding]:
             with open(file, "rb"):
                 pass
         except OSError as error:
-            found = f"{key} = {Path(file).absolute()} cannot be read: {error.strerror}"
-            yield Finding("files", found, "put the file there, readable for this user, or correct the key")
+            found = f"cannot read {key} = {Path(file).absolute()}: {error.strerror}"
+            yield Finding("files", found, "create the file, make it readable for this user, or correct the key")
 
 
 def open_files(limits: GatewayLimits, hard: int) -> Finding:
@@ -121,7 +121,7 @@ def open_files(limits: GatewayLimits, hard: int) -> Finding:
     its own."""
     if hard == resource.RLIM_INFINITY:
         return Finding("open files", "no limit")
-    found = f"up to {hard} for a process; gateway.limits.connections {limits.connections} needs {limits.open_files}"
+    found = f"limit {hard}; gateway.limits.connections = {limits.connections} needs {limits.open_files}"
     remedy = None
     if hard < limits.open_files:
         remedy = (
@@ -134,14 +134,18 @@ def open_files(limits: GatewayLimits, hard: int) -> Finding:
 def data_directory(data: Path, chosen_by: str) -> list[Finding]:
     """Free space in the data directory, and permissions for it."""
     if data.exists() and not data.is_dir():
-        return [Finding("data", f"{data} ({chosen_by}) is not a directory", "name a directory with --data")]
+        return [Finding("data", f"{data} ({chosen_by}) is not a directory", "name another directory with --data")]
     free_gb = shutil.disk_usage(_existing(data)).free / GIGABYTE
     remedy = None
     if free_gb < NEEDED_DISK_GB:
-        remedy = f"make room, or name a directory with {NEEDED_DISK_GB:g} GB free with --data"
+        remedy = f"free some space, or use --data with a directory that has {NEEDED_DISK_GB:g} GB free"
     findings = [Finding("data", f"{data} ({chosen_by}), {free_gb:.1f} GB free", remedy)]
     if not _writable(data):
-        findings.append(Finding("data", f"{_existing(data)} cannot be written", "name another directory with --data"))
+        findings.append(
+            Finding(
+                "data", f"{_existing(data)} is not writable", "make it writable, or name another directory with --data"
+            )
+        )
     return findings
 
 
@@ -149,7 +153,7 @@ def ports(settings: Settings, data: Path) -> list[Finding]:
     """Whether each configured port is free, and belongs to only one listener."""
     state = read_state(data)
     if state and state.supervisor.alive():
-        return [Finding("ports", f"in use by the stack that runs over {data}")]
+        return [Finding("ports", f"in use by the stack that runs in {data}")]
     gateway, router, stack = settings.gateway, settings.router, settings.stack
     wanted = (
         ("gateway.mqtt_port", gateway.host, gateway.mqtt_port),
@@ -177,13 +181,13 @@ def ports(settings: Settings, data: Path) -> list[Finding]:
 
 def _port(key: str, host: str, port: int, other: str | None) -> Finding:
     if port == 0:
-        return Finding("ports", f"{key}: a free one will be picked")
+        return Finding("ports", f"{key}: a free port will be picked")
     if other is not None:
-        return Finding("ports", f"{key} {port} is that of {other} too", "give one of them another port")
+        return Finding("ports", f"{key} and {other} are both {port}", "change one of them")
     why = why_not(host, port)
     if why is None:
         return Finding("ports", f"{key} {port} on {host} is free")
-    remedy = "stop the program that has it, choose another port, or use `waystation up --free-ports`"
+    remedy = "stop the program that uses it, choose another port, or use `waystation up --free-ports`"
     return Finding("ports", f"{key} {port} on {host} {why}", remedy)
 
 

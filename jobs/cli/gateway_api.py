@@ -76,18 +76,18 @@ class GatewayApi(NamedTuple):
                 body = error.read()
             if error.code in also:
                 return self._decode(body)
-            raise GatewayApiError(f"the gateway at {self.url} refuses: {_sentence(body, error)}") from error
+            raise GatewayApiError(f"the gateway at {self.url} refused the request: {_sentence(body, error)}") from error
         except (URLError, OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise GatewayApiError(
-                f"the gateway at {self.url} does not answer: {reason}; see `waystation status`, "
-                f"or name another with --gateway"
+                f"the gateway at {self.url} does not answer: {reason}; check `waystation status`, "
+                f"or name another gateway with --gateway"
             ) from error
 
     def _decode(self, body: bytes) -> dict[str, Any]:
         decoded = json.loads(body)
         if not isinstance(decoded, dict):
-            raise ValueError("its answer is no JSON object")
+            raise ValueError("its answer is not a JSON object")
         return decoded
 
 
@@ -108,7 +108,7 @@ def checked_url(text: str) -> str:
         is_right = False
     if not is_right:
         raise GatewayApiError(
-            f"{text!r} is no gateway's address: write http://HOST:PORT, the port that serves /metrics"
+            f"{text!r} is not the address of a gateway: write http://HOST:PORT with the port that serves /metrics"
         )
     return f"{parts.scheme}://{parts.netloc}"
 

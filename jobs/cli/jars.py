@@ -18,14 +18,14 @@ def jars(
     stores: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STORE]...", help=f"Object stores whose libraries are wanted too: {', '.join(STORES)}."
+            metavar="[STORE]...", help=f"Also download the libraries for this object store: {', '.join(STORES)}."
         ),
     ] = None,
 ) -> None:
-    """Download the JVM libraries into the cache: Kafka, Delta, Spark's Kafka source, and those of object stores.
+    """Download the JVM libraries into the cache: Kafka, Delta, Spark's Kafka source, and those for object stores.
 
-    Commands that need them download them by themselves. This command is for images, and for machines that will be
-    offline later.
+    Commands that need the libraries download them themselves. Use this command to build images, or to prepare a machine
+    that will be offline.
 
     Examples:
 
@@ -34,6 +34,6 @@ def jars(
     """
     wanted = stores or []
     if unknown := sorted(set(wanted) - set(STORES)):
-        raise JarsError(f"no JVM libraries are known for {', '.join(unknown)}; there are: {', '.join(STORES)}")
+        raise JarsError(f"unknown object store {', '.join(unknown)}: choose from {', '.join(STORES)}")
     for kind in ("", *wanted):
         typer.echo(f"JVM libraries: {sets.resolve(os.environ, sets.say, STORES.get(kind, sets.LOCAL))}")

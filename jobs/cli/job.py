@@ -26,6 +26,6 @@ def run_job(
     if status == error.exit_status and lines:
         raise error(lines[-1])
     if status not in (0, 1, BROKEN_PIPE):
-        raise error(f"{module} ended with status {status}: see {log}")
+        raise error(f"{module} ended with status {status}: read {log}")
     if status:
         raise typer.Exit(status)

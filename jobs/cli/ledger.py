@@ -21,12 +21,12 @@ LIMIT = 100
 """Rows of a table that are shown by default."""
 STDIN = "-"
 
-AsFormat = Annotated[Format, typer.Option(help="How to print the result.")]
+AsFormat = Annotated[Format, typer.Option(help="Output format.")]
 Vertical = Annotated[
     bool | None,
     typer.Option(
         "--vertical/--no-vertical",
-        help="Print a table with a line for each value. Without either: if it is wider than the terminal.",
+        help="Print one line per value. Default: only if the table is wider than the terminal.",
         show_default=False,
     ),
 ]
@@ -41,31 +41,32 @@ def query(
     context: typer.Context,
     sql: Annotated[
         str | None,
-        typer.Argument(metavar="SQL", help="Statements in DuckDB's SQL; `-` reads them from standard input."),
+        typer.Argument(metavar="SQL", help="SQL statements (DuckDB); `-` reads them from standard input."),
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Read the statements from this file instead.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Read the SQL from this file.")] = None,
     format: AsFormat = Format.TABLE,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, help=f"Print so many rows; 0 for all. Without it: {LIMIT} of a table, all of CSV and JSON."
+            min=0, help=f"Maximum number of rows; 0 prints all. Default: {LIMIT} for tables, all for CSV and JSON."
         ),
     ] = None,
     vertical: Vertical = None,
-    tables: Annotated[bool, typer.Option("--tables", help="List tables, views and their columns instead.")] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="List the tables and views with their columns, and exit.")
+    ] = False,
 ) -> None:
-    """Query the ledger: SQL over the Delta tables, whether the stack is running or not.
+    """Query the ledger with SQL. The stack need not be running.
 
-    Several statements print their results one after the other. JSON is an array of rows, or an array of such arrays if
-    there are several results; NaN and infinity, for which JSON has no number, become null. If two columns have the same
-    name, the second becomes `a_1`. Bytes that are not printable ASCII are `\\xNN` in CSV and JSON, as DuckDB reads
-    them.
+    Results of several statements are printed one after the other. JSON output is an array of rows, or an array of such
+    arrays if there are several results. NaN and infinity become null in JSON. If two columns have the same name `a`,
+    the second becomes `a_1`. CSV and JSON show bytes other than printable ASCII as `\\xNN`, which DuckDB can read.
 
     Examples:
 
         waystation query --tables
-        waystation query 'SELECT count(*) FROM messages'
-        waystation query --vertical 'SELECT * FROM messages ORDER BY accepted DESC' --limit 5
+        waystation query "SELECT count(*) FROM messages WHERE origin <> 'platform'"
+        waystation query --vertical "SELECT * FROM messages WHERE origin <> 'platform' LIMIT 5"
         waystation query --format csv 'SELECT * FROM outcomes' > outcomes.csv
         waystation query --file report.sql
         echo 'SELECT outcome, count(*) FROM outcomes GROUP BY ALL' | waystation query -
@@ -85,17 +86,19 @@ def query(
 def journey(
     context: typer.Context,
     message_id: Annotated[
-        str | None, typer.Argument(metavar="MESSAGE-ID", help="As in the column `id` of the table `messages`.")
+        str | None, typer.Argument(metavar="MESSAGE-ID", help="The id, from the column `id` of the table `messages`.")
     ] = None,
     last: Annotated[
         int | None,
-        typer.Option(min=1, metavar="[N]", help="Instead: the last N messages of clients; 1 without a number."),
+        typer.Option(min=1, metavar="[N]", help="Show the last N messages from clients. Default of N: 1."),
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="Instead: the last message on this topic; with --last, N.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Show the last message on this topic, or the last N with --last N.")
+    ] = None,
     format: AsFormat = Format.TABLE,
     vertical: Vertical = None,
 ) -> None:
-    """Everything that happened to a message, in chronological order.
+    """Show everything that happened to a message, in chronological order.
 
     Examples:
 
@@ -104,7 +107,7 @@ def journey(
         waystation journey 0198c0de-0000-7000-8000-000000000000
     """
     if (message_id is None) == (last is None and topic is None):
-        raise QueryError("name a message: either its id, or --last, or --topic TOPIC")
+        raise QueryError("give either the id of one message, or --last, or --topic TOPIC")
     with closing(LedgerReader(shared(context).ledger())) as reader:
         ids = [message_id] if message_id is not None else newest(reader, last or 1, topic)
         if format is Format.TABLE:
@@ -121,10 +124,10 @@ def _statements(sql: str | None, file: Path | None) -> str:
     """The SQL given. Raises QueryError unless it was given exactly once."""
     if sql is None and file is None:
         raise QueryError(
-            "no SQL was given: try `waystation query 'SELECT * FROM messages'`, or --tables for the tables"
+            "the SQL is missing: give a statement such as 'SELECT * FROM messages', or list the tables with --tables"
         )
     if sql is not None and file is not None:
-        raise QueryError("SQL was given twice: give it either as an argument or with --file")
+        raise QueryError("the SQL is given twice: give it either as an argument or with --file")
     try:
         if sql == STDIN:
             return sys.stdin.buffer.read().decode()

@@ -55,24 +55,25 @@ def options(
     context: typer.Context,
     conf: Annotated[
         list[Path] | None,
-        typer.Option(help="A TOML file laid over conf/base.toml and conf/local.toml; may be given several times."),
+        typer.Option(help="A TOML file that overrides conf/base.toml and conf/local.toml. May be repeated."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Directory of everything this stack keeps. Without it: the key `data`.")
+        Path | None, typer.Option(help="Data directory of the stack. Default: WAYSTATION_DATA, or the key `data`.")
     ] = None,
     _: Annotated[
-        bool, typer.Option(VERSION, callback=show_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option(VERSION, callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """A messaging platform: MQTT in and out, Kafka and Spark between, a Delta ledger of all messages. `up` runs it on
-    your machine, `submit` runs its Spark applications on a cluster.
+    """A messaging platform. Clients connect over MQTT or HTTP; Kafka carries their messages, Spark routes them, and
+    Delta tables (the ledger) record every step. `up` runs it on your machine; `submit` runs its Spark applications on a
+    cluster.
 
-    First steps on one machine, each in a terminal of its own:
+    First steps on one machine, each in its own terminal:
 
         waystation up
         waystation subscribe 'greetings/#'
         waystation publish greetings/world 'hello'
-        waystation query 'SELECT destination, qos, accepted FROM messages'
+        waystation query "SELECT destination, qos, accepted FROM messages WHERE origin <> 'platform'"
 
     Every key of conf/base.toml can also be set in the environment: WAYSTATION_GATEWAY__MQTT_PORT=1884.
     """

@@ -20,20 +20,20 @@ def register(app: typer.Typer) -> None:
 def maintain(
     context: typer.Context,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", help="Only this table; may be given several times.")
+        list[str] | None, typer.Option("--table", help="Maintain only this table. May be repeated.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is due, and do nothing.")] = False,
-    with_today: Annotated[bool, typer.Option("--with-today", help="Compact the present date (UTC) too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is due without changing anything.")] = False,
+    with_today: Annotated[bool, typer.Option("--with-today", help="Also compact today's data (UTC).")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the steps to this file, as JSON.")
     ] = None,
 ) -> None:
-    """Keep the ledger bounded: compact past dates, remove expired history, delete files that nobody needs.
+    """Maintain the ledger's tables: compact past dates, delete expired history and unused files.
 
-    The stack may be running: its queries, readers and other jobs go on. [maintain] of the configuration says how long
-    what is kept; by default all history is. Run it once a day.
+    The stack can keep running. The section [maintain] of the configuration sets how long history is kept; by default,
+    forever. Run the command once a day.
 
-    The exit status is 0 if everything due is done, 1 if a step failed (the others are done), 2 if it could not start.
+    The exit status is 0 if all steps succeeded, 1 if some failed (the others are done), 2 if it could not start.
 
     Examples:
 

@@ -9,5 +9,6 @@ def require(package: str, extra: str, error: type[JobError]) -> None:
     """Raises `error` if the package, part of the optional dependencies `extra`, is not installed."""
     if find_spec(package) is None:
         raise error(
-            f"`waystation {extra}` needs the package {package}: run `make env`, or pip install 'waystation[{extra}]'"
+            f"`waystation {extra}` needs the Python package {package}: run `make env`, or "
+            f"pip install 'waystation[{extra}]'"
         )

@@ -17,11 +17,14 @@ def register(app: typer.Typer) -> None:
 
 
 def passwd(
-    file: Annotated[Path, typer.Argument(help="The password file, gateway.authentication.password.file; made if new.")],
-    user: Annotated[str, typer.Argument(help="The user name.")],
-    delete: Annotated[bool, typer.Option("--delete", help="Remove the user instead.")] = False,
+    file: Annotated[
+        Path, typer.Argument(help="Password file (gateway.authentication.password.file). Created if missing.")
+    ],
+    user: Annotated[str, typer.Argument(help="User name.")],
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
 ) -> None:
-    """Add a user to a password file, or change the password: asked for, or the first line of standard input.
+    """Add a user to a password file, or change a user's password. The password is prompted for, or read from the first
+    line of standard input.
 
     Running gateways apply the change within about a second.
 
@@ -33,18 +36,19 @@ def passwd(
     """
     if not is_user_name(user) or ":" in user or user.startswith("#") or user != user.strip():
         raise JobError(
-            f"{user!r} cannot be a user name: up to 255 bytes, printable, without `:`, `#` in front, or spaces around"
+            f"{user!r} is not a valid user name: use up to 255 bytes of printable text without `:`, without a leading "
+            "`#`, and without spaces at either end"
         )
     try:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         users = parse(text, str(file))
         if delete and user not in users:
-            raise JobError(f"{file} has no user {user!r}")
+            raise JobError(f"{file} has no user {user!r}: check the name")
         _write(file, with_user(text, user, None if delete else hasher().hash(_password())))
         done = "removed from" if delete else "changed in" if user in users else "added to"
         typer.echo(f"user {user} {done} {file}")
     except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"{file} cannot be changed: {error}") from error
+        raise JobError(f"cannot change {file}: {error}") from error
 
 
 def _password() -> str:
@@ -53,7 +57,7 @@ def _password() -> str:
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:
-        raise JobError("the password is empty: give one, or --delete")
+        raise JobError("the password is empty: enter a password, or use --delete to remove the user")
     return password
 
 

@@ -46,17 +46,17 @@ def register(app: typer.Typer) -> None:
 
 def publish(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="A topic `a/b/c`, or `@client-id` for one client's inbox.")],
+    topic: Annotated[str, typer.Argument(help="A topic such as a/b/c, or @client-id for the inbox of one client.")],
     payload: Annotated[str | None, typer.Argument(help="The text to send.")] = None,
     file: Annotated[
-        Path | None, typer.Option(help="Send the bytes of this file as one message; `-` is standard input.")
+        Path | None, typer.Option(help="Send the contents of this file as one message; `-` reads standard input.")
     ] = None,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Send each line of --file, or of standard input, as a message.")
+        bool, typer.Option("--lines", help="Send each line of --file, or of standard input, as one message.")
     ] = False,
     qos: Qos = 1,
-    retain: Annotated[bool, typer.Option("--retain", help="Keep the last message for later subscribers.")] = False,
-    client_id: Annotated[str | None, typer.Option(help="Send under this client id instead of a new one.")] = None,
+    retain: Annotated[bool, typer.Option("--retain", help="Retain the message for later subscribers.")] = False,
+    client_id: Annotated[str | None, typer.Option(help="Client id to connect with. Default: a random one.")] = None,
     address: Gateway = None,
     user: User = None,
     password_file: PasswordFile = None,
@@ -66,7 +66,7 @@ def publish(
     key: KeyFile = None,
     server_name: ServerName = None,
 ) -> None:
-    """Publish a message, or many. At QoS 1 and 2 the exit status is 0 only if the gateway acknowledged all of them.
+    """Publish one or more messages. At QoS 1 and 2 the exit status is 0 only if the gateway acknowledged all of them.
 
     Examples:
 
@@ -90,7 +90,7 @@ def _messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[b
     if payload is not None:
         return iter([payload.encode(errors="surrogateescape")])  # the command line's bytes unchanged
     if file is None and not lines:
-        raise JobError("there is nothing to send: give a payload, --file FILE or --lines")
+        raise JobError("the payload is missing: give a text, --file FILE or --lines")
     return _read(file, lines)
 
 
@@ -145,7 +145,7 @@ class _Publishing:
         except TimeoutError:
             raise JobError(
                 f"the gateway did not acknowledge message {self._acknowledged + 1} within {TIMEOUT_S:g} s: "
-                "see `waystation status`"
+                "check `waystation status`"
             ) from None
         self._acknowledged += 1
 
@@ -154,4 +154,4 @@ class _Publishing:
         if not self._acknowledged:
             return JobError(sentence)
         verb = "acknowledged" if self._qos else "sent"
-        return JobError(f"{sentence} ({self._acknowledged} messages before it were {verb})")
+        return JobError(f"{sentence} ({self._acknowledged} earlier messages were {verb})")

@@ -25,28 +25,28 @@ def quality(
     context: typer.Context,
     dates: Annotated[
         list[date] | None,
-        typer.Option("--date", parser=date_of, metavar=DATE, help="Judge this date, UTC; may be given several times."),
+        typer.Option("--date", parser=date_of, metavar=DATE, help="Check this date, UTC. May be repeated."),
     ] = None,
     since: Annotated[
         date | None,
-        typer.Option(parser=date_of, metavar=DATE, help="Judge this date and all later ones that have rows."),
+        typer.Option(parser=date_of, metavar=DATE, help="Check this date and all later ones that have rows."),
     ] = None,
-    docs: Annotated[
-        Path | None, typer.Option(help="Directory of the pages. Without it: the key `quality.docs`.")
-    ] = None,
+    docs: Annotated[Path | None, typer.Option(help="Directory of the pages. Default: the key `quality.docs`.")] = None,
     settle: Annotated[
-        float | None, typer.Option(min=0.0, help="Leave out the newest rows, seconds. Without it: `quality.settle_s`.")
+        float | None,
+        typer.Option(min=0.0, help="Skip rows newer than this many seconds. Default: the key `quality.settle_s`."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.")] = False,
 ) -> None:
-    """Judge the ledger by Great Expectations: ids unique, all messages there, times in order, no gap, no undue delay.
+    """Check the quality of the ledger with Great Expectations: unique ids, no missing message, times in order, no gaps,
+    latencies within bounds.
 
-    Without --date and --since: every date with rows that no run has judged, and dates that failed, until they pass.
-    Results are appended to the table `quality_results`, and pages written (`quality/index.html` in the data directory).
-    Takes a minute; the stack may run or not.
+    Without --date and --since it checks every date with unchecked rows, and again the dates that failed before. It
+    appends the results to the table `quality_results` and writes pages (`quality/index.html` in the data directory).
+    A run takes about a minute; the stack need not be running.
 
-    The exit status is 0 if all that was judged holds, 1 if something does not or did not when it was last judged, 2 if
-    it could not be judged.
+    The exit status is 0 if every expectation passed, 1 if one failed now or at the last check of a date that was not
+    checked again, and 2 if the check could not run.
 
     Examples:
 

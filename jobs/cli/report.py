@@ -25,26 +25,23 @@ def report(
     context: typer.Context,
     dates: Annotated[
         list[date] | None,
-        typer.Option(
-            "--date", parser=date_of, metavar=DATE, help="Report on this date, UTC; may be given several times."
-        ),
+        typer.Option("--date", parser=date_of, metavar=DATE, help="Report on this date, UTC. May be repeated."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The page; of several dates, a directory. Without it: below `reports` in the data directory."
-        ),
+        typer.Option(help="File for the page, or a directory. Default: `reports` in the data directory."),
     ] = None,
     as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there too, as JSON.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write all figures to this file, as JSON.")
     ] = None,
 ) -> None:
-    """A page about a date of the ledger: traffic, latency, outcomes, talkers, topics, sessions, what stood out.
+    """Write a report on a date: findings, traffic, latency, outcomes, busiest clients and topics, sessions.
 
-    Plots, with their numbers, in one HTML file that loads nothing. Without --date: yesterday if it has messages, else
-    the newest date that has. Reads the ledger without Spark, in seconds; the stack may run or not.
+    The report is one HTML file with plots and tables that needs no network. Without --date it covers yesterday if
+    yesterday has messages, else the newest date with messages. It reads the ledger without Spark, in seconds; the stack
+    need not be running.
 
-    The exit status is 1, and there is no page, if a date has no rows.
+    If a date has no rows, no report is written and the exit status is 1.
 
     Examples:
 
@@ -72,7 +69,7 @@ def report(
         file = _file(out, len(chosen.dates), str(day), options.data())
         _write(file, page(facts))
         messages, copies = facts.totals["messages"], facts.totals["deliveries"]
-        output().print(f"{day}{why}: messages {messages}, copies delivered {copies}; page: {file}")
+        output().print(f"{day}{why}: messages {messages}, deliveries {copies}; report: {file}")
     if as_json is not None:
         _write(as_json, json_text(figures, indent=1))
 
@@ -88,4 +85,4 @@ def _write(file: Path, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise ReportError(f"{file} cannot be written: {error.strerror}; name another place") from error
+        raise ReportError(f"cannot write {file}: {error.strerror}; choose another file with --out or --json") from error

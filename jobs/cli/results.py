@@ -49,7 +49,7 @@ def show_table(result: Result, form: Form = Form.VERTICAL_IF_WIDE, limit: int = 
     rows = [[to_cell(value) for value in row] for row in islice(result.rows, limit or None)]
     terminal.show_table(columns, rows, form=form)
     if limit and next(result.rows, None) is not None:
-        terminal.print(f"first {limit} row{'' if limit == 1 else 's'}; --limit 0 for all")
+        terminal.print(f"first {limit} row{'' if limit == 1 else 's'}; --limit 0 shows all")
     else:
         terminal.print(f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
 

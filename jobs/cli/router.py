@@ -28,37 +28,41 @@ class Role(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    router = typer.Typer(no_args_is_help=True, help="The routers of the stack that runs over this data directory.")
+    router = typer.Typer(no_args_is_help=True, help="Manage the routers of the running stack.")
     router.command()(replace)
     app.add_typer(router, name="router")
 
     @router.callback()
     def routers() -> None:
-        """The routers of the stack that runs over this data directory."""
+        """Manage the routers of the running stack."""
 
 
 def replace(
     context: typer.Context,
-    role: Annotated[Role, typer.Option(help="Which router; with one process for both there is only `both`.")] = (
-        Role.BOTH
-    ),
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds a new process may take until it is level.")] = 300.0,
+    role: Annotated[
+        Role, typer.Option(help="Router to replace. If both run in one process, only `both` is possible.")
+    ] = Role.BOTH,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds within which each new process must catch up with the old one.")
+    ] = 300.0,
 ) -> None:
-    """Replace the routers of the running stack by the version of this installation, one after the other.
+    """Replace the running routers, one after the other, with the version of this installation. Messages keep flowing.
 
-    A new process starts alongside the old one, from the old one's position. Once it has caught up, the old one stops;
-    messages flow meanwhile. If it does not catch up, it is stopped, the old one stays, and the exit status is 1.
+    A new process starts alongside the old one, from the old one's position. Once it has caught up, the old one stops.
+    If it does not catch up in time, it is stopped, the old one keeps running, and the exit status is 1.
 
     Examples:
 
         waystation router replace                    after an update in place
         new/bin/waystation router replace            a version installed beside the old one
-        waystation router replace --role backup      one first, to see how it does
+        waystation router replace --role backup      try the new version with one router first
     """
     options = shared(context)
     data, state = options.data(), running_state(options.data())
     if not state.ready:
-        raise StackError("not all parts of the stack have started yet: wait until `waystation status` says so")
+        raise StackError(
+            "some parts of the stack are still starting: try again once `waystation status` shows all as ready"
+        )
     request = Request(
         id=uuid.uuid4().hex,
         roles=["active", "backup"] if role is Role.BOTH else [role.value],
@@ -96,5 +100,7 @@ def _follow(data: Path, request_id: str) -> Answer:
         if answer and answer.over:
             return answer
         if ended:
-            raise StackError(f"the stack over {data} has ended: start it with `waystation up` and see what it says")
+            raise StackError(
+                f"the stack in {data} ended during the replacement: start it with `waystation up` and read its output"
+            )
         time.sleep(POLL_S)

@@ -17,10 +17,10 @@ from schemas.settings import load_settings
 
 Gateways = Annotated[
     list[str] | None,
-    typer.Option("--gateway", metavar="URL", help="Another gateway than that of the running stack; several times."),
+    typer.Option("--gateway", metavar="URL", help="Use this gateway instead of the running stack's. May be repeated."),
 ]
 TokenFile = Annotated[
-    Path | None, typer.Option(help="File with the admin token. Without it: the key gateway.admin_token_file.")
+    Path | None, typer.Option(help="File with the admin token. Default: the key gateway.admin_token_file.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClientId = Annotated[str, typer.Argument(metavar="CLIENT-ID", help="The client id, as `sessions` shows it.")]
@@ -34,14 +34,16 @@ def register(app: typer.Typer) -> None:
 
 def sessions(
     context: typer.Context,
-    prefix: Annotated[str, typer.Argument(help="Only clients whose id begins so.")] = "",
-    state: Annotated[Literal["connected", "offline"] | None, typer.Option(help="Only those.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many, in the order of client ids.")] = 100,
+    prefix: Annotated[str, typer.Argument(help="Show only clients whose id begins with this text.")] = "",
+    state: Annotated[
+        Literal["connected", "offline"] | None, typer.Option(help="Show only sessions in this state.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of sessions, ordered by client id.")] = 100,
     as_json: AsJson = False,
     gateway: Gateways = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Sessions of clients, connected or not, with their queues.
+    """List the sessions of clients, connected or offline, with their queues.
 
     Examples:
 
@@ -59,7 +61,7 @@ def sessions(
         return
     terminal = output()
     terminal.show_table(_COLUMNS, [_cells(one) for one in found], title="sessions")
-    terminal.print(f"{len(found)} of {total} sessions" + (": more with --limit" if len(found) < total else ""))
+    terminal.print(f"{len(found)} of {total} sessions" + ("; raise --limit to see more" if len(found) < total else ""))
 
 
 _FIELDS = ("client", "state", "since", "user", "peer", "protocol", "subscriptions", "queued", "unacknowledged")
@@ -78,7 +80,8 @@ def session(
     gateway: Gateways = None,
     token_file: TokenFile = None,
 ) -> None:
-    """One session: connection, queue, windows, subscriptions, whether it has a will. Never a payload.
+    """Show one session: connection, queue, in-flight windows, subscriptions, and whether it has a will. Payloads are
+    never shown.
 
     Example: `waystation session alice`
     """
@@ -95,13 +98,13 @@ def kick(
     context: typer.Context,
     client_id: ClientId,
     end_session: Annotated[
-        bool, typer.Option("--end-session", help="End the session too: queue and subscriptions are gone.")
+        bool, typer.Option("--end-session", help="End the session too; its queue and subscriptions are deleted.")
     ] = False,
     as_json: AsJson = False,
     gateway: Gateways = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Disconnect a client, with reason code 0x98 (Administrative action). Its will is published; it may come back.
+    """Disconnect a client with reason code 0x98 (Administrative action). Its will is published. It may reconnect.
 
     Examples:
 
@@ -116,7 +119,7 @@ def kick(
             _print_json({"gateway": api.url, **kicked})
             return
         connection = "disconnected" if kicked["connection_ended"] else "was not connected"
-        ended = "; its session is over" if kicked["session_ended"] else ""
+        ended = "; its session has ended" if kicked["session_ended"] else ""
         output().print(f"{cell(client_id)} {connection}{ended}")
         return
     raise _nobody(client_id)
@@ -129,7 +132,7 @@ def _apis(options: Shared, urls: list[str] | None, token_file: Path | None) -> l
     else:
         state = running_state(options.data())
         if "metrics" not in state.listeners:
-            raise GatewayApiError("the stack's gateway is not ready yet: see `waystation status`")
+            raise GatewayApiError("the gateway of the running stack is not ready yet: check `waystation status`")
         settings = load_settings([Path(path) for path in state.configuration], options.environ)
         found = [api_of(state.listeners["metrics"])]
     token = _token(
@@ -144,9 +147,11 @@ def _token(path: Path | None) -> str:
     try:
         token = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise GatewayApiError(f"the token file {path} cannot be read: {error}") from error
+        raise GatewayApiError(f"cannot read the token file {path}: {error}") from error
     if not token or not token.isprintable():
-        raise GatewayApiError(f"the token file {path} must hold one line with the token")
+        raise GatewayApiError(
+            f"the token file {path} is empty or has unprintable characters: write the token into it, on one line"
+        )
     return token
 
 
@@ -160,24 +165,26 @@ def _show(api: GatewayApi, found: dict[str, Any]) -> None:
         "user": found["user"] or "–",
         "peer": found["peer"] or "–",
         "protocol": found["protocol"] or "–",
-        "session": f"begun {_ago(found['begun_ms'])}; ends {found['expiry_s']} s after its connection",
+        "session": f"started {_ago(found['begun_ms'])}; expires {found['expiry_s']} s after its connection ends",
         "shard, epoch": f"{found['shard']}, {found['epoch']}",
         "will": "yes" if found["has_will"] else "no",
         "queue": f"{queue['in_memory']} in memory, {queue['in_spool']} in the spool, {queue['bytes']} bytes",
         "to the client": f"{windows['to_client']} of {windows['to_client_maximum']} unacknowledged, "
-        f"{windows['to_client_released']} of them released",
-        "from the client": f"{windows['from_client_on_way']} at QoS 2 on the way to Kafka, "
-        f"{windows['from_client_received']} not released",
+        f"of which {windows['to_client_released']} await PUBCOMP",
+        "from the client": f"{windows['from_client_on_way']} at QoS 2 in flight to Kafka, "
+        f"{windows['from_client_received']} await PUBREL",
     }
     terminal.show_facts(facts, title="session")
     names = ("filter", "qos", "no_local", "retain_as_published", "retain_handling", "identifier")
     rows = [[cell(one[name]) for name in names] for one in found["subscription_list"]]
-    headings = ("filter", "qos", "no local", "as published", "handling", "identifier")
+    headings = ("filter", "qos", "no local", "retain as published", "retain handling", "identifier")
     terminal.show_table(headings, rows, title="subscriptions")
 
 
 def _nobody(client_id: str) -> GatewayApiError:
-    return GatewayApiError(f"no gateway has a session of {visible(client_id)}: see `waystation sessions`")
+    return GatewayApiError(
+        f"no gateway has a session for {visible(client_id)}: list the sessions with `waystation sessions`"
+    )
 
 
 def _print_json(content: dict[str, Any]) -> None:

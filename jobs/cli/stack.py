@@ -35,18 +35,19 @@ def register(app: typer.Typer) -> None:
 def up(
     context: typer.Context,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when all is ready; the stack runs in the background.")
+        bool, typer.Option("--detach", "-d", help="Run the stack in the background. Returns once everything is ready.")
     ] = False,
     free_ports: Annotated[
-        bool, typer.Option("--free-ports", help="Pick free ports for everything, and keep them for this directory.")
+        bool, typer.Option("--free-ports", help="Pick free ports, and use the same ones for this data directory again.")
     ] = False,
 ) -> None:
-    """Start the local stack: a Kafka broker, the Spark routers and ledger, a gateway for MQTT and HTTP.
+    """Start the local stack: a Kafka broker, the Spark routers and ledger, and a gateway for MQTT and HTTP.
 
-    It runs until Ctrl-C, and restarts parts that die. If it is killed, the next `up` cleans up and loses nothing.
+    The stack runs until Ctrl-C. It restarts parts that die. If `up` itself is killed, the next `up` stops what is left
+    and starts again; nothing is lost.
 
         waystation up                                 MQTT on 127.0.0.1:1883
-        waystation up --detach                        `down` stops it
+        waystation up --detach                        runs in the background until `waystation down`
         waystation --data /tmp/two up --free-ports    a second stack
     """
     options = shared(context)
@@ -57,7 +58,7 @@ def up(
     set_on_signals(stopping, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     terminal = output()
     plan = Plan(options.settings(), options.configuration, options.data(), free_ports)
-    terminal.print(f"starting the local stack over {plan.data}", markup=False)
+    terminal.print(f"starting the local stack in {plan.data}", markup=False)
     console, me = _console(terminal, options), Identity.of(os.getpid())
     stop_timeout_s = plan.settings.stack.stop_timeout_s
     make_supervisor = partial(local.local_supervisor, plan, options.environ, console, me)
@@ -72,7 +73,7 @@ def up(
 
 
 def down(context: typer.Context) -> None:
-    """Stop the stack of this data directory, and wait until it has stopped. Others are not touched.
+    """Stop the stack in this data directory and wait until it has stopped. Other stacks keep running.
 
     Example: `waystation --data /tmp/two down`
     """
@@ -98,13 +99,13 @@ def _line(event: Event) -> str:
         case Ready(part, seconds):
             return f"{PART_INDENT}{part:<14} ready after {seconds:.1f} s"
         case Died(part, why, pause_s):
-            return f"{PART_INDENT}{part:<14} {why}; starts again in {pause_s:g} s"
+            return f"{PART_INDENT}{part:<14} {why}; restarting in {pause_s:g} s"
         case Replaced(part, seconds):
-            return f"{PART_INDENT}{part:<14} replaced: the new process had caught up after {seconds:.1f} s"
+            return f"{PART_INDENT}{part:<14} replaced: the new process caught up after {seconds:.1f} s"
         case NotReplaced(part, why):
             return f"{PART_INDENT}{part:<14} not replaced: {why}"
         case Stopped(part, clean):
-            return f"{PART_INDENT}{part:<14} {'stopped' if clean else 'did not stop in time: killed'}"
+            return f"{PART_INDENT}{part:<14} {'stopped' if clean else 'did not stop in time and was killed'}"
 
 
 def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> None:
@@ -120,7 +121,7 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
         "Try:",
         *(clients if port else ()),
         f"  waystation{where} status",
-        f"  waystation{where} query 'SELECT * FROM messages'",
+        f"  waystation{where} query \"SELECT * FROM messages WHERE origin <> 'platform'\"",
         f"  waystation{where} down        (or Ctrl-C where `up` runs)",
     ):
         terminal.print(line, markup=False)
@@ -164,7 +165,7 @@ def _follow(child: "subprocess.Popen[bytes]", log: Path, data: Path) -> None:
             for line in shown:
                 terminal.print(line, markup=False)
             if ended:
-                raise StackError(held[0] if held else f"`up` ended before everything was ready: see {log}")
+                raise StackError(held[0] if held else f"`up` ended before everything was ready: read {log}")
             if ready:
                 return
             time.sleep(POLL_S)

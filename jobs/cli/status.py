@@ -37,17 +37,17 @@ def status(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: processes, gateways, listeners, queries, topics.")
     ] = False,
-    watching: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
+    watching: Annotated[bool, typer.Option("--watch", "-w", help="Refresh the output until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two refreshes of --watch.")] = 2.0,
 ) -> None:
-    """What runs: processes with their load, whether the gateway is ready, streaming queries, and topics, and how far
-    each consumer lags.
+    """Show the running stack: processes and their load, readiness of the gateway, streaming queries, and topics with
+    the lag of their consumers.
 
-    Lag is in records: the topic's current end minus the consumer's position. The table shows the largest of each topic,
-    --json all of them. Queries report their position at the end of a batch.
+    Lag is in records: the topic's current end minus the consumer's position. The table shows the largest lag of each
+    topic, --json shows all. Queries report their position at the end of a batch.
 
-    If no stack of this machine runs over the data directory, it shows the queries that applications have reported there
-    (`status/`), and lags by the broker of the configuration.
+    If no stack runs in the data directory on this machine, the command shows the queries that applications have
+    reported there (`status/`). It then takes the ends of topics from the broker kafka.bootstrap.
 
     Examples:
 
@@ -75,8 +75,8 @@ def _read(options: Shared) -> dict[str, Any]:
         broker = settings.kafka.bootstrap
         silent = "" if report["topics"] else ", which does not answer or has no topics"
         errors().print(
-            f"no stack is running over {data}: this is what applications have written there, and lags are by "
-            f"kafka.bootstrap = {broker}{silent}"
+            f"no stack is running in {data}: showing the queries that applications have reported there, and the "
+            f"topics of kafka.bootstrap = {broker}{silent}"
         )
     else:
         raise StackError(why_no_stack(data))
@@ -245,14 +245,14 @@ def _show_queries(report: dict[str, Any]) -> None:
     failed = [(cell(one["query"]), _cell(one["error"])) for one in report["queries"] if one.get("error")]
     if failed:
         columns = [Column("query"), Column("error", is_prose=True)]
-        terminal.show_table(columns, failed, title="queries that have failed")
+        terminal.show_table(columns, failed, title="failed queries")
 
     topics = []
     for one in report["topics"]:
         slowest = next(iter(one["lags"]), "") if one["lag"] else ""
         figures = (str(one["partitions"]), str(one["end_offset"]), _cell(one["lag"]))
         topics.append((cell(one["name"]), *figures, cell(slowest)))
-    columns = [*_columns(("topic", "partitions", "end offset", "biggest lag")), Column("consumer")]
+    columns = [*_columns(("topic", "partitions", "end offset", "largest lag")), Column("consumer")]
     terminal.show_table(columns, topics, title="topics", form=Form.SPLIT_IF_WIDE)
 
     if report["ready"] is None:
@@ -289,12 +289,12 @@ def _state(state: dict[str, Any] | None) -> str:
 
 _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "batch": ("batch_id", _cell),
-    "took": ("batch_ms", _batch),
+    "duration": ("batch_ms", _batch),
     "rows/s": ("rows_per_s", _measure),
     "lag": ("lag", _cell),
-    "fresh": ("freshness_s", _seconds),
+    "freshness": ("freshness_s", _seconds),
     "state": ("state", _state),
-    "failed": ("failures", _cell),
+    "failures": ("failures", _cell),
     "updated": ("age_s", _seconds),
 }
 """Columns of a streaming query: heading, key in its status file, format."""

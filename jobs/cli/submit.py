@@ -29,26 +29,29 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     context: typer.Context,
-    application: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.")],
+    application: Annotated[str, typer.Argument(help=f"Application: {', '.join(NAMES)}.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENT]...", help="What the application is started with.")
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENT]...", help="Arguments for the application.")
     ] = None,
     conf: Annotated[
-        list[Path] | None, typer.Option(help="As the global --conf: a TOML file laid over conf/base.toml.")
+        list[Path] | None,
+        typer.Option(help="A TOML file that overrides conf/base.toml, like the global --conf. May be repeated."),
     ] = None,
     role: Annotated[
-        str | None, typer.Option(help=f"Which router: {' or '.join(ROLES)}. Without it: both, as two applications.")
+        str | None, typer.Option(help=f"Router role: {' or '.join(ROLES)}. Default: both, as two applications.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the files and the command, secrets masked, and submit nothing.")
+        bool, typer.Option("--dry-run", help="Show the files and the command, with secrets masked, without submitting.")
     ] = False,
 ) -> None:
-    """Run a Spark application on a cluster ([cluster] of the configuration): standalone, YARN or Kubernetes.
+    """Run a Spark application on a cluster: standalone, YARN or Kubernetes. The section [cluster] of the configuration
+    describes the cluster.
 
-    In deploy mode "client" the drivers run here, and the command stays until they have ended; SIGTERM or Ctrl-C ends
-    them in order. In mode "cluster" the cluster keeps them: the command waits for their end, but they go on without it.
+    In deploy mode "client" the drivers run on this machine. The command waits until they end; SIGTERM or Ctrl-C stops
+    them in an orderly way. In deploy mode "cluster" the drivers run on the cluster. The command waits for them, but
+    they keep running if it is stopped.
 
-    conf/base.toml and all --conf files count, conf/local.toml does not.
+    The command reads conf/base.toml and all --conf files, but not conf/local.toml.
 
     Examples:
 
@@ -65,10 +68,12 @@ def submit(
     cluster = settings.cluster
     if not cluster.kind:
         raise SubmissionError(
-            "cluster.master is empty: name the cluster in a file such as conf/cluster.toml and give it with --conf"
+            "cluster.master is empty: set it in a file such as conf/cluster.toml, and pass the file with --conf"
         )
     if cluster.kind == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
-        raise SubmissionError("HADOOP_CONF_DIR is not set: it names the directory with yarn-site.xml and core-site.xml")
+        raise SubmissionError(
+            "HADOOP_CONF_DIR is not set: set it to the directory with yarn-site.xml and core-site.xml"
+        )
     data = str(shared(context).data_option or environ.get("WAYSTATION_DATA") or settings.data)
     if cluster.deploy_mode == "client":
         data = os.path.abspath(data)

@@ -75,17 +75,22 @@ def register(app: typer.Typer) -> None:
 def subscribe(
     context: typer.Context,
     filters: Annotated[
-        list[str], typer.Argument(metavar="FILTER...", help="Topic filters; `+` one level, `#` the rest.")
+        list[str],
+        typer.Argument(metavar="FILTER...", help="Topic filters: `+` matches one level, `#` all remaining levels."),
     ],
     qos: Qos = 1,
-    count: Annotated[int | None, typer.Option(min=1, help="End after this many messages.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Exit after this many messages.")] = None,
     client_id: Annotated[
         str | None,
-        typer.Option(help="Keep the session under this client id for a day: messages wait while it is away."),
+        typer.Option(
+            help="Use this client id and keep its session for a day. Messages are queued while it is offline."
+        ),
     ] = None,
     format: Annotated[
         Format,
-        typer.Option(help="text: `topic payload` on one line; json: one object a line; raw: the payload's bytes."),
+        typer.Option(
+            help="text: topic and payload on one line; json: one object per line; raw: the bytes of the payload."
+        ),
     ] = Format.TEXT,
     address: Gateway = None,
     user: User = None,
@@ -96,12 +101,12 @@ def subscribe(
     key: KeyFile = None,
     server_name: ServerName = None,
 ) -> None:
-    """Subscribe and print every message until Ctrl-C. A message is acknowledged once it is printed.
+    """Subscribe and print every message until Ctrl-C. Each message is acknowledged after it is printed.
 
     Examples:
 
         waystation subscribe 'flights/JFK/#' 'weather/+'
-        waystation subscribe --client-id alice 'news/#'    and messages to @alice
+        waystation subscribe --client-id alice 'news/#'    also receives messages to @alice
         waystation subscribe --client-id jobs --count 1 'jobs/#'
         waystation subscribe --format json '#' | head -3
     """
@@ -149,7 +154,7 @@ class _Printer:
             await gone.wait()
         finally:
             loop.remove_reader(self._fd)
-        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output has closed it")
 
 
 class _Subscribing:
@@ -199,17 +204,20 @@ class _Subscribing:
 
     def _closed(self, closed: Closed) -> None:
         if closed.by is not EndedBy.CLIENT and not self._gives_up(ConnectionLost(closed)):
-            errors().print(f"the connection is lost ({closed.detail}); connecting again", style="yellow")
+            errors().print(f"lost the connection ({closed.detail}); reconnecting", style="yellow")
 
     def _session_lost(self, lost: SessionLost) -> None:
-        errors().print("the session is lost: subscribed again; messages in between may be missing", style="yellow")
+        errors().print(
+            "the gateway no longer has the session; subscribed again, but messages sent in between may be missing",
+            style="yellow",
+        )
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error to end with: BrokenPipeError first, then the client's error as a sentence."""
     broken, _ = group.split(BrokenPipeError)
     if broken is not None:
-        return BrokenPipeError(errno.EPIPE, "nobody reads the output")
+        return BrokenPipeError(errno.EPIPE, "the reader of the output has closed it")
     error = group.exceptions[0]
     if isinstance(error, BaseExceptionGroup):
         return _first(error)

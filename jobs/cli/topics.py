@@ -20,30 +20,33 @@ from schemas.topics import Topic
 
 
 def register(app: typer.Typer) -> None:
-    topics = typer.Typer(no_args_is_help=True, help="The topics on a Kafka of your own.")
+    topics = typer.Typer(no_args_is_help=True, help="Manage the topics on your own Kafka.")
     topics.command()(create)
     app.add_typer(topics, name="topics")
 
     @topics.callback()
     def all_topics() -> None:
-        """The topics on a Kafka of your own."""
+        """Manage the topics on your own Kafka."""
 
 
 def create(
     context: typer.Context,
     conf: Annotated[
-        list[Path] | None, typer.Option(help="As the global --conf: a TOML file laid over conf/base.toml.")
+        list[Path] | None,
+        typer.Option(help="A TOML file that overrides conf/base.toml, like the global --conf. May be repeated."),
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(min=1, help="Copies of each partition. Without it: as the brokers are configured.")
+        int | None, typer.Option(min=1, help="Replicas of each partition. Default: the default of the brokers.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing, and create nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which topics are missing without creating them.")
+    ] = False,
 ) -> None:
-    """Create the topics that are missing on the brokers of kafka.bootstrap, with the partitions and settings they need.
+    """Create the missing topics on the brokers of kafka.bootstrap, with the partitions and settings they need.
 
-    Existing topics are not changed, so you may repeat it; settings that differ from the declared ones are shown. Topics
-    are named, and nothing is created, if any has another number of partitions than the configuration, does not use the
-    broker's clock, or is not kept or compacted as it must be. `waystation up` creates the local stack's topics.
+    Existing topics are never changed; the command shows settings that differ from the required ones. It creates nothing
+    and names the topics in an error if one has a wrong number of partitions, does not use the broker's clock, or has
+    the wrong retention or compaction. `waystation up` creates the topics of the local stack itself.
 
     Examples:
 
@@ -66,8 +69,8 @@ def create(
 
 
 def _as_it_is(topic: Topic, others: dict[str, str]) -> str:
-    differ = [f"{name}={value} (declared: {topic.config[name]})" for name, value in others.items()]
-    return f"there: {topic.name}{' but ' if differ else ''}{', '.join(differ)}"
+    differ = [f"{name}={value} (required: {topic.config[name]})" for name, value in others.items()]
+    return f"exists: {topic.name}{', but ' if differ else ''}{', '.join(differ)}"
 
 
 def _described(topic: Topic, replicas: int | None) -> str:

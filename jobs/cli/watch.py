@@ -42,4 +42,4 @@ def _begin(interval_s: float, clear: bool) -> None:
     terminal = output()
     if clear and terminal.is_terminal:
         terminal.clear()
-        terminal.print(f"{time.strftime('%H:%M:%S')}, every {interval_s:g} s; Ctrl-C ends this", style="dim")
+        terminal.print(f"{time.strftime('%H:%M:%S')}, refreshed every {interval_s:g} s; Ctrl-C to quit", style="dim")

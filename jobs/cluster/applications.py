@@ -45,11 +45,11 @@ def applications(name: str, role: str | None, arguments: tuple[str, ...] = ()) -
     if name not in NAMES:
         close = get_close_matches(name, NAMES, 1)
         meant = f". Did you mean {close[0]}?" if close else ""
-        raise SubmissionError(f"there is no application {name!r} to submit; there are: {', '.join(NAMES)}{meant}")
+        raise SubmissionError(f"unknown application {name!r}: choose from {', '.join(NAMES)}{meant}")
     if role is not None and name != "router":
-        raise SubmissionError(f"--role is for routers: leave it out with {name}")
+        raise SubmissionError(f"--role is only for routers: omit it for {name}")
     if role is not None and role not in ROLES:
-        raise SubmissionError(f"--role {role} is not one of: {', '.join(ROLES)}")
+        raise SubmissionError(f"unknown --role {role}: choose from {', '.join(ROLES)}")
     if name == "router":
         roles = ROLES if role is None else (role,)
         return [Application(f"router-{r}", "jobs.router", "router", ("--role", r, *arguments)) for r in roles]

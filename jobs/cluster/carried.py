@@ -47,9 +47,9 @@ def refuse_secrets(variables: Iterable[str], settings: Settings) -> None:
             value = getattr(value, key, None)
         if isinstance(value, dict) and (secrets := [name for name in value if is_secret(name)]):
             raise SubmissionError(
-                f"{'.'.join(path)} has {secrets[0]}, which all who may see the application would see: with "
-                f'cluster.deploy_mode = "cluster" put it into a file that the driver has there, and name that in '
-                f"kafka.password_file or storage.secret_file"
+                f"{'.'.join(path)} has the secret {secrets[0]}, which everyone who can see the application could "
+                f'read: with cluster.deploy_mode = "cluster", put it into a file on the driver\'s machine, and name '
+                f"that file in kafka.password_file or storage.secret_file"
             )
 
 

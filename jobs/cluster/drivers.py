@@ -31,7 +31,7 @@ def run(submissions: Sequence[Submission], stopped: Event, stop_timeout_s: float
     """
     running = {each.name: _start(each) for each in submissions}
     for name, process in running.items():
-        report(f"{name}: spark-submit is process {process.pid}")
+        report(f"{name}: started spark-submit (pid {process.pid})")
     statuses: dict[str, int] = {}
     while len(statuses) < len(running) and not stopped.wait(WATCH_S):
         for name, process in running.items():
@@ -50,10 +50,13 @@ def run(submissions: Sequence[Submission], stopped: Event, stop_timeout_s: float
             statuses[name] = process.wait()
         if still_ran and ended_by[name]:
             statuses[name] = 0
-            report(f"{name}: is watched no more, but goes on if the cluster has it; to end it: {ended_by[name]}")
+            report(
+                f"{name}: no longer watched; if the cluster has started it, it keeps running; to stop it: "
+                f"{ended_by[name]}"
+            )
     if failed := {name: status for name, status in statuses.items() if status}:
         what = ", ".join(f"{name} with status {status}" for name, status in failed.items())
-        raise SubmissionError(f"ended: {what}; what it said is above")
+        raise SubmissionError(f"failed: {what}; read its output above")
 
 
 def _start(submission: Submission) -> "subprocess.Popen[bytes]":
@@ -63,7 +66,7 @@ def _start(submission: Submission) -> "subprocess.Popen[bytes]":
             submission.argv, env=os.environ | submission.environment, stdin=subprocess.DEVNULL, process_group=0
         )
     except OSError as error:
-        raise SubmissionError(f"{submission.argv[0]} cannot be started: {error.strerror}") from error
+        raise SubmissionError(f"cannot start {submission.argv[0]}: {error.strerror}") from error
 
 
 def ask_to_stop(process: "subprocess.Popen[bytes]") -> None:

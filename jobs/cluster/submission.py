@@ -116,7 +116,7 @@ def _of_the_driver(settings: Settings, told: Mapping[str, str], python: str) -> 
 
 def _ended_by(application: Application, settings: Settings) -> str:
     if settings.cluster.kind == "yarn":
-        return f"yarn application -kill ID, where ID is that of waystation-{application.name}"
+        return f"yarn application -kill ID, with the id of waystation-{application.name}"
     labels = f"spark-role=driver,spark-app-name=waystation-{application.name}"
     return f"kubectl --namespace {settings.cluster.namespace} delete pod --selector {labels}"
 

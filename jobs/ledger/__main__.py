@@ -100,7 +100,7 @@ class Supervised:
     def watch(self, now: float) -> None:
         """Starts or restarts the query when due."""
         if self.query is not None and not self.query.isActive:
-            self._failed(now, str(self.query.exception() or "it was stopped"))
+            self._failed(now, str(self.query.exception() or "the query was stopped"))
         if self.query is None and now >= self.due:
             try:
                 self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool_of(self.name))
@@ -153,7 +153,7 @@ def tick(
             try:
                 producer.produce(topic, key=event.kafka_key, value=encode(event), partition=partition)
             except BufferError:
-                log.warning("tick left out: the broker does not answer", topic=topic)
+                log.warning("skipped a tick, the broker does not answer", topic=topic)
         producer.poll(0)
         stopped.wait(every_s)
     producer.purge()
@@ -181,7 +181,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     folded in time, and routers would send everything to every shard. Starting later loses nothing. Raises JobError if
     another process has the checkpoints: a data directory has one ledger.
     """
-    held = hold_checkpoints(settings, PART, "choose another data directory", stopped)
+    held = hold_checkpoints(settings, PART, "use another data directory", stopped)
     of = settings.ledger
     place = Place(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
     observer = Observer(part or PART, place, settings.log, time.time)
@@ -215,7 +215,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
             continue
         if started == len(supervised) and not settled and (has_waited or all(map(Supervised.has_begun, supervised))):
             settled = True
-            log.info("settled")
+            log.info("all queries started")
             if part:
                 announce_ready(settings.data, part, {"listeners": observer.listeners, "settled": True})
         stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)

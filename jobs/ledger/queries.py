@@ -189,4 +189,4 @@ def queries(
 
 
 def _say_lost(lost: Lost) -> None:
-    log.error("records lost: deleted before they were read", **lost._asdict())
+    log.error("records lost, deleted before they were read", **lost._asdict())

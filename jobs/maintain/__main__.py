@@ -30,7 +30,11 @@ PART = "maintain"
 def run(settings: Settings, request: Request, stopped: Event) -> list[Result]:
     """One run, with its lines on standard output. Raises MaintainError, also if another run is in progress."""
     try:
-        held = nullcontext() if request.dry_run else closing(hold_checkpoints(settings, PART, "wait for it", stopped))
+        held = (
+            nullcontext()
+            if request.dry_run
+            else closing(hold_checkpoints(settings, PART, "wait until it has finished", stopped))
+        )
     except JobError as error:
         raise MaintainError(str(error)) from error
     with held:
@@ -60,8 +64,8 @@ def _satisfy_yarn() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.maintain", description=__doc__)
     parser.add_argument("--table", action="append", default=[], help="only this table")
-    parser.add_argument("--dry-run", action="store_true", help="say what is due, and do nothing")
-    parser.add_argument("--with-today", action="store_true", help="compact the present date too")
+    parser.add_argument("--dry-run", action="store_true", help="show what is due without changing anything")
+    parser.add_argument("--with-today", action="store_true", help="also compact today's data")
     parser.add_argument("--json", type=Path, help="write the steps to this file")
     given = parser.parse_args(arguments)
     results: list[Result] = []

@@ -99,7 +99,7 @@ def _route_steps(settings: Settings, uri: str) -> list[Step]:
         return []
     recorded = _recorded(f"{settings.tables}/{ROUTES_HISTORY.name}", ended)
     if ended - recorded:
-        log.warning("ended routes that routes_history does not have stay", routes=len(ended - recorded))
+        log.warning("kept ended routes that are missing in routes_history", routes=len(ended - recorded))
     return _steps(uri, ROUTES.name, lambda rows: kept_routes(rows, oldest, recorded))
 
 

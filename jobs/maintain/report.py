@@ -12,7 +12,7 @@ MOST_DATES = 3
 
 def line(result: Result) -> str:
     """One line for a step."""
-    words = {PLANNED: "would do: ", DONE: "done: "}.get(result.state, f"{result.state}: ")
+    words = {PLANNED: "due: ", DONE: "done: "}.get(result.state, f"{result.state}: ")
     text = f"{result.place}: {words}{result.task}{_amount(result)}"
     return f"{text}: {result.error}" if result.error else text
 
@@ -23,10 +23,8 @@ def summary(results: Sequence[Result], dry_run: bool) -> str:
     failed = sum(result.state == FAILED for result in results)
     steps = f"{len(results)} step{'s' if len(results) > 1 else ''}"
     if dry_run:
-        return (
-            f"{steps} to do; nothing was changed" if not failed else f"{steps}, {failed} of them could not be planned"
-        )
-    return f"{steps}, {failed} of them failed" if failed else f"{steps}, none failed"
+        return f"{steps} due; nothing was changed" if not failed else f"{steps}; {failed} could not be planned"
+    return f"{steps}, {failed} failed" if failed else f"{steps}, none failed"
 
 
 def as_json(results: Sequence[Result], dry_run: bool) -> str:

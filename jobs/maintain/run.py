@@ -84,7 +84,7 @@ def _names(tables: str, asked: Sequence[str]) -> list[str]:
     if not there:
         raise MaintainError(why_no_tables(tables))
     if missing := sorted(set(asked) - set(there)):
-        raise MaintainError(f"there is no table {', '.join(missing)}; there are: {', '.join(there)}")
+        raise MaintainError(f"unknown table {', '.join(missing)}: choose from {', '.join(there)}")
     return [name for name in there if not asked or name in asked]
 
 

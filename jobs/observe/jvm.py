@@ -59,17 +59,21 @@ class Jvm(Collector):
                     cpu, resident = self._process.cpu_times(), self._process.memory_info().rss
             except psutil.Error:
                 return  # it has ended
-            yield CounterMetricFamily("waystation_jvm_cpu_seconds", "CPU time of the JVM", value=cpu.user + cpu.system)
+            yield CounterMetricFamily(
+                "waystation_jvm_cpu_seconds", "CPU time of the JVM, in seconds", value=cpu.user + cpu.system
+            )
             yield GaugeMetricFamily("waystation_jvm_resident_memory_bytes", "Resident memory of the JVM", resident)
 
 
 def _families(sample: Sample) -> Iterator[Metric]:
-    yield GaugeMetricFamily("waystation_jvm_heap_used_bytes", "Heap in use, garbage included", sample.heap_used)
-    yield GaugeMetricFamily("waystation_jvm_heap_committed_bytes", "Heap taken from the machine", sample.heap_committed)
+    yield GaugeMetricFamily("waystation_jvm_heap_used_bytes", "Heap in use, including garbage", sample.heap_used)
+    yield GaugeMetricFamily(
+        "waystation_jvm_heap_committed_bytes", "Heap reserved from the operating system", sample.heap_committed
+    )
     if sample.heap_max > 0:
-        yield GaugeMetricFamily("waystation_jvm_heap_max_bytes", "How large the heap may be", sample.heap_max)
+        yield GaugeMetricFamily("waystation_jvm_heap_max_bytes", "Maximum size of the heap", sample.heap_max)
     counts = CounterMetricFamily("waystation_jvm_gc_collections", "Garbage collections", labels=["collector"])
-    spent = CounterMetricFamily("waystation_jvm_gc_seconds", "Time they took", labels=["collector"])
+    spent = CounterMetricFamily("waystation_jvm_gc_seconds", "Time spent in garbage collections", labels=["collector"])
     for collector, (count, spent_ms) in sample.collections.items():
         counts.add_metric([collector], count)
         spent.add_metric([collector], spent_ms / 1000)

@@ -33,7 +33,10 @@ class Observer:
             self.registry.register(collector)
         ProcessCollector(registry=self.registry)
         info = Gauge(
-            "waystation_spark_info", "Name and version; always 1", ["application", "version"], registry=self.registry
+            "waystation_spark_info",
+            "Name and version of the application; always 1",
+            ["application", "version"],
+            registry=self.registry,
         )
         info.labels(name, installed_version()).set(1)
         self._server = ObserverServer(place, self.registry, self.readiness.report, awaits_place)

@@ -128,7 +128,7 @@ class ProgressLog:
             log.warning("query lags", query=query, records=lag, by_topic=measured["lags"])
         elif heard.lag_told and lag < self._settings.lag_records:
             heard.lag_told = 0
-            log.info("query lags no longer", query=query, records=lag)
+            log.info("query caught up", query=query, records=lag)
 
 
 def _duration(step: str, measured: Mapping[str, Any]) -> float:

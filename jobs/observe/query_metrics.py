@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 BATCH_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
 _STATE = {
-    "rows": ("state_rows", "Rows that it remembers"),
-    "disk_bytes": ("state_disk_bytes", "Size of the file in which it remembers them"),
+    "rows": ("state_rows", "Rows in the query's state"),
+    "disk_bytes": ("state_disk_bytes", "Size of the query's state file"),
 }
 """By measure of `state`: the metric and its help text."""
 
@@ -30,30 +30,34 @@ class QueryMetrics:
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
             return Gauge(f"waystation_query_{name}", meaning, ["query", *labels], registry=registry)
 
-        self._trigger = gauge("trigger_seconds", "How often a batch is to begin")
-        self._starts = counter("starts", "Starts of the query, those after a failure included")
-        self._failures = counter("failures", "How often it ended with an error, or could not be started")
-        self._batches = counter("batches", "Batches that have ended")
+        self._trigger = gauge("trigger_seconds", "Trigger interval of the query")
+        self._starts = counter("starts", "Starts of the query, including restarts after failures")
+        self._failures = counter("failures", "Failures of the query, including failed starts")
+        self._batches = counter("batches", "Finished batches")
         self._batch = Histogram(
             "waystation_query_batch_seconds",
-            "How long batches take",
+            "Duration of a batch",
             ["query"],
             buckets=BATCH_BUCKETS_S,
             registry=registry,
         )
-        self._steps = counter("step_seconds", "How long the steps of batches took", "step")
-        self._rows = counter("rows", "Records taken")
-        self._rows_per_s = gauge("rows_per_second", "Records a second of the last batch while it was at work")
-        self._lag = gauge("lag_records", "Records of before the last batch began that it has not taken", "topic")
+        self._steps = counter("step_seconds", "Time spent in each step of the batches", "step")
+        self._rows = counter("rows", "Records read")
+        self._rows_per_s = gauge("rows_per_second", "Records per second processed by the last batch")
+        self._lag = gauge(
+            "lag_records",
+            "Records that were on the topic when the last batch began, and that the query has not read",
+            "topic",
+        )
         self._freshness = gauge(
-            "freshness_seconds", "How long ago the youngest message of the last batch was appended when the batch ended"
+            "freshness_seconds", "Time from the append of the newest message in the last batch to the end of the batch"
         )
         self._state = {measure: gauge(name, meaning) for measure, (name, meaning) in _STATE.items()}
-        self._copies = counter("copies", "Rows left out as copies of others")
-        self._updated = counter("state_rows_updated", "Rows newly remembered, or changed")
-        self._removed = counter("state_rows_removed", "Rows forgotten")
+        self._copies = counter("copies", "Duplicate rows dropped")
+        self._updated = counter("state_rows_updated", "Rows of the state added or changed")
+        self._removed = counter("state_rows_removed", "Rows of the state removed")
         self._heard = gauge(
-            "last_progress_timestamp_seconds", "When it last ended a batch, or said it has nothing to do"
+            "last_progress_timestamp_seconds", "When the query last finished a batch or reported that it was idle"
         )
 
     def expect(self, triggers: Mapping[str, float]) -> None:

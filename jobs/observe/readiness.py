@@ -9,10 +9,10 @@ from prometheus_client.registry import Collector
 
 from schemas.readiness import readiness_report
 
-STARTING = "starting: Spark's session or the tables are not there yet"
-STOPPING = "it is being stopped"
-AWAITED = "it has not begun yet"
-BEGUN = "it has begun and ended no batch yet"
+STARTING = "starting: the Spark session or the tables do not exist yet"
+STOPPING = "stopping"
+AWAITED = "not started yet"
+BEGUN = "started, but has not finished a batch yet"
 
 
 class Readiness(Collector):
@@ -55,7 +55,7 @@ class Readiness(Collector):
 
     def failed(self, query: str, error: str) -> None:
         with self._lock:
-            self._queries[query] = f"it has failed: {error}"
+            self._queries[query] = f"failed: {error}"
 
     def faults(self) -> dict[str, str]:
         """`application`, and the queries by name."""
@@ -67,7 +67,9 @@ class Readiness(Collector):
         return readiness_report(self.faults())
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("waystation_query_up", "1 while the query runs as it should", labels=["query"])
+        up = GaugeMetricFamily(
+            "waystation_query_up", "1 if the query is running, 0 if it has failed or is starting", labels=["query"]
+        )
         with self._lock:
             queries = dict(self._queries)
         for query, fault in queries.items():

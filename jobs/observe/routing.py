@@ -27,14 +27,14 @@ class RouterMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._pause = Histogram(
             "waystation_router_pause_seconds",
-            "How long nothing flows between two batches of a router",
+            "Pause of a router between two batches, during which it routes nothing",
             ["router"],
             buckets=PAUSE_BUCKETS_S,
             registry=registry,
         )
         self._realigned = Counter(
             "waystation_router_realignments",
-            "Restarts of a router's query to keep half a batch from its twin",
+            "Restarts of a router's query to move its batches half a batch away from its peer's",
             ["router"],
             registry=registry,
         )
@@ -65,7 +65,7 @@ class RoutesMetrics:
     def __init__(self, registry: CollectorRegistry, lead_s: float) -> None:
         Gauge(
             "waystation_route_lead_seconds",
-            "How old the routes table may be before routers send messages to everyone",
+            "Maximum age of the routes table; if it is older, routers send messages to all shards",
             registry=registry,
         ).set(lead_s)
         self._registry = registry
@@ -77,7 +77,7 @@ class RoutesMetrics:
         if self._as_of is None:
             self._as_of = Gauge(
                 "waystation_routes_as_of_timestamp_seconds",
-                "The routes table has all events appended before this",
+                "Time up to which the routes table has all route events",
                 registry=self._registry,
             )
         self._as_of.set(as_of_us / 1_000_000)

@@ -64,7 +64,7 @@ class ObserverServer:
         except (OSError, OverflowError) as error:
             if not awaits_place:
                 raise JobError(
-                    f"metrics cannot be served on {place.host}:{place.port}: {error}; set {place.host_setting} to an "
+                    f"cannot serve metrics on {place.host}:{place.port}: {error}; set {place.host_setting} to an "
                     f"address of this machine and {place.port_setting} to a free port, or to 0 for any free one"
                 ) from error
         shown = f"[{place.host}]" if ":" in place.host else place.host

@@ -46,7 +46,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
 def run(settings: Settings, request: Request, stopped: Event) -> Report:
     """One run. Raises QualityError, or JobError if another run over the same data is in progress."""
     prepared = prepare(settings, request, datetime.now(UTC).replace(tzinfo=None))
-    with closing(hold_checkpoints(settings, PART, "wait until it has ended", stopped)):
+    with closing(hold_checkpoints(settings, PART, "wait until it has finished", stopped)):
         if not prepared.dates:
             return Report(prepared.run, [], prepared.pages / INDEX, prepared.left)
         spark = build_session(PART, f"local[{THREADS}]", session_settings(settings))
@@ -58,10 +58,12 @@ def run(settings: Settings, request: Request, stopped: Event) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.quality", description=__doc__)
-    parser.add_argument("--date", type=parse_date, action="append", default=[], help="judge this date")
-    parser.add_argument("--since", type=parse_date, help="judge this date and all later ones")
+    parser.add_argument("--date", type=parse_date, action="append", default=[], help="check this date")
+    parser.add_argument("--since", type=parse_date, help="check this date and all later ones")
     parser.add_argument("--docs", type=Path, help="directory of the pages")
-    parser.add_argument("--settle", type=float, help="seconds, instead of quality.settle_s")
+    parser.add_argument(
+        "--settle", type=float, help="skip rows newer than this many seconds; default: quality.settle_s"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
     reports: list[Report] = []
@@ -73,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except WaystationError:
             raise
         except Exception as error:  # uncaught, it would end with status 1, as if the ledger had faults
-            log.exception("not judged")
-            raise QualityError(f"the ledger could not be judged: {first_line(str(error))}") from error
+            log.exception("quality check failed")
+            raise QualityError(f"cannot check the ledger: {first_line(str(error))}") from error
 
     status = run_application(application)
     if status:

@@ -54,7 +54,7 @@ def read_contents(tables: str) -> dict[str, Contents]:
     for table in HISTORY:
         if table.name not in found:
             raise QualityError(
-                f"the table {table.name} is missing under {tables}: start the stack, which makes all tables, or name "
+                f"the table {table.name} is missing in {tables}: start the stack, which creates all tables, or choose "
                 "another data directory with --data"
             )
     return found

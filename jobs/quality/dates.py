@@ -45,8 +45,8 @@ def to_judge(asked: Asked, contents: Mapping[str, Contents], judged: History, un
     longest ago. Raises QualityError if a requested date has no rows."""
     there = sorted({one for table in contents.values() for one, day in table.days.items() if day.rows})
     if missing := sorted(set(asked.dates) - set(there)):
-        known = f"; it has {there[0]} to {there[-1]}" if there else ""
-        raise QualityError(f"the ledger has no rows of {', '.join(map(str, missing))}{known}")
+        known = f": choose a date from {there[0]} to {there[-1]}" if there else ""
+        raise QualityError(f"the ledger has no rows on {', '.join(map(str, missing))}{known}")
     if asked.dates or asked.since is not None:
         return Choice(
             [one for one in there if one in asked.dates or (asked.since is not None and one >= asked.since)], []

@@ -111,7 +111,7 @@ def _raise_if_failed(result: ExpectationValidationResult) -> None:
     """An expectation that could not be judged is neither a success nor a fault of the ledger. Raises QualityError."""
     if result.exception_info.get("raised_exception"):
         name, message = result.expectation_config.meta["name"], result.exception_info["exception_message"]
-        raise QualityError(f"the expectation {name} could not be judged: {message}")
+        raise QualityError(f"cannot check the expectation {name}: {message}")
 
 
 def _in_rows(measured: Measured, success: bool) -> dict[str, Any]:

@@ -13,15 +13,18 @@ SHOWN = 10
 def show(report: Report, terminal: Terminal) -> None:
     """A line, and a table of the failures: which expectation, how many rows, and ids to find them by."""
     if not report.results:
-        terminal.print("nothing to judge: no date has settled rows that no run has judged")
+        terminal.print("nothing to check: every date with rows older than quality.settle_s has been checked")
         _show_left(report, terminal)
         return
     if report.failures:
-        columns = (Column("date"), Column("what fails", is_prose=True), *map(Column, ("unexpected", "of", "examples")))
+        columns = (
+            *(Column("date"), Column("failed expectation", is_prose=True)),
+            *map(Column, ("unexpected", "checked", "examples")),
+        )
         terminal.show_table(columns, [_cells(one) for one in report.failures])
     days, failures = report.dates, len(report.failures)
     judged = str(days[0]) if len(days) == 1 else f"{len(days)} dates, {days[0]} to {days[-1]}"
-    verdict = f"{failures} of {len(report.results)} expectations fail" if failures else "every expectation holds"
+    verdict = f"{failures} of {len(report.results)} expectations failed" if failures else "all expectations passed"
     terminal.print(f"{judged}: {verdict}; pages: {report.first_page}")
     _show_left(report, terminal)
 
@@ -29,7 +32,7 @@ def show(report: Report, terminal: Terminal) -> None:
 def _show_left(report: Report, terminal: Terminal) -> None:
     if report.left:
         failed = f"{', '.join(map(str, report.left[:SHOWN]))}{', …' if len(report.left) > SHOWN else ''}"
-        terminal.print(f"failed when last judged, and not judged again now: {len(report.left)} dates: {failed}")
+        terminal.print(f"{len(report.left)} dates failed in an earlier run and were not checked again: {failed}")
 
 
 def as_json(report: Report) -> str:
@@ -53,7 +56,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     one = result.measured
     observed = str(one.unexpected)
     if one.observed != one.unexpected:
-        observed = f"{one.observed:g} ms, allowed {one.allowed:g}; {one.unexpected} rows"
+        observed = f"{one.observed:g} ms, limit {one.allowed:g} ms; {one.unexpected} rows"
     cells = (str(result.day), one.expectation.sentence, observed, str(one.judged), ", ".join(one.examples))
     return tuple(map(cell, cells))
 

@@ -85,7 +85,7 @@ def docs_directory(settings: Settings) -> Path:
     if settings.quality.docs:
         return Path(settings.quality.docs)
     if "://" in settings.data:
-        raise QualityError(f"pages cannot be written to {settings.data}: name a directory with --docs or quality.docs")
+        raise QualityError(f"cannot write pages to {settings.data}: set a directory with --docs or quality.docs")
     return Path(settings.data) / DOCS
 
 
@@ -97,7 +97,7 @@ def judge(spark: SparkSession, settings: Settings, prepared: Prepared) -> Report
     tables = {one.name: read_table(spark, settings.tables, one) for one in HISTORY}
     verdicts, results = {}, list[Result]()
     for dates in passes(prepared.dates, settings.quality.dates_per_pass):
-        log.info("judging", dates=[str(day) for day in dates])
+        log.info("checking", dates=[str(day) for day in dates])
         for day, measured in _measure(spark, tables, settings, prepared, bounds, dates, allowed):
             verdicts[day] = judge.judge(measured)
             results += _results(day, measured, verdicts[day].success, prepared.contents)

@@ -48,12 +48,12 @@ def trend(days: Sequence[TrendDay]) -> str:
         above.set_ylim(bottom=0)
         above.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
         below.bar(places, [day.failed for day in shown], color=SERIES[3])
-        below.set_ylabel("expectations that fail")
+        below.set_ylabel("failed expectations")
         below.set_ylim(0, max(1, *(day.failed for day in shown)))
         below.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         step = -(-len(shown) // TICKS)
         below.set_xticks(list(places)[::step], names[::step])
         failed = sum(bool(day.failed) for day in shown)
         return inline_svg(
-            figure, "trend", f"Of {len(shown)} dates {failed} fail; latencies and failed expectations by date."
+            figure, "trend", f"Latencies and failed expectations by date: {failed} of {len(shown)} dates failed."
         )

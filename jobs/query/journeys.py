@@ -46,16 +46,16 @@ def newest(reader: LedgerReader, most: int, topic: str | None = None) -> list[st
     if not found:
         where = "from a client" if topic is None else f"on the topic {topic}"
         raise QueryError(
-            f"the ledger has no message {where}: wait if it was published just now (the ledger is some seconds "
-            f"behind); a topic is given whole, without wildcards"
+            f"the ledger has no message {where}: if it was just published, try again in a few seconds; give the "
+            f"whole topic, without wildcards"
         )
     return [message_id for (message_id,) in reversed(found)]
 
 
 def no_message(message_id: str) -> QueryError:
     return QueryError(
-        f"the ledger has no message {message_id}: the id is wrong, or the message is too new (the ledger is some "
-        f"seconds behind)"
+        f"the ledger has no message {message_id}: check the id; if the message was just published, try again in a few "
+        f"seconds"
     )
 
 

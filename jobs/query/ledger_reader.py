@@ -143,7 +143,7 @@ class LedgerReader:
         with _as_query_errors(sql, self._there_are):
             statements = self._database.extract_statements(sql)
         if not statements:
-            raise QueryError("there is no SQL statement in what was given: only comments, or nothing")
+            raise QueryError("the SQL contains no statement, only comments or nothing: write a statement")
         for statement in statements:
             with _as_query_errors(sql, self._there_are):
                 relation = self._database.sql(_bare(statement.query), params=parameters or None)
@@ -177,7 +177,11 @@ class LedgerReader:
         return True
 
     def _there_are(self) -> str:
-        return f"there are: {', '.join([*self.tables, *self.views])}" if self.tables else why_no_tables(self._place)
+        return (
+            f"the tables and views are: {', '.join([*self.tables, *self.views])}"
+            if self.tables
+            else why_no_tables(self._place)
+        )
 
 
 def _bare(statement: str) -> str:
@@ -218,7 +222,7 @@ def _quote_hint(sql: str) -> list[str]:
     words = sorted(columns & {name for (name,) in asked.fetchall()})
     plain = QUOTED.sub("", sql)
     used = [f'"{word}"' for word in words if re.search(rf"\b{word}\b(?!\s*\d)", plain, re.IGNORECASE)]
-    return [f"columns whose names are words of SQL need double quotes: {', '.join(used)}"] if used else []
+    return [f"put column names that are SQL keywords into double quotes: {', '.join(used)}"] if used else []
 
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:

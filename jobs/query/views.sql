@@ -1,12 +1,12 @@
 -- Views over the ledger's tables, one named block each, in the SQL that Spark, DuckDB, Polars and DataFusion have in
--- common. Names that one of them reserves, such as `at`, are in backticks. `||` with a null is null in all of them,
--- concat is not. They share no function for a time as a number: micros(time), microseconds since the epoch, is replaced
--- by each engine's own (jobs/query/ledger_reader.py).
+-- common. Names that one of them reserves, such as `at`, are in backticks. `||` with a null is null in all of them, but
+-- concat is not. They share no function that turns a time into a number, so micros(time), microseconds since the epoch,
+-- is replaced by each engine's own function (jobs/query/ledger_reader.py).
 
 -- name: message_journey
--- Everything that happened to a message, a row a step. Order by `at`, then by step_order, for steps with equal times.
--- Accepting and delivering have times of a gateway's clock, the rest of the broker's: steps a few milliseconds apart may
--- change places.
+-- Everything that happened to a message, one row per step. Order the rows by `at`, and by step_order at equal times.
+-- Accepting and delivering are timed by a gateway's clock, the other steps by the broker's. So steps that are only
+-- milliseconds apart may appear in the wrong order.
 SELECT id AS message_id,
        accepted AS `at`,
        1 AS step_order,
@@ -30,7 +30,7 @@ SELECT message_id,
        'router ' || router,
        'to shard ' || CAST(shard AS STRING) || ', instruction ' || CAST(`number` AS STRING)
        || CASE WHEN scope = 'everyone' THEN ', to all shards: routes not known to be complete' ELSE '' END
-       || coalesce(', the last of ' || CAST(`limit` AS STRING), '')
+       || coalesce(', last of ' || CAST(`limit` AS STRING), '')
 FROM instructions
 UNION ALL
 SELECT message_id,
@@ -39,7 +39,7 @@ SELECT message_id,
        outcome,
        coalesce(client, 'shard ' || CAST(shard AS STRING), 'router'),
        coalesce('QoS ' || CAST(qos AS STRING) || ', ', '')
-       || CASE WHEN shard IS NULL THEN 'no instruction: no route was active for it'
+       || CASE WHEN shard IS NULL THEN 'no instruction: no route was active'
                WHEN `number` IS NOT NULL
                     THEN 'instruction ' || CAST(`number` AS STRING) || ' of shard ' || CAST(shard AS STRING)
                WHEN path = 'retained' THEN 'retained message, sent on SUBSCRIBE by shard ' || CAST(shard AS STRING)
@@ -58,8 +58,9 @@ FROM completions
 
 -- name: delivery_latency
 -- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0. Retained
--- messages sent on SUBSCRIBE are left out, as their age is no latency, and so are the platform's own messages. A client
--- that was offline makes it long. Of a message that was sent again with the same id, from accepting what was delivered.
+-- messages sent on SUBSCRIBE are left out, because their age is not a latency, and so are the platform's own messages.
+-- The latency includes the time for which a client was offline. If a message was sent twice with the same id, the
+-- latency counts from accepting the copy that was delivered.
 SELECT outcomes.message_id,
        outcomes.message_appended,
        messages.accepted,
@@ -76,9 +77,10 @@ WHERE outcomes.outcome IN ('delivered', 'sent')
   AND coalesce(messages.origin, CASE WHEN messages.destination LIKE '$presence/%' THEN 'platform' ELSE 'client' END) <> 'platform'
 
 -- name: session_history
--- A row a connection of a client, by the gateways' clocks: `ended`, `how`, `reason`, `seconds` are null while it lasts.
--- One whose gateway did not live to report the end has that from the ledger: `lost`, `gateway_lost`, when it was found;
--- a report of the gateway's own counts for more. A connection that is older than the ledger has no `connected`.
+-- One row per connection of a client, by the gateways' clocks. `ended`, `how`, `reason` and `seconds` are null while the
+-- connection is open. If the gateway was lost before it could report the end, the ledger adds one: `how` is `lost`,
+-- `reason` is `gateway_lost`, and `ended` is when the loss was detected. A report by the gateway itself overrides that.
+-- `connected` is null for a connection that began before the ledger.
 SELECT client,
        epoch,
        gateway,
@@ -117,15 +119,14 @@ FROM (
         FROM presence_history
         GROUP BY client, epoch, gateway
     ) AS events
-    -- What a gateway says at its start of clients that it has lost is about a connection that has a row of its own.
+    -- At its start a gateway reports the clients that it has lost; their connections have rows already.
     WHERE connected IS NOT NULL OR coalesce(reason, '') <> 'gateway_restarted'
 ) AS connections
 
 -- name: topic_traffic
--- Messages by the hour in which they were accepted by Kafka and the two leading levels of their topic, which are what
--- routes go by; `level_2` is null for a topic of one level. Inboxes are one line, `@`. Deliveries are those made so far,
--- at any time, acknowledged or at QoS 0, but for retained messages sent on SUBSCRIBE. The platform's own messages are
--- left out.
+-- Messages by the hour in which Kafka stored them, and by the first two levels of their topic, which routing uses.
+-- `level_2` is null for a topic of one level. All inboxes are one row, `@`. `deliveries` counts all deliveries so far,
+-- acknowledged or at QoS 0, except retained messages sent on SUBSCRIBE. The platform's own messages are left out.
 SELECT date,
        hour,
        level_1,

@@ -8,7 +8,7 @@ from jobs.report.svg import SERIES
 EVENTS = {"connected": "connects", "disconnected": "disconnects", "lost": "lost"}
 """Events, and the headings for their numbers."""
 COLORS = {"connects": SERIES[0], "disconnects": SERIES[2], "lost": SERIES[3]}
-LASTED, UNREPORTED = "still connected at the end of the date", "nobody reported how: its gateway was lost"
+LASTED, UNREPORTED = "still connected at the end of the date", "unknown: its gateway was lost"
 
 
 def connections(facts: Facts) -> Section:
@@ -23,7 +23,7 @@ def connections(facts: Facts) -> Section:
         Plot(
             over_time(
                 "connected",
-                f"Clients connected at most in each {grid.step_words}: {max(most)} at the peak, "
+                f"Maximum of connected clients per {grid.step_words}: {max(most)} at the peak, "
                 f"{at_end[-1]} at the end.",
                 "clients",
                 grid,
@@ -31,38 +31,38 @@ def connections(facts: Facts) -> Section:
                 None,
                 facts.restarts,
             ),
-            f"Clients connected, at most in each {grid.step_words}.",
+            f"Connected clients, maximum per {grid.step_words}.",
         ),
         Plot(
             side_by_side(
                 "comings",
-                f"Connects, disconnects and lost connections per {grid.row_words}: "
+                f"Connects, disconnects and lost connections per {grid.row_words}; in total "
                 + ", ".join(f"{number(sum(values)).text} {words}" for words, values in events.items())
-                + " in all.",
+                + ".",
                 f"connections per {grid.row_words}",
                 grid.of_rows(),
                 {words: (COLORS[words], grid.by_row(values)) for words, values in events.items()},
             ),
-            f"Connects, disconnects and lost connections per {grid.row_words}, beside each other.",
+            f"Connects, disconnects and lost connections per {grid.row_words}.",
         ),
     ]
     tables = [
         PageTable(
-            f"Comings and goings by {grid.row_words}",
-            ["begins, UTC", *EVENTS.values(), "connected at its end"],
+            f"Connects and disconnects per {grid.row_words}",
+            ["from, UTC", *EVENTS.values(), "connected at the end"],
             [
                 [Cell(grid.row_at(row)), *map(number, values), number(left)]
                 for row, (values, left) in enumerate(zip(by_row, grid.at_row_ends(at_end), strict=True))
                 if any(values)
             ],
-            "Nobody came or went.",
+            "none.",
         ),
         _ends(facts),
         _longest(facts),
     ]
     lead = (
-        "A connection begins and ends by its gateway's clock. Lost: the client did not say goodbye. How long: of those "
-        "that ended on the date. Of a gateway that was lost (`gateway_lost`) the ledger says when that was found."
+        "Times are from the gateway's clock. Lost: the connection ended without DISCONNECT. Durations cover the "
+        "connections that ended on this date. For a lost gateway (gateway_lost) the end is when its loss was noticed."
     )
     return Section("sessions", "Sessions", lead, plots, tables)
 
@@ -83,7 +83,7 @@ def _ends(facts: Facts) -> PageTable:
     rows = facts.rows("ends")
     return PageTable(
         "How connections ended",
-        ["how", "reason", "connections", "median, seconds"],
+        ["how", "reason", "connections", "median duration, s"],
         [
             [Cell(_how(row["how"])), name(row["reason"]), counted, number(row["median_s"])]
             for row, counted in ranked(rows, "connections")
@@ -96,7 +96,7 @@ def _longest(facts: Facts) -> PageTable:
     rows = facts.rows("longest_connections")
     return PageTable(
         "Longest connections",
-        ["client", "user", "protocol", "gateway", "connected, UTC", "ended, UTC", "reason", "seconds"],
+        ["client", "user", "protocol", "gateway", "connected, UTC", "ended, UTC", "reason", "duration, s"],
         [
             [
                 *(name(row[column]) for column in ("client", "user", "protocol", "gateway")),
@@ -107,7 +107,7 @@ def _longest(facts: Facts) -> PageTable:
             ]
             for row, seconds in ranked(rows, "seconds")
         ],
-        "Of no connection it is known how long it lasted.",
+        "the duration of no connection is known.",
     )
 
 

@@ -24,10 +24,11 @@ def choose(asked: Sequence[date], contents: Mapping[str, Contents], today: date)
     no rows, or none has."""
     there = sorted({day for name in SHOWN for day in _days(contents, name)})
     if not there:
-        raise ReportError("the ledger has no rows yet: it writes them once messages flow")
+        raise ReportError("the ledger has no rows yet: publish a message, and try again in a few seconds")
     if missing := sorted(set(asked) - set(there)):
         raise ReportError(
-            f"the ledger has no rows of {', '.join(map(str, missing))}; it has {there[0]} to {there[-1]}, dates are UTC"
+            f"the ledger has no rows on {', '.join(map(str, missing))}: choose a date from {there[0]} to {there[-1]} "
+            f"(UTC)"
         )
     if asked:
         return Chosen(sorted(set(asked)))
@@ -36,7 +37,7 @@ def choose(asked: Sequence[date], contents: Mapping[str, Contents], today: date)
         return Chosen([yesterday], "yesterday")
     if with_messages:
         return Chosen([max(with_messages)], "the newest date with messages")
-    return Chosen([there[-1]], "the newest date: there are no messages")
+    return Chosen([there[-1]], "the newest date; it has no messages")
 
 
 def activity(contents: Mapping[str, Contents], day: date) -> Day:

@@ -11,11 +11,11 @@ LOSSES = ("dropped", "expired", "ended")
 MEANINGS = {
     "delivered": "acknowledged by the client",
     "sent": "written to the client's connection at QoS 0",
-    "expired": "its time was over before it could be sent",
-    "ended": "the recipient's session ended first",
-    "dropped": "refused by a limit of the recipient's session, or it waited too long for a slow client",
-    "nobody": "an instruction without recipient: route keys are coarse; no fault",
-    "untouched": "a message that no shard wanted; no fault",
+    "expired": "the message expired before it could be sent",
+    "ended": "the recipient's session ended before delivery",
+    "dropped": "a limit of the recipient's session was reached, or the client was too slow",
+    "nobody": "the shard had no recipient for the instruction; normal, because routes are coarser than filters",
+    "untouched": "no shard had an active route for the message; normal if nobody subscribes",
 }
 EVERYONE = "everyone"
 
@@ -23,22 +23,23 @@ EVERYONE = "everyone"
 def outcomes(facts: Facts) -> Section:
     rows, routing = facts.rows("outcomes"), facts.rows("routing")
     kinds = PageTable(
-        "Outcomes by kind",
+        "Outcomes",
         ["outcome", "count", "clients", "meaning"],
         [
             [Cell(row["outcome"]), counted, number(row["clients"]), Cell(MEANINGS.get(row["outcome"], ""))]
             for row, counted in ranked(rows, "rows")
         ],
-        "No outcome was reported.",
+        "no outcomes.",
     )
     routers = PageTable(
         "Instructions by router and scope",
         ["router", "scope", "instructions"],
         [[name(row["router"]), Cell(row["scope"]), counted] for row, counted in ranked(routing, "instructions")],
-        "Nothing was routed.",
+        "no messages were routed.",
     )
     lead = (
-        "A row of outcomes is a recipient of a message. Of the two routers' copies of an instruction the first counts."
+        "An outcome is what happened to a message for one recipient. Both routers write each instruction; the table "
+        "counts the copy that came first."
     )
     return Section("outcomes", "Outcomes", lead, _undelivered(facts), [kinds, routers])
 
@@ -53,9 +54,9 @@ def _undelivered(facts: Facts) -> list[Plot]:
     if not kinds:
         return []
     words = ", ".join(f"{sum(values):.0f} {kind}" for kind, values in kinds.items())
-    label = f"What did not arrive, per {grid.step_words}: {words} in all."
-    svg = over_time("undelivered", label, f"copies per {grid.step_words}", grid, kinds, None, facts.restarts)
-    return [Plot(svg, "Copies that were dropped, had expired or whose session had ended; records in quarantine.")]
+    label = f"Undelivered messages per {grid.step_words}; in total {words}."
+    svg = over_time("undelivered", label, f"deliveries per {grid.step_words}", grid, kinds, None, facts.restarts)
+    return [Plot(svg, "Deliveries that were dropped, expired, or ended with the session; records in quarantine.")]
 
 
 def findings(facts: Facts) -> Section:
@@ -69,14 +70,14 @@ def findings(facts: Facts) -> Section:
     points = [
         f"{words}: {count}."
         for words, count in (
-            ("Messages that are not complete (somebody is away or slow, or the ledger is behind)", _all(waiting)),
-            *((f"Copies {outcome} ({MEANINGS[outcome]})", counts.get(outcome, 0)) for outcome in LOSSES),
-            ("Instructions to every shard (routes were not known to be complete)", everyone),
-            ("Messages that policy flagged (an attachment is larger than policy has it)", _all(flagged)),
-            ("Records that could not be read, in quarantine", _all(quarantined)),
-            ("Expectations of waystation quality that do not hold", len(failed)),
-            ("Connections whose end nobody reported (their gateway was lost)", unreported),
-            ("Times that a gateway was found lost, or started again", len(facts.rows("restarts"))),
+            ("Incomplete messages (a recipient is offline or slow, or the ledger lags)", _all(waiting)),
+            *((f"Deliveries {outcome} ({MEANINGS[outcome]})", counts.get(outcome, 0)) for outcome in LOSSES),
+            ("Instructions to all shards (the routes were not known to be complete)", everyone),
+            ("Messages flagged by policy (an attachment is too large)", _all(flagged)),
+            ("Unreadable records in quarantine", _all(quarantined)),
+            ("Failed expectations of the quality job", len(failed)),
+            ("Connections without a reported end (their gateway was lost)", unreported),
+            ("Gateways lost or restarted", len(facts.rows("restarts"))),
         )
         if count
     ]
@@ -84,24 +85,24 @@ def findings(facts: Facts) -> Section:
         _waiting(waiting), _losses(facts.rows("losses")), _flagged(flagged), _quarantined(quarantined),
         _expectations(failed),
     )  # fmt: skip
-    lead = "" if points else "Nothing: no message waits, none was lost, flagged or quarantined."
-    lead += f" {_judged(judged)} What policy refused is not in the ledger: the gateways' metrics count it."
+    lead = "" if points else "Nothing to report: no message is waiting, lost, flagged or quarantined."
+    lead += f" {_judged(judged)} Messages refused by policy are not in the ledger; the gateways' metrics count them."
     return Section(
-        "findings", "What stood out", lead.strip(), tables=[table for table in tables if table.rows], points=points
+        "findings", "Findings", lead.strip(), tables=[table for table in tables if table.rows], points=points
     )
 
 
 def _judged(judged: Sequence[Row]) -> str:
     if not judged:
-        return "waystation quality has not judged this date."
+        return "The quality job (waystation quality) has not checked this date yet."
     held = sum(row["success"] for row in judged)
     run_at = moment(judged[0]["run_at"]).text
-    return f"{held} of {len(judged)} expectations of waystation quality hold (run of {run_at} UTC)."
+    return f"{held} of {len(judged)} expectations of the quality job passed (run at {run_at} UTC)."
 
 
 def _waiting(rows: Sequence[Row]) -> PageTable:
     return PageTable(
-        "Messages that are not complete, oldest first",
+        "Incomplete messages, oldest first",
         ["message", "from", "to", "QoS", "appended, UTC", "expires, UTC"],
         [
             [
@@ -120,8 +121,8 @@ def _waiting(rows: Sequence[Row]) -> PageTable:
 
 def _losses(rows: Sequence[Row]) -> PageTable:
     return PageTable(
-        "Copies lost, by client",
-        ["outcome", "client", "copies"],
+        "Lost deliveries by client",
+        ["outcome", "client", "deliveries"],
         [[Cell(row["outcome"]), name(row["client"]), counted] for row, counted in ranked(rows, "messages")],
         "",
     )
@@ -129,7 +130,7 @@ def _losses(rows: Sequence[Row]) -> PageTable:
 
 def _flagged(rows: Sequence[Row]) -> PageTable:
     return PageTable(
-        "Messages that policy flagged, by sender",
+        "Messages flagged by policy, by sender",
         ["client", "messages", "bytes"],
         [[name(row["source"]), counted, number(row["bytes"])] for row, counted in ranked(rows, "messages")],
         "",
@@ -150,8 +151,8 @@ def _quarantined(rows: Sequence[Row]) -> PageTable:
 
 def _expectations(rows: Sequence[Row]) -> PageTable:
     return PageTable(
-        "Expectations that do not hold",
-        ["expectation", "unexpected", "of"],
+        "Failed expectations",
+        ["expectation", "unexpected rows", "rows checked"],
         [[name(row["expectation"]), number(row["unexpected"]), number(row["judged"])] for row in rows],
         "",
     )

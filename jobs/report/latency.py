@@ -7,9 +7,9 @@ from jobs.report.plots import bars, grouped_bars, percentiles_over_time
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99.9": "p999"}
 """Percentiles as shown, and their columns."""
 STAGES = {
-    "routed": "From append to routed: an instruction stands on egress.",
+    "routed": "From append to routed: the instruction is on egress.",
     "delivered": "From append to delivered: sent at QoS 0, acknowledged by the client at QoS 1 and 2.",
-    "completed": "From append to completed: all recipients are done, or nobody wanted it.",
+    "completed": "From append to completed: all recipients are finished, or there were none.",
 }
 """Stages in their order, with descriptions."""
 
@@ -17,20 +17,21 @@ STAGES = {
 def latency(facts: Facts) -> Section:
     rows = facts.rows("latency")
     if not rows:
-        return Section("latency", "Latency", "Nothing was routed, delivered or completed.")
+        return Section("latency", "Latency", "No message was routed, delivered or completed.")
     plots = [_plot(facts, stage) for stage in STAGES if any(row["stage"] == stage for row in rows)]
     plots += _stages(facts)
     of_date = [row for stage in STAGES for row in rows if row["stage"] == stage and row["slot"] is None]
     table = PageTable(
-        "Milliseconds over the whole date",
-        ["from append to", "count", *(f"{shown}, ms" for shown in PERCENTILES), "greatest, ms"],
+        "Latency over the whole date",
+        ["from append to", "count", *(f"{shown}, ms" for shown in PERCENTILES), "maximum, ms"],
         [[Cell(_stage(row)), number(row["rows"]), *_percentiles(row), number(row["greatest"])] for row in of_date],
         "",
     )
     lead = (
-        "Milliseconds from a message's append time, by when the stage was reached; percentiles by nearest rank, to "
-        "three digits. Deliveries that followed no instruction (retained messages; the first seconds of a "
-        "subscription) are left out. What took longer than a minute has mostly waited for a client that was away."
+        "Milliseconds from a message's append time to each stage, plotted at the time when the stage was reached. "
+        "Percentiles are nearest-rank values with three digits. Deliveries without an instruction (retained messages, "
+        "and the first seconds of a subscription) are left out. Latencies above a minute are mostly due to offline "
+        "clients."
     )
     return Section("latency", "Latency", lead, plots, [table, _clients(facts)])
 
@@ -42,13 +43,13 @@ def _stages(facts: Facts) -> list[Plot]:
     words = "; ".join(f"{row['stage']} {number(row['p50']).text} and {number(row['p99']).text}" for row in rows)
     svg = grouped_bars(
         "stages",
-        f"Milliseconds by part of the way, p50 and p99: {words}.",
+        f"Milliseconds by stage, p50 and p99: {words}.",
         "milliseconds",
         [row["stage"].replace(" to ", " to\n") for row in rows],
         {"p50": [max(0, row["p50"]) for row in rows], "p99": [max(0, row["p99"]) for row in rows]},
     )
     return [
-        Plot(svg, "Which part of the way takes the time. Stored: Kafka has the message, and its sender is told so.")
+        Plot(svg, "Time spent in each stage. Stored: the message is in Kafka and its sender has the acknowledgement.")
     ]
 
 
@@ -60,7 +61,7 @@ def _clients(facts: Facts) -> PageTable:
             [name(row["client"]), number(row["rows"]), number(row["p50"]), slowest]
             for row, slowest in ranked(facts.rows("slowest_clients"), "p99")
         ],
-        "Nothing was delivered by instruction.",
+        "no message was delivered by an instruction.",
     )
 
 
@@ -80,11 +81,13 @@ def completion_times(facts: Facts) -> Section:
             rows.append([Cell(words), number(messages, messages / total), share])
     most = max(shown, key=lambda words: shown[words])
     plot = Plot(
-        bars("completion", f"Completed messages by how long they took: most {most}.", "messages", "took up to", shown),
-        "Messages by the time from append to completion.",
+        bars("completion", f"Completed messages by completion time: most within {most}.", "messages", "up to", shown),
+        "Messages by time from append to completion.",
     )
-    table = PageTable("Messages by the time they took", ["up to", "messages", "% of all up to here"], rows, "")
-    return Section("completion", "Completion times", "Each bar begins where the one before ends.", [plot], [table])
+    table = PageTable("Messages by completion time", ["up to", "messages", "cumulative %"], rows, "")
+    return Section(
+        "completion", "Completion times", "Each bar covers the range above the previous bar.", [plot], [table]
+    )
 
 
 def _plot(facts: Facts, stage: str) -> Plot:

@@ -25,12 +25,12 @@ def page(facts: Facts) -> str:
     totals = facts.totals
     figures = {
         "messages accepted": plain_number(totals["messages"]),
-        "of payload": bytes_words(totals["bytes"]),
-        "copies delivered": plain_number(totals["deliveries"]),
+        "payload": bytes_words(totals["bytes"]),
+        "deliveries": plain_number(totals["deliveries"]),
         "instructions": plain_number(totals["instructions"]),
         "messages completed": plain_number(totals["completions"]),
-        "clients that published": plain_number(totals["senders"]),
-        "clients that received": plain_number(totals["recipients"]),
+        "publishing clients": plain_number(totals["senders"]),
+        "receiving clients": plain_number(totals["recipients"]),
     }
     return (
         _environment()

@@ -1,9 +1,9 @@
 -- Queries about a date, for `waystation report` (DuckDB), one per named block. The tables have only rows of that date,
--- except where a block says otherwise. `slot` counts time steps from the start of what the page shows: $1 is that start
--- and $2 the step, µs; in rankings $1 is the number of rows.
+-- except where a block says otherwise. `slot` counts time steps from the start of the plots: $1 is that start and $2 the
+-- step, µs. In rankings $1 is the number of rows.
 --
--- The platform's own messages, about clients that connect and disconnect, are left out: of `messages` by their origin,
--- of the other tables the rows about them.
+-- The platform's own messages, about clients that connect and disconnect, are left out, with the rows about them in the
+-- other tables.
 
 -- name: make_is_platform
 CREATE OR REPLACE TEMP MACRO is_platform(origin, destination) AS
@@ -55,8 +55,8 @@ GROUP BY outcome
 ORDER BY rows DESC, outcome
 
 -- name: make_latencies
--- How many took how long, in milliseconds with three digits: few values, however many rows. Deliveries without an
--- instruction are left out, because a retained message may wait for its subscriber for years.
+-- Number of rows by latency, rounded to three digits, so that there are few values however many rows. Deliveries
+-- without an instruction are left out, because a retained message may wait for its subscriber for years.
 CREATE TEMP TABLE latencies AS
 SELECT stage,
        qos,
@@ -109,7 +109,7 @@ GROUP BY up_to_ms
 ORDER BY up_to_ms NULLS LAST
 
 -- name: talkers
--- The top ones by messages, and the top ones by bytes: a client may be in both.
+-- The top clients by messages, and the top clients by bytes; a client may be in both.
 SELECT *,
        row_number() OVER (ORDER BY messages DESC, source) AS by_messages,
        row_number() OVER (ORDER BY bytes DESC, source) AS by_bytes
@@ -130,7 +130,7 @@ ORDER BY messages DESC, level_1, level_2
 LIMIT $1
 
 -- name: fan_outs
--- Messages of other dates have no source and destination here.
+-- Messages of other dates have neither source nor destination.
 SELECT widest.message_id, messages.source, messages.destination, messages.appended, widest.copies
 FROM (
     SELECT message_id, count(*) AS copies
@@ -181,8 +181,8 @@ WHERE run_id = (SELECT run_id FROM quality_results ORDER BY run_at DESC LIMIT 1)
 ORDER BY success, expectation
 
 -- name: waiting
--- Over tables from the date on: messages of the date that are not complete, oldest first, and how many there are in
--- all. $1 is the date, $2 how many to show.
+-- Over tables from the date on: incomplete messages of the date, oldest first, and their total number. $1 is the date,
+-- $2 how many to show.
 SELECT id, source, destination, qos, appended, expires, count(*) OVER () AS all_of_them
 FROM messages
 WHERE date = $1 AND NOT is_platform(origin, destination) AND NOT EXISTS (
@@ -318,7 +318,7 @@ GROUP BY up_to_bytes
 ORDER BY up_to_bytes NULLS LAST
 
 -- name: stages
--- Milliseconds that each stage of the way took, in order.
+-- Milliseconds spent in each stage, in order.
 SELECT stage, count(*) AS rows, quantile_disc(ms, 0.5) AS p50, quantile_disc(ms, 0.99) AS p99
 FROM (
     SELECT 1 AS place, 'accepted to stored' AS stage, (epoch_us(appended) - epoch_us(accepted)) / 1000 AS ms FROM user_messages

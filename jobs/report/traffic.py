@@ -35,15 +35,15 @@ def traffic(facts: Facts) -> Section:
         Plot(
             over_time(
                 "traffic",
-                f"Messages accepted and copies delivered per {step}: {_most(facts, messages, 'messages')}; "
-                f"{_most(facts, copies, 'copies')}.",
+                f"Messages accepted and deliveries per {step}: {_most(facts, messages, 'messages')}; "
+                f"{_most(facts, copies, 'deliveries')}.",
                 f"messages per {step}",
                 grid,
                 by_qos,
-                {"copies delivered": copies},
+                {"deliveries": copies},
                 facts.restarts,
             ),
-            f"Messages accepted per {step}, by QoS, and copies delivered.",
+            f"Messages accepted per {step}, by QoS, and deliveries.",
         ),
         Plot(
             over_time(
@@ -53,7 +53,7 @@ def traffic(facts: Facts) -> Section:
                 grid,
                 {"bytes": size},
             ),
-            f"Bytes of payload accepted per {step}.",
+            f"Payload bytes accepted per {step}.",
         ),
         *_backlog(facts),
         *_sizes(facts),
@@ -61,7 +61,7 @@ def traffic(facts: Facts) -> Section:
     ]
     table = PageTable(
         f"Traffic by {grid.row_words}",
-        ["begins, UTC", *by_qos, "messages", "bytes", "copies delivered"],
+        ["from, UTC", *by_qos, "messages", "bytes", "deliveries"],
         [
             [Cell(grid.row_at(row)), *map(number, values)]
             for row, values in enumerate(zip(*map(grid.by_row, columns), strict=True))
@@ -70,11 +70,11 @@ def traffic(facts: Facts) -> Section:
         "",
     )
     own = facts.rows("left_out")[0]["messages"]
-    lead = "Messages by their append time; copies by when their delivery was reported. Rows without any are left out."
+    lead = "Messages count at their append time, deliveries at the time they were reported. Empty rows are left out."
     if own:
-        lead += f" The platform's own messages, which tell who comes and goes, do not count on this page: {own}."
+        lead += f" {own} messages of the platform itself, about connects and disconnects, are not counted on this page."
     if not any(messages) and not any(copies):
-        return Section("traffic", "Traffic", "No message was accepted, and none delivered.")
+        return Section("traffic", "Traffic", "No message was accepted or delivered.")
     return Section("traffic", "Traffic", lead, plots, [table])
 
 
@@ -88,10 +88,12 @@ def _backlog(facts: Facts) -> list[Plot]:
         return []
     words = f"{_most(facts, waiting, 'messages')}; {waiting[-1]} at the end"
     svg = over_time(
-        "backlog", f"Messages not complete: {words}.", "messages", facts.grid, {"not complete": waiting}, None,
+        "backlog", f"Incomplete messages: {words}.", "messages", facts.grid, {"incomplete": waiting}, None,
         facts.restarts,
     )  # fmt: skip
-    return [Plot(svg, "Messages of the date that are accepted and not complete: somebody is away, or slow.")]
+    return [
+        Plot(svg, "Messages of this date that were accepted but not yet complete: a recipient was offline or slow.")
+    ]
 
 
 def _sizes(facts: Facts) -> list[Plot]:
@@ -105,8 +107,8 @@ def _sizes(facts: Facts) -> list[Plot]:
         for bound in bounds[min(places) : max(places) + 1]
     }
     most = max(shown, key=lambda words: shown[words])
-    svg = bars("sizes", f"Messages by size of payload: most up to {most}.", "messages", "payload up to", shown)
-    return [Plot(svg, "Messages by the size of their payload; each bar begins where the one before ends.")]
+    svg = bars("sizes", f"Messages by payload size: most up to {most}.", "messages", "payload up to", shown)
+    return [Plot(svg, "Messages by payload size. Each bar covers the range above the previous bar.")]
 
 
 def _shards(facts: Facts) -> list[Plot]:
@@ -116,9 +118,14 @@ def _shards(facts: Facts) -> list[Plot]:
     loads = {str(row["shard"]): row["instructions"] for row in rows}
     most = max(loads, key=lambda shard: loads[shard])
     svg = bars(
-        "shards", f"Instructions by shard: most, {loads[most]}, to {most}.", "instructions", "shard", loads, False
+        "shards",
+        f"Instructions by shard: shard {most} has the most, {loads[most]}.",
+        "instructions",
+        "shard",
+        loads,
+        False,
     )
-    return [Plot(svg, "Instructions by shard, of which each hosts a part of the clients: the load is even, or is not.")]
+    return [Plot(svg, "Instructions by shard. Similar bars mean that the load is evenly spread.")]
 
 
 def days(facts: Facts) -> Section:
@@ -126,19 +133,19 @@ def days(facts: Facts) -> Section:
     rows = facts.rows("days")
     table = PageTable(
         "By date",
-        ["date, UTC", "messages", "payload, bytes", "copies delivered", "copies lost", "delivery p50, ms", "p99, ms"],
+        ["date, UTC", "messages", "payload, bytes", "deliveries", "lost", "delivery p50, ms", "p99, ms"],
         [
             [Cell(str(row["date"]), "time"), counted, number(row["bytes"]),
              *(number(row[name]) for name in ("deliveries", "lost", "p50", "p99"))]
             for row, counted in ranked(rows, "messages")
         ],
-        "No message was accepted.",
+        "no message was accepted.",
     )  # fmt: skip
     lead = (
-        f"The date and the {EARLIER_DAYS} before it, as far as they had messages. Lost are copies dropped, expired or "
-        "ended. Percentiles are of all deliveries by instruction, and estimated here."
+        f"This date and the {EARLIER_DAYS} before it, if they had messages. Lost deliveries were dropped, expired, or "
+        "ended with the session. Percentiles are estimates over all deliveries by instruction."
     )
-    return Section("days", "Beside earlier dates", lead, tables=[table])
+    return Section("days", "Earlier dates", lead, tables=[table])
 
 
 def talkers(facts: Facts) -> Section:
@@ -148,30 +155,32 @@ def talkers(facts: Facts) -> Section:
         _talkers("By messages", rows[: facts.top], "messages", "bytes"),
         _talkers("By bytes of payload", by_bytes[: facts.top], "bytes", "messages"),
     ]
-    lead = f"{facts.totals['senders']} clients have published, {facts.totals['recipients']} have received."
-    return Section("talkers", "Top talkers", lead, tables=tables)
+    lead = f"{facts.totals['senders']} clients published messages, {facts.totals['recipients']} received messages."
+    return Section("talkers", "Busiest publishers", lead, tables=tables)
 
 
 def topics(facts: Facts) -> Section:
     rows = facts.rows("topics")
     table = PageTable(
         "Topics by messages",
-        ["topic", "messages", "bytes", "copies delivered", "copies a message"],
+        ["topic", "messages", "bytes", "deliveries", "deliveries per message"],
         [
             [_topic(row), counted, number(row["bytes"]), number(row["deliveries"]), number(row["fan_out"])]
             for row, counted in ranked(rows, "messages")
         ],
-        "No message was accepted.",
+        "no message was accepted.",
     )
-    lead = "By the two leading levels, which routes go by; all inboxes are one line. Copies are those of the date."
+    lead = (
+        "By the first two topic levels, which routing uses. All inboxes are one row. Deliveries are those of this date."
+    )
     return Section("topics", "Top topics", lead, tables=[table])
 
 
 def fan_outs(facts: Facts) -> Section:
     rows = facts.rows("fan_outs")
     table = PageTable(
-        "Messages by copies delivered",
-        ["message", "from", "to", "appended, UTC", "copies delivered"],
+        "Messages by deliveries",
+        ["message", "from", "to", "appended, UTC", "deliveries"],
         [
             [
                 name(row["message_id"]),
@@ -182,10 +191,10 @@ def fan_outs(facts: Facts) -> Section:
             ]
             for row, copies in ranked(rows, "copies")
         ],
-        "Nothing was delivered.",
+        "no message was delivered.",
     )
-    lead = "Copies delivered on the date. A message without sender is of an earlier date, or a retained one."
-    return Section("fan-outs", "Widest fan-outs", lead, tables=[table])
+    lead = "Deliveries on this date. A message without a sender is from an earlier date, or was retained."
+    return Section("fan-outs", "Largest fan-outs", lead, tables=[table])
 
 
 def _talkers(caption: str, rows: Sequence[Row], by: str, other: str) -> PageTable:
@@ -193,7 +202,7 @@ def _talkers(caption: str, rows: Sequence[Row], by: str, other: str) -> PageTabl
         caption,
         ["client", by, other],
         [[name(row["source"]), bar, number(row[other])] for row, bar in ranked(rows, by)],
-        "No client has published.",
+        "no client published.",
     )
 
 

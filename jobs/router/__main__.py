@@ -112,7 +112,7 @@ def run(
     With `beside`, ready when each has routed all that was on `ingress` when records began to flow.
     """
     streams = [StreamId(f"router-{role}", generation) for role in roles]
-    otherwise = "run the other role, or another --generation"
+    otherwise = "start the other role, or another --generation"
     held = [hold_checkpoints(settings, stream.name, otherwise, stopped) for stream in streams]
     name = part or (streams[0].query if len(roles) == 1 else "router")
     observer = Observer(name, router_place(settings.router, roles), settings.log, time.time, beside)
@@ -162,8 +162,15 @@ def run(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.router", description=__doc__)
     parser.add_argument("--role", choices=[*ROLES, "both"], required=True)
-    parser.add_argument("--generation", type=int, default=1, help="which checkpoint; begins where the one before is")
-    parser.add_argument("--beside", action="store_true", help="ready only when level with the one to be replaced")
+    parser.add_argument(
+        "--generation",
+        type=int,
+        default=1,
+        help="number of the checkpoint; a new one starts at the position of the previous one",
+    )
+    parser.add_argument(
+        "--beside", action="store_true", help="be ready only once caught up with the process to be replaced"
+    )
     options = parser.parse_args(arguments)
     if options.generation < 1:
         parser.error("argument --generation: expected 1 or more")

@@ -64,7 +64,7 @@ class RouterTopic:
         try:
             topic = self._broker.read(self.name)
         except TopicUnknown as error:
-            log.debug("the topic was not looked at", error=str(error))
+            log.debug("cannot check the topic", topic=self.name, error=str(error))
             return
         if topic.id != self._id:
             raise self._replaced(self._stream.checkpoint(self._tables))
@@ -76,12 +76,12 @@ class RouterTopic:
 
     def _replaced(self, uri: str) -> TopicReplaced:
         return TopicReplaced(
-            f"topic {self.name} was deleted and made again since query {self._stream.query} has read it, and what it "
-            f"had not routed of the old one is lost: give the platform another kafka.prefix; or, to have the new one "
-            f"routed from its beginning, stop the routers, remove {uri} and start them, but gateways drop what has "
-            f"offsets that they have seen"
+            f"topic {self.name} was deleted and created again after query {self._stream.query} had read it, and its "
+            f"unrouted messages are lost: set another kafka.prefix; or stop the routers, remove {uri} and start them "
+            f"again to route the new topic from its beginning, but then gateways drop messages at offsets that they "
+            f"have already seen"
         )
 
     def _say_lost(self, topic: ReadTopic, taken: Mapping[int, int]) -> None:
         for part in lost(topic, taken):
-            log.error("records lost: deleted before they were read", router=self._stream.query, **part._asdict())
+            log.error("records lost, deleted before they were read", router=self._stream.query, **part._asdict())

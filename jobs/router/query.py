@@ -80,7 +80,7 @@ class Router:
         """
         self.quietly.look(now)
         if self.query is not None and not self.query.isActive:
-            self._failed(now, str(self.query.exception() or "it was stopped"))
+            self._failed(now, str(self.query.exception() or "the query was stopped"))
         if self.query is None and now >= self.due:
             try:
                 self.query, self.began = self._start(), now

@@ -29,7 +29,7 @@ def await_routes(routes: RoutesInMemory, stopped: Event) -> None:
         except JVM_GONE:
             raise
         except UNREADABLE as error:
-            log.debug("no routes table yet", error=first_line(str(error)))
+            log.debug("the routes table does not exist yet", error=first_line(str(error)))
         stopped.wait(LOOK_S)
 
 
@@ -51,7 +51,7 @@ def keep_routes(routes: RoutesInMemory, every_s: float, stopped: Event, is_quiet
                 wait_s = every_s
             except UNREADABLE as error:
                 if not stopped.is_set():
-                    log.warning("the routes cannot be read", error=first_line(str(error)))
+                    log.warning("cannot read the routes table", error=first_line(str(error)))
 
     thread = Thread(target=keep, name="routes", daemon=True)
     thread.start()

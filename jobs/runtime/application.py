@@ -68,7 +68,7 @@ def run_once(run: Callable[[Settings], int]) -> int:
     except Py4JJavaError:
         raise
     except (Py4JError, *JVM_GONE) as error:
-        sys.stderr.write(f"the JVM of this process does not answer any more: {error}\n")
+        sys.stderr.write(f"the JVM of this process no longer answers: {error}\n")
         return 1
 
 
@@ -95,5 +95,5 @@ def lock_checkpoints(data: str, name: str, otherwise: str) -> IO[str]:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         held.close()
-        raise JobError(f"another process runs {name} on {data}: stop it, or {otherwise}") from error
+        raise JobError(f"another process is running {name} in {data}: stop it, or {otherwise}") from error
     return held

@@ -38,7 +38,7 @@ def _authority(directory: Path, days: int, report: Report) -> tuple[x509.Certifi
     if certificate.exists() and key.exists():
         private = load_pem_private_key(key.read_bytes(), None)
         if not isinstance(private, ec.EllipticCurvePrivateKey):
-            raise ValueError(f"{key} is not a key that this command has made")
+            raise ValueError(f"{key} was not created by this command: use another directory")
         return x509.load_pem_x509_certificate(certificate.read_bytes()), private
     made, name = ec.generate_private_key(ec.SECP256R1()), _name(AUTHORITY)
     builder = _builder(name, name, made, days)
@@ -62,9 +62,9 @@ def _issue(
 ) -> None:
     """A certificate `<file>.crt` and its key `<file>.key`, unless they exist."""
     if Path(file).name != file or file == "ca":
-        raise ValueError(f"{file!r} cannot be the name of a file")
+        raise ValueError(f"{file!r} cannot be used as a file name: choose another name")
     if (directory / f"{file}.crt").exists():
-        report(f"there already: {directory / file}.crt")
+        report(f"already exists: {directory / file}.crt")
         return
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(name), authority.subject, key, days)
@@ -125,4 +125,4 @@ def _write(
     with os.fdopen(os.open(directory / f"{file}.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
         written.write(text)
     (directory / f"{file}.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
-    report(f"made {directory / file}.crt and {directory / file}.key")
+    report(f"created {directory / file}.crt and {directory / file}.key")

@@ -77,8 +77,8 @@ class Lease:
         self._thread.join()
         if self._was_lost:
             raise LeaseError(
-                f"Kafka and this driver of {self._name} have not heard of each other for {self._lease_s:g} s, after "
-                f"which another driver may have its checkpoints: it has stopped, start it again"
+                f"this driver of {self._name} had no contact with Kafka for {self._lease_s:g} s, and stopped because "
+                f"another driver may have taken over its checkpoints: start it again"
             )
 
     def _await(self, timeout_s: float, bootstrap: str, stopped: Event) -> None:
@@ -86,13 +86,15 @@ class Lease:
         while not self._held.wait(POLL_S) and not stopped.is_set():
             if self._joined and not said:
                 said = True
-                log.info("waiting for another driver to give up its checkpoints", name=self._name, at_most_s=timeout_s)
+                log.info("waiting for another driver to release its checkpoints", name=self._name, at_most_s=timeout_s)
             if self._refusal or time.monotonic() > deadline:
                 self.close()
                 if self._refusal:
-                    raise LeaseError(f"the brokers at {bootstrap} refuse: {self._refusal}")
+                    raise LeaseError(f"the brokers at {bootstrap} refused the connection: {self._refusal}")
                 if self._joined:
-                    raise LeaseError(f"another driver runs {self._name} on these topics and tables: stop it first")
+                    raise LeaseError(
+                        f"another driver is running {self._name} on these topics and tables: stop it first"
+                    )
                 raise LeaseError(f"the brokers at {bootstrap} do not answer: check kafka.bootstrap and kafka.client")
 
     def _answer(self) -> None:
@@ -135,5 +137,5 @@ class Lease:
     def _end(self) -> None:
         if self._held.is_set() and not self._closing.is_set() and not self._was_lost:
             self._was_lost = True
-            log.error("another driver may have the checkpoints now: stopping", name=self._name, lease_s=self._lease_s)
+            log.error("lost the lease on the checkpoints, stopping", name=self._name, lease_s=self._lease_s)
             self._lost()

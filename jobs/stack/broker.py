@@ -23,7 +23,7 @@ EVENT_BYTES = 1_048_576
 """The largest session record or event that a gateway's limits allow."""
 
 _LOGGING = """\
-# Written at each start: what the broker says goes to its standard output.
+# Written at each start. The broker logs to standard output.
 status = warn
 shutdownHook = disable
 appender.console.type = Console
@@ -34,7 +34,7 @@ rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 logger.start.name = kafka.server.KafkaRaftServer
 logger.start.level = info
-# Every shutdown of the only node interrupts its own fetches.
+# Each shutdown of the only node interrupts its own fetches.
 logger.clients.name = org.apache.kafka.clients.NetworkClient
 logger.clients.level = error
 """
@@ -104,7 +104,7 @@ def prepare(spec: BrokerSpec, java: str, classpath: str) -> list[str]:
     """
     spec.directory.mkdir(parents=True, exist_ok=True)
     lines = [f"{key}={value}\n" for key, value in server_properties(spec).items()]
-    spec.properties_file.write_text("# Written at each start; changes are lost.\n" + "".join(lines))
+    spec.properties_file.write_text("# Written at each start: your changes would be lost.\n" + "".join(lines))
     spec.logging_file.write_text(_LOGGING)
     base = [java, f"-Dlog4j2.configurationFile={spec.logging_file}", "-cp", classpath]
     if not (spec.storage / "meta.properties").exists():
@@ -133,8 +133,8 @@ def _format_storage(spec: BrokerSpec, base: list[str]) -> None:
     tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id(spec), "-c", str(spec.properties_file)]
     done = subprocess.run([*base, *tool], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
-        raise StackError(f"the broker's storage in {spec.storage} cannot be formatted: {lines[-1]}")
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it gave no reason"]
+        raise StackError(f"cannot format the broker's storage in {spec.storage}: {lines[-1]}")
 
 
 def answers(spec: BrokerSpec, timeout_s: float = 1.0) -> bool:

@@ -91,12 +91,14 @@ def make_archive(
     if archive.is_file() or (failed.is_file() and not again):
         return archive.is_file()
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with locked(archive.parent / "lock", progress, "makes the archive of classes"):
+    with locked(archive.parent / "lock", progress, "is creating the class archive"):
         if not archive.is_file():
-            progress("making an archive of classes, by which Spark starts sooner, once; about a minute")
+            progress("creating the class archive once, so that Spark starts faster; this takes about a minute")
             environ = {**environ, "JAVA_HOME": str(java.home)}
             if not _train(archive, failed, environ, stopping, niceness) and not stopping():
-                progress(f"it could not be made: Spark starts without it, only later. See {failed}")
+                progress(
+                    f"the class archive could not be created: Spark starts without it, but more slowly; read {failed}"
+                )
         archives = sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime)
         for old in archives[:-KEPT]:
             old.unlink()  # a JVM that has mapped it can go on using it
@@ -125,7 +127,7 @@ def _train(
         if not stopping():
             why = f"it took more than {timeout_s} s" if process.exit_code is None else f"status {process.exit_code}"
             with said.open("a") as record:
-                record.write(f"no archive: {why}\n")
+                record.write(f"no class archive: {why}\n")
             said.rename(failed)
         return False
     finally:

@@ -36,7 +36,7 @@ class JarSet(NamedTuple):
 
 
 LOCAL = JarSet("ivy.xml", ("spark", "kafka"), "Kafka, Delta, Spark's Kafka source")
-STORES = {"s3": JarSet("ivy-s3.xml", ("s3",), "Hadoop's S3A and what it needs of Amazon's SDK")}
+STORES = {"s3": JarSet("ivy-s3.xml", ("s3",), "Hadoop's S3A and the AWS SDK")}
 """By kind of store. For other kinds, vendors ship one jar, to be named in `cluster.spark`."""
 
 TIMEOUT_S = 900
@@ -122,7 +122,7 @@ def resolve(environ: Mapping[str, str], progress: Progress, jar_set: JarSet = LO
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(target.parent / "lock", progress, "resolves the JVM libraries"):
+    with locked(target.parent / "lock", progress, "is downloading the JVM libraries"):
         if not target.is_dir():
             _resolve_into(target, find_java(environ).command, progress, jar_set)
     return target
@@ -146,7 +146,7 @@ def _resolve_into(target: Path, java: str, progress: Progress, jar_set: JarSet) 
         _run_ivy(java, beside, target.with_suffix(".log"), progress, jar_set)
         for conf in jar_set.confs:
             if not any((beside / conf).glob("*.jar")):
-                raise JarsError(f"Ivy resolved no jars for {conf!r}: see {target.with_suffix('.log')}")
+                raise JarsError(f"Ivy found no jars for {conf!r}: read {target.with_suffix('.log')}")
         beside.chmod(0o755)
         beside.rename(target)
     finally:
@@ -160,7 +160,7 @@ def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarS
     command = [java, *SHORT_LIVED, "-jar", str(ivy), "-ivy", str(ivy_file(jar_set)), "-retrieve", pattern]
     command += ["-confs", *jar_set.confs]
     found = downloaded = 0
-    progress(f"resolving the JVM libraries ({jar_set.what}), once; about half a minute")
+    progress(f"downloading the JVM libraries once ({jar_set.what}); this takes about half a minute")
     with (
         log.open("w") as record,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy_process,
@@ -174,7 +174,7 @@ def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarS
                 progress(f"  {found} libraries found, {downloaded} downloaded")
         status = ivy_process.wait(timeout=TIMEOUT_S)
     if status:
-        raise JarsError(f"the JVM libraries cannot be resolved (is there a network?): see {log}")
+        raise JarsError(f"the JVM libraries could not be downloaded: check the network, and read {log}")
     progress(f"  {found} libraries found, {downloaded} downloaded: done")
 
 
@@ -192,7 +192,7 @@ def locked(path: Path, progress: Progress, what: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress(f"another process {what}: waiting for it")
+            progress(f"another process {what}; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

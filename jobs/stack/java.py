@@ -24,7 +24,7 @@ USUAL_PLACES = (
     "~/.sdkman/candidates/java/*",
     "~/.jdks/*",
 )
-REMEDY = "install a full JDK 17 or 21 (Debian: apt-get install openjdk-17-jdk-headless) or point JAVA_HOME at one"
+REMEDY = "install a full JDK 17 or 21 (on Debian `apt-get install openjdk-17-jdk-headless`), or set JAVA_HOME to one"
 
 _BASE_MODULE = re.compile(r"^java\.base@(\d+)", re.MULTILINE)
 
@@ -78,7 +78,7 @@ def check(home: Path) -> Java | str:
         return f"{home} does not start ({error})"
     base = _BASE_MODULE.search(listing.stdout)
     if listing.returncode or base is None:
-        return f"{home} is older than Java 9, or no Java"
+        return f"{home} is older than Java 9, or is not Java"
     version = int(base[1])
     if version not in VERSIONS:
         return f"{home} is Java {version}"

@@ -51,7 +51,7 @@ def run(
     stopping: threading.Event,
     console: Console,
 ) -> None:
-    """Run a stack over `data` until `stopping` is set; whatever happens, none of it is left running.
+    """Run a stack in `data` until `stopping` is set; whatever happens, none of it is left running.
 
     The supervisor is created once the directory is locked and the remains of a killed `up` are stopped, so that its
     ports are free. Raises StackError if another `up` holds the directory or a part cannot start, and what
@@ -60,7 +60,7 @@ def run(
     began = time.monotonic()
     with hold(data):
         for name in stop_leftovers(data, stop_timeout_s):
-            console.say(f"stopped {name}, left behind by an `up` that was killed")
+            console.say(f"stopped {name}, which was still running after its `up` was killed")
         forget(data)
         supervisor = make_supervisor()
         told = False
@@ -88,7 +88,7 @@ def stop(data: Path, stop_timeout_s: float) -> bool:
     supervisor.ask_to_stop()
     levels = 1 + max((process.level for process in state.processes), default=0)
     if not wait_until(lambda: not supervisor.alive(), stop_timeout_s * levels + DETACHED_MARGIN_S):
-        raise StackError(f"the stack over {data} (process {supervisor.pid}) does not stop: see {data / 'logs'}")
+        raise StackError(f"the stack in {data} (pid {supervisor.pid}) does not stop: read the logs in {data / 'logs'}")
     return True
 
 

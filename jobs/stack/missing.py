@@ -9,14 +9,16 @@ from schemas.tables import TABLES
 def why_no_tables(tables: str) -> str:
     """Why there is no table under `tables`, a directory (usually `tables` in the data directory) or a URI."""
     if "://" in tables:
-        return f"there are no tables under {tables}: check storage.tables, or start the applications that write there"
+        return f"there are no tables in {tables}: check storage.tables, or start the applications that write there"
     directory = Path(tables)
     data = directory.parent
     if not data.is_dir():
-        return f"there is no directory {data}, so no stack has ever run over it: {NAME_IT}"
+        return f"no stack has ever run in {data}, which does not exist: {NAME_IT}"
     if state_if_running(data) is not None:
-        return f"there are no tables under {directory} yet: the stack that runs makes them in a moment"
-    return f"there are no tables under {directory}: no stack has written any there; {NAME_IT}"
+        return (
+            f"there are no tables in {directory} yet: the running stack is about to create them; try again in a moment"
+        )
+    return f"there are no tables in {directory}, because no stack has run there: {NAME_IT}"
 
 
 def has_tables(tables: str) -> bool:

@@ -15,7 +15,7 @@ from schemas.readiness import read_json, write_json
 
 FIRST, LAST = 20_000, 32_000
 TRIES = 200
-TAKEN = "is taken by another program"
+TAKEN = "is used by another program"
 
 
 def is_free(host: str, port: int) -> bool:
@@ -24,7 +24,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def why_not(host: str, port: int) -> str | None:
-    """Why no server could listen there now: `is taken by another program`, …; None if one could."""
+    """Why no server could listen there now: `is used by another program`, …; None if one could."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -33,7 +33,7 @@ def why_not(host: str, port: int) -> str | None:
             if error.errno == errno.EADDRINUSE:
                 return TAKEN
             if error.errno == errno.EACCES:
-                return "may be used by root only: take a port above 1023"
+                return "is reserved for root: choose a port above 1023"
             return f"cannot be used: {host} is not an address of this machine ({error.strerror})"
         return None
 
@@ -53,12 +53,12 @@ class Ports:
         Raises PortTaken, naming `setting`, if the configured port is in use.
         """
         if configured:
-            why = f"is that of {other} too" if (other := self._given.get(configured)) else why_not(host, configured)
+            why = f"is also set for {other}" if (other := self._given.get(configured)) else why_not(host, configured)
             if why:
                 stop_it = "stop it, " if why == TAKEN else ""
                 raise PortTaken(
                     f"port {configured} ({setting}) on {host} {why}: {stop_it}choose another port in a --conf file or "
-                    f"the environment, or use `--free-ports`"
+                    f"an environment variable, or use `--free-ports`"
                 )
             port = configured
         else:
@@ -75,5 +75,5 @@ class Ports:
                 self.remembered[name] = port
                 write_json(self._file, self.remembered)
                 return port
-        why = why_not(host, 0) or "has no free one"
-        raise PortTaken(f"no port between {FIRST} and {LAST} could be picked for {name}: {host} {why}")
+        why = why_not(host, 0) or "has no free port"
+        raise PortTaken(f"no free port between {FIRST} and {LAST} was found for {name}: {host} {why}")

@@ -62,7 +62,7 @@ def ask(data: Path, request: Request) -> None:
     try:
         file.hardlink_to(beside_it)
     except FileExistsError:
-        raise StackError("routers are being replaced already: wait until that is done") from None
+        raise StackError("a replacement of routers is already in progress: wait until it is done") from None
     finally:
         beside_it.unlink()
 
@@ -106,7 +106,7 @@ class Replacing:
         also = {role for part in self._waiting for role in part.roles} - set(request.roles)
         if also:
             asked = ", ".join(request.roles)
-            self._over(f"{asked} and {', '.join(also)} run in one process here: replace both of them")
+            self._over(f"{asked} and {', '.join(also)} run in one process: replace both, with --role both")
 
     def _next(self, supervisor: Supervisor, request: Request) -> None:
         if not self._waiting:
@@ -121,22 +121,24 @@ class Replacing:
         try:
             succession = supervisor.replace(new, BESIDE, is_level, request.timeout_s)
         except OSError as error:
-            self._over(f"{part.name} is not replaced: {new.argv[0]} cannot be run: {error.strerror}")
+            self._over(f"{part.name} was not replaced: cannot run {new.argv[0]}: {error.strerror}")
             return
         self._now = (part, generation, succession)
-        self._say(f"{part.name}: a new process runs beside the old one")
+        self._say(f"{part.name}: a new process is running alongside the old one")
 
     def _look(self, request: Request, part: RouterPart, generation: int, succession: Succession) -> None:
         has_place = succession.error is None and succession.stage is not Stage.BESIDE
         if has_place and generations.generation_of(self._data, part.roles) != generation:
             generations.record(self._data, part.roles, generation)
-            self._say(f"{part.name}: the new process is level after {succession.took_s:.1f} s; the old one stops")
+            self._say(f"{part.name}: the new process caught up after {succession.took_s:.1f} s; stopping the old one")
         if succession.stage is Stage.OVER:
             self._now = None
             generations.prune(self._data, part.roles)
             if succession.error:
                 log = self._data / "logs" / f"{part.name}.log"
-                self._over(f"{part.name} is not replaced, the old process goes on: {succession.error}; see {log}")
+                self._over(
+                    f"{part.name} was not replaced, and its old process keeps running: {succession.error}; read {log}"
+                )
             else:
                 self._say(f"{part.name}: replaced")
 

@@ -73,7 +73,7 @@ class Succession:
             self.took_s, self._level_at = now - self._began, now
             self.newcomer.give_way(0)
         elif now - self._began > self._timeout_s:
-            self._give_up(f"the new process was not level within {self._timeout_s:g} s", now)
+            self._give_up(f"the new process did not catch up within {self._timeout_s:g} s", now)
         elif now - self._began > self._timeout_s / 2:
             self.newcomer.give_way(min(self.part.niceness, self.part.niceness_beside))
         return False

@@ -14,7 +14,7 @@ from schemas.readiness import read_json, write_json
 
 FILE = "stack.json"
 DATA_VARIABLE = "WAYSTATION_DATA"
-NAME_IT = "start one with `waystation up`, or name another data directory with --data"
+NAME_IT = "start one with `waystation up`, or choose another data directory with --data"
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,20 +73,20 @@ def forget_state(data: Path) -> None:
 
 
 def state_if_running(data: Path) -> StackState | None:
-    """The stack that runs over this directory; None if none does."""
+    """The stack that runs in this directory; None if none does."""
     state = read_state(data)
     return state if state is not None and state.supervisor.alive() else None
 
 
 def why_no_stack(data: Path) -> str:
-    """Why no stack runs over the directory."""
+    """Why no stack runs in the directory."""
     if not data.is_dir():
-        return f"there is no directory {data}, so no stack has ever run over it: {NAME_IT}"
-    return f"no stack is running over {data}: {NAME_IT}"
+        return f"no stack has ever run in {data}, which does not exist: {NAME_IT}"
+    return f"no stack is running in {data}: {NAME_IT}"
 
 
 def running_state(data: Path) -> StackState:
-    """The stack that runs over this directory. Raises StackError if none does."""
+    """The stack that runs in this directory. Raises StackError if none does."""
     state = state_if_running(data)
     if state is None:
         raise StackError(why_no_stack(data))
@@ -102,10 +102,10 @@ def hold(data: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             state = read_state(data)
-            who = f" (process {state.supervisor_pid})" if state and state.supervisor.alive() else ""
+            who = f" (pid {state.supervisor_pid})" if state and state.supervisor.alive() else ""
             raise StackError(
-                f"a stack{who} already runs over {data}: see it with `waystation status`, stop it with "
-                f"`waystation down`, or start another with --data DIR and --free-ports"
+                f"a stack{who} is already running in {data}: stop it with `waystation down`, or start another one with "
+                f"--data DIR and --free-ports"
             ) from None
         yield
 

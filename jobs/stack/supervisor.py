@@ -124,7 +124,7 @@ def levels(parts: Iterable[Part]) -> dict[str, int]:
     while waiting:
         free = {name: after for name, after in waiting.items() if after <= found.keys()}
         if not free:
-            raise StackError(f"parts wait for each other or for unknown ones: {', '.join(sorted(waiting))}")
+            raise StackError(f"these parts depend on each other or on unknown parts: {', '.join(sorted(waiting))}")
         found |= {name: 1 + max((found[other] for other in after), default=-1) for name, after in free.items()}
         waiting = {name: after for name, after in waiting.items() if name not in free}
     return found
@@ -182,9 +182,9 @@ class Supervisor:
         Raises StackError if there is no such part, or another is being replaced.
         """
         if part.name not in self._running:
-            raise StackError(f"there is no {part.name} in this stack, but {', '.join(self._running)}")
+            raise StackError(f"this stack has no part {part.name}; its parts are {', '.join(self._running)}")
         if self.is_replacing:
-            raise StackError("another part is being replaced: wait until that is done")
+            raise StackError("another part is being replaced: wait until it is done")
         newcomer = ManagedProcess((*part.argv, *beside), {**self._environ, **part.env}, self._log(part.name))
         self._succession = Succession(
             part,

@@ -57,12 +57,12 @@ def missing_topics(admin: AdminClient, declared: Iterable[Topic]) -> list[Topic]
     there = [topic for topic in wanted if topic.name in existing]
     if differ := [topic for topic in there if existing[topic.name] != topic.partitions]:
         each = ", ".join(
-            f"topic {topic.name} has {existing[topic.name]} partitions but the configuration says {topic.partitions}"
+            f"topic {topic.name} has {existing[topic.name]} partitions, but the configuration says {topic.partitions}"
             for topic in differ
         )
         raise TopicsError(
-            f"{each}: the number is fixed once a topic exists; set it back, or use another kafka.prefix or --data "
-            f"directory"
+            f"{each}: the number cannot change once a topic exists; restore the old number, or use another "
+            f"kafka.prefix or --data directory"
         )
     return [topic for topic in wanted if topic.name not in existing]
 
@@ -95,9 +95,11 @@ def other_settings(admin: AdminClient, there: Iterable[Topic]) -> dict[str, dict
         found[resource.name] = {name: entries[name].value for name in wanted if entries[name].value != wanted[name]}
     if wrong := [(name, key) for name, others in found.items() for key in others if key in ESSENTIAL]:
         each = ", ".join(
-            f"topic {name} has {key}={found[name][key]} but needs {declared[name].config[key]}" for name, key in wrong
+            f"topic {name} has {key}={found[name][key]}, but needs {declared[name].config[key]}" for name, key in wrong
         )
-        raise TopicsError(f"{each}: set it with kafka-configs --alter before anything runs, or delete the topic")
+        raise TopicsError(
+            f"{each}: change it with kafka-configs --alter before you start anything, or delete the topic"
+        )
     return found
 
 
@@ -149,4 +151,4 @@ def _result(future: "Future[Any]", but: int | None = None) -> Any:
             return None
         if code in BETWEEN_LEADERS:
             raise _NoLeader(f"the broker is not ready: {error.args[0].str()}") from error
-        raise TopicsError(f"the broker refuses: {error.args[0].str()}") from error
+        raise TopicsError(f"the broker refused the request: {error.args[0].str()}") from error

@@ -68,7 +68,7 @@ def test_a_replacement_that_does_not_become_level_changes_nothing(stack: Stack) 
     before = pids(stack, "router-active")
     done = stack.waystation("router", "replace", "--role", "active", "--timeout", "1", check=False)
     assert done.returncode == 1
-    assert "the old process goes on: the new process was not level within 1 s" in done.stderr
+    assert "its old process keeps running: the new process did not catch up within 1 s" in done.stderr
     assert "Traceback" not in done.stderr
     assert pids(stack, "router-active") == before
 

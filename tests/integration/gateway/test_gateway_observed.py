@@ -40,7 +40,7 @@ class ObservedGateway(Gateway):
 
 @pytest.fixture
 def gateway(broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> Iterator[ObservedGateway]:
-    """A gateway of a stack over `tmp_path`, as far as the command line can tell."""
+    """A gateway of a stack in `tmp_path`, as far as the command line can tell."""
     broker.topics(unique_prefix)
     gateway = ObservedGateway(tmp_path, broker.bootstrap, unique_prefix)
     gateway.start()
@@ -118,7 +118,7 @@ def test_sessions_are_listed_looked_at_and_ended(gateway: ObservedGateway, run: 
     status, out, _ = run("sessions", "--state", "offline", "--json", "--gateway", api.url)
     assert [one["client"] for one in json.loads(out)["sessions"]] == ["bo[b]\x1b"]
     status, out, _ = run("sessions", "--limit", "1")
-    assert "1 of 2 sessions: more with --limit" in out
+    assert "1 of 2 sessions; raise --limit to see more" in out
 
     status, out, _ = run("session", "alice")
     assert (status, "a/#" in out, "secret" in out) == (0, True, False)
@@ -131,11 +131,15 @@ def test_sessions_are_listed_looked_at_and_ended(gateway: ObservedGateway, run: 
     status, out, _ = run("kick", "alice")
     assert (status, out) == (0, "alice disconnected\n")
     assert (api.session("alice") or {})["state"] == "offline"
-    assert run("kick", "alice", "--end-session")[1] == "alice was not connected; its session is over\n"
+    assert run("kick", "alice", "--end-session")[1] == "alice was not connected; its session has ended\n"
     assert api.session("alice") is None
     for command in ("kick", "session"):
         status, out, err = run(command, "alice")
-        assert (status, out, err) == (1, "", "no gateway has a session of alice: see `waystation sessions`\n")
+        assert (status, out, err) == (
+            1,
+            "",
+            "no gateway has a session for alice: list the sessions with `waystation sessions`\n",
+        )
 
 
 def test_status_shows_whether_the_gateway_is_ready(gateway: ObservedGateway, run: Callable[..., Any]) -> None:

@@ -91,8 +91,8 @@ def test_the_command(written_ledger: WrittenLedger) -> None:
         ("the day before", "--date: 'the day before' is not a date: write 2026-11-22, today or yesterday (UTC)\n"),
         (
             "2025-01-02",
-            "the ledger has no messages between 2025-01-02T00:00:00.000Z and 2025-01-03T00:00:00.000Z: there is "
-            "nothing to audit; name another time\n",
+            "the ledger has no messages between 2025-01-02T00:00:00.000Z and 2025-01-03T00:00:00.000Z: choose "
+            "another period\n",
         ),
     ):
         refused = subprocess.run([*command, "--date", day, "--json"], capture_output=True, text=True, env=at_once)

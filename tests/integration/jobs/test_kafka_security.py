@@ -111,7 +111,7 @@ def test_a_lease_is_granted_and_a_wrong_password_is_told(secure: SecureBroker, u
     """So a driver on a cluster ends with one sentence before Spark has begun."""
     secure.topics(unique_prefix)
     lease(secure, unique_prefix, PASSWORD).close()
-    with pytest.raises(LeaseError, match=r"refuse: .*Authentication failed"):
+    with pytest.raises(LeaseError, match=r"refused the connection: .*Authentication failed"):
         lease(secure, unique_prefix, "wrong")
 
 

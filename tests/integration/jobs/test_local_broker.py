@@ -98,7 +98,7 @@ def test_what_was_acknowledged_is_there_after_kill_9(start: Start, tmp_path: Pat
 
 
 def spec_of_running(data: Path) -> BrokerSpec:
-    """The spec of the broker that runs over `data`, from the ports it has remembered."""
+    """The spec of the broker that runs in `data`, from the ports it has remembered."""
     ports = Ports(data).remembered
     return spec_of_ports(data, ports["broker"], ports["controller"])
 
@@ -127,7 +127,7 @@ def test_a_configured_port_that_is_taken_is_one_clear_sentence(tmp_path: Path) -
         server.listen()
         port = server.getsockname()[1]
         settings = process_settings({"WAYSTATION_STACK__BROKER_PORT": str(port)})
-        with pytest.raises(PortTaken, match=rf"port {port} \(stack\.broker_port\) .* is taken by another program"):
+        with pytest.raises(PortTaken, match=rf"port {port} \(stack\.broker_port\) .* is used by another program"):
             choose_addresses(settings, tmp_path, free_ports=False)
 
 
@@ -135,6 +135,6 @@ def test_another_partition_count_is_refused(broker, unique_prefix: str) -> None:
     topics = broker.topics(unique_prefix, ingress_partitions=2)
     with pytest.raises(TopicsError) as raised:
         broker.topics(unique_prefix, ingress_partitions=3)
-    assert "has 2 partitions but the configuration says 3" in str(raised.value)
+    assert "has 2 partitions, but the configuration says 3" in str(raised.value)
     assert unique_prefix in str(raised.value)
     assert topics.ingress.startswith(unique_prefix)

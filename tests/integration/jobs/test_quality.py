@@ -199,9 +199,9 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
         return done.stdout
 
     index = seen("index.html")
-    assert index.count(">✗ fails<") == sum(bool(faults) for faults in world.faults.values())
+    assert index.count(">✗ failed<") == sum(bool(faults) for faults in world.faults.values())
     assert f'<a href="{day}.html">' in index
-    assert f'aria-label="Of {len(world.faults)} dates {len(world.failed)} fail' in index
+    assert f'by date: {len(world.failed)} of {len(world.faults)} dates failed."' in index
     page = seen(f"{day}.html")
     assert "Every outcome's message is in messages" in page
     assert "message 00000000-0000-0000-0000-00003b9aca02, untouched" in page
@@ -212,5 +212,8 @@ def test_the_command_fails_as_long_as_dates_do(world: World, java_home: Path) ->
     """Also where there is nothing to judge, as when nothing has settled; no Spark is started for that."""
     done = waystation(world.settings, java_home, "--settle", "1e9")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "nothing to judge" in done.stdout
-    assert f"not judged again now: {len(world.failed)} dates: {world.failed[0]}" in done.stdout
+    assert "nothing to check" in done.stdout
+    assert (
+        f"{len(world.failed)} dates failed in an earlier run and were not checked again: {world.failed[0]}"
+        in done.stdout
+    )

@@ -146,5 +146,5 @@ def test_a_registered_table_shows_what_is_appended_later(
     uri = str(tmp_path / "messages")
     write_deltalake(uri, read_table(spark, str(tmp_path), TABLES["messages"]).toArrow(), mode="append")
     assert spark.sql("SELECT count(*) FROM messages").collect()[0][0] == 120
-    with pytest.raises(QueryError, match="there are no tables under"):
+    with pytest.raises(QueryError, match="there are no tables in"):
         register_ledger(spark, str(tmp_path / "nowhere"))

@@ -141,7 +141,7 @@ def test_what_replaced_is_what_is_started_again(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "timeout_s", "why"),
-    [("broken", 20.0, "ended with status 1"), ("slow", 0.3, "was not level within 0.3 s")],
+    [("broken", 20.0, "ended with status 1"), ("slow", 0.3, "did not catch up within 0.3 s")],
 )
 def test_one_that_does_not_become_level_goes_and_the_old_one_stays(
     world: World, kind: str, timeout_s: float, why: str
@@ -149,7 +149,7 @@ def test_one_that_does_not_become_level_goes_and_the_old_one_stays(
     before = {name: world.processes(name)[0].pid for name in ("router-active", "router-backup")}
     answer = world.answer(world.ask(kind, timeout_s=timeout_s))
     assert answer.error is not None
-    assert answer.error.startswith("router-backup is not replaced, the old process goes on: the new process")
+    assert answer.error.startswith("router-backup was not replaced, and its old process keeps running: the new process")
     assert why in answer.error
     assert [event.part for event in world.events if isinstance(event, NotReplaced)] == ["router-backup"]
     assert {name: [p.pid for p in world.processes(name)] for name in before} == {n: [p] for n, p in before.items()}
@@ -251,7 +251,7 @@ def test_what_a_killed_up_left_in_the_middle_is_stopped_with_both_processes(worl
 
 def test_a_second_request_is_refused(world: World) -> None:
     world.ask("slow")
-    with pytest.raises(StackError, match="being replaced already"):
+    with pytest.raises(StackError, match="replacement of routers is already in progress"):
         world.ask()
 
 
@@ -262,7 +262,7 @@ def test_an_interpreter_that_is_not_there_ends_the_request_and_nothing_else(worl
     attend(world.supervisor)
     answer = answer_to(tmp_path, request)
     assert answer is not None
-    assert answer.error == "router-active is not replaced: /nowhere/python cannot be run: No such file or directory"
+    assert answer.error == "router-active was not replaced: cannot run /nowhere/python: No such file or directory"
 
 
 def test_one_role_of_a_process_with_both_is_refused(world: World, tmp_path: Path) -> None:
@@ -271,4 +271,4 @@ def test_one_role_of_a_process_with_both_is_refused(world: World, tmp_path: Path
     attend(world.supervisor)
     answer = answer_to(tmp_path, request)
     assert answer is not None
-    assert answer.error == "active and backup run in one process here: replace both of them"
+    assert answer.error == "active and backup run in one process: replace both, with --role both"

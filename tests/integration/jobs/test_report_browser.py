@@ -85,7 +85,7 @@ def test_what_is_seen_can_be_copied(opened: Tab) -> None:
     assert "1234567" in opened.run(selected("#talkers"))
     assert "1 234 567" not in opened.run(selected("#talkers"))
     words = opened.run(selected("#traffic figure"))
-    assert all(word in words for word in ("QoS 1", "copies delivered", "12:00", "UTC")), words
+    assert all(word in words for word in ("QoS 1", "deliveries", "12:00", "UTC")), words
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -31,7 +31,7 @@ from tests.integration.jobs.test_router_job import (
 from tests.waiting import wait_for
 
 QUERY = "router-active"
-REPLACED = "was deleted and made again since query router-active has read it"
+REPLACED = "was deleted and created again after query router-active had read it"
 pytestmark = [pytest.mark.timeout(400), pytest.mark.drawn("topics that changed under a router", 1)]
 
 

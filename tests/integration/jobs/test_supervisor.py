@@ -265,7 +265,7 @@ def _long_ago(processes: list) -> list:
 
 
 def test_a_second_up_is_refused(tmp_path):
-    with hold(tmp_path), pytest.raises(StackError, match="already runs over"):
+    with hold(tmp_path), pytest.raises(StackError, match="is already running in"):
         run_until(threading.Event(), tmp_path, [])
     run_until(_set(), tmp_path, [])
 

@@ -65,7 +65,7 @@ def test_it_makes_what_is_declared_and_only_once(create: Create, overlay: Path, 
     for topic in declared:
         assert {name: found[topic.name][name].value for name in topic.config} == topic.config
 
-    assert create() == (0, [f"there: {topic.name}" for topic in declared])
+    assert create() == (0, [f"exists: {topic.name}" for topic in declared])
 
 
 def test_topics_with_other_partitions_are_all_named_and_nothing_is_made(
@@ -77,8 +77,8 @@ def test_topics_with_other_partitions_are_all_named_and_nothing_is_made(
     for arguments in ([], ["--dry-run"]):
         status, [said] = create(*arguments)
         assert status == 1
-        assert f"topic {unique_prefix}ingress has 2 partitions but the configuration says 3" in said
-        assert f"topic {unique_prefix}egress has 2 partitions but the configuration says 5" in said
+        assert f"topic {unique_prefix}ingress has 2 partitions, but the configuration says 3" in said
+        assert f"topic {unique_prefix}egress has 2 partitions, but the configuration says 5" in said
     topics = admin.list_topics(timeout=TIMEOUT_S).topics
     assert sorted(name for name in topics if name.startswith(unique_prefix)) == sorted(wrong)
 
@@ -92,15 +92,15 @@ def test_settings_of_topics_that_are_there_are_compared(
     create_topics(admin, [ingress._replace(config=ingress.config | {"retention.ms": "1000"})])
     status, lines = create("--dry-run")
     assert status == 0
-    assert f"there: {ingress.name} but retention.ms=1000 (declared: {ingress.config['retention.ms']})" in lines
+    assert f"exists: {ingress.name}, but retention.ms=1000 (required: {ingress.config['retention.ms']})" in lines
 
     forgetful = sessions._replace(config=sessions.config | {"cleanup.policy": "delete"})
     create_topics(admin, [forgetful, Topic(f"{unique_prefix}egress", 5, {})])
     for arguments in ([], ["--dry-run"]):
         status, [said] = create(*arguments)
         assert status == 1
-        assert f"topic {sessions.name} has cleanup.policy=delete but needs compact" in said
-        assert f"topic {unique_prefix}egress has message.timestamp.type=CreateTime but needs LogAppendTime" in said
+        assert f"topic {sessions.name} has cleanup.policy=delete, but needs compact" in said
+        assert f"topic {unique_prefix}egress has message.timestamp.type=CreateTime, but needs LogAppendTime" in said
     there = admin.list_topics(timeout=TIMEOUT_S).topics
     assert len([name for name in there if name.startswith(unique_prefix)]) == 3
 
@@ -108,4 +108,4 @@ def test_settings_of_topics_that_are_there_are_compared(
 def test_more_replicas_than_brokers_are_refused(create: Create) -> None:
     status, [said] = create("--replicas", "3")
     assert status == 1
-    assert said.startswith("the broker refuses: ")
+    assert said.startswith("the broker refused the request: ")

@@ -32,11 +32,11 @@ def test_periods(arguments, since, until):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "either --date 2026-11-22, or --since"),
+        ([], "either --date 2026-11-22 or --since"),
         (["--date", "2026-11-21", "--since", "2026-11-22"], "either --date"),
-        (["--date", "2026-11-21", "--until", "2026-11-22"], "--until goes with --since"),
+        (["--date", "2026-11-21", "--until", "2026-11-22"], "--until cannot be used with --date"),
         (["--date", "the day before"], "--date: 'the day before' is not a date: write 2026-11-22, today or yesterday"),
-        (["--since", "noon"], "--since: 'noon' is not a time: write 2026-11-22T08:00 or a date"),
+        (["--since", "noon"], "--since: 'noon' is not a time: write 2026-11-22T08:00, or a date"),
         (["--since", "2026-11-23"], "the period is empty"),
     ],
 )
@@ -57,9 +57,12 @@ NOTHING = {
         ({}, "the ledger has no messages between 2026-11-21T00:00:00.000Z and 2026-11-22T00:00:00.000Z"),
         (
             {"messages": 1200, "later": 1200},
-            "none of the 1,200 messages .* the ledger knows all routes until 2026-11-20T23:59:00.000Z only",
+            "none of the 1,200 messages .* the ledger has all route events only until 2026-11-20T23:59:00.000Z: ",
         ),
-        ({"messages": 3, "later": 3, "reach": {"routes": None}}, "knows all routes until nowhere only"),
+        (
+            {"messages": 3, "later": 3, "reach": {"routes": None}},
+            "because the ledger has no route events: keep it running",
+        ),
     ],
 )
 def test_an_audit_of_nothing_is_no_good_news(counts, sentence):

@@ -109,9 +109,9 @@ def test_as_json(run, capfd, tables):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (INBOX, ("an inbox goes to its client's shard", "shard 0", "Routing correct", "Not completed")),
+        (INBOX, ("an inbox belongs to the shard of its client", "shard 0", "Routing correct", "Not completed")),
         (NOBODYS, ("no shard", "untouched", "Routing correct")),
-        (LATEST, ("shards 1, 3", "Not judged yet: the ledger does not reach far enough")),
+        (LATEST, ("shards 1, 3", "Not audited yet: the ledger is not complete up to this message")),
     ],
 )
 def test_other_messages(run, capfd, tables, name, words):
@@ -143,8 +143,14 @@ def test_what_another_broker_dated_the_day_before_is_found(run, capfd, tables):
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        (instruction(0, MESSAGE, 2, 2, 3, AT), "superfluous (scope routed), shard 2: instructed, but not wanted"),
-        (instruction(7, MESSAGE, 2, 0, 1, AT), "unknown (scope routed), shard 2: instructed for another offset"),
+        (
+            instruction(0, MESSAGE, 2, 2, 3, AT),
+            "superfluous (scope routed), shard 2: an instruction was written for a shard, but was not due",
+        ),
+        (
+            instruction(7, MESSAGE, 2, 0, 1, AT),
+            "unknown (scope routed), shard 2: the instruction names another ingress offset",
+        ),
         (instruction(0, MESSAGE, 1, 1, 2, AT), "numbering (scope routed), shards 1, 3"),
         ({**instruction(0, MESSAGE, 1, 1, 2, AT), "scope": "everyone"}, "missing (scope everyone), shards 0, 2, 3"),
     ],

@@ -76,5 +76,5 @@ def test_a_name_that_cannot_be_is_one_sentence(
     run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     assert run("certs", str(tmp_path), "--client", name) == 1
-    assert "cannot be made" in (err := capfd.readouterr().err)
+    assert "cannot create certificates in" in (err := capfd.readouterr().err)
     assert err.count("\n") == 1

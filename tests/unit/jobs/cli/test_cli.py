@@ -17,13 +17,13 @@ from schemas.password_file import parse
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["status"], "no stack is running over"),
-        (["router", "replace"], "no stack is running over"),
-        (["publish", "a", "b"], "no stack is running over"),
+        (["status"], "no stack is running in"),
+        (["router", "replace"], "no stack is running in"),
+        (["publish", "a", "b"], "no stack is running in"),
         (["subscribe", "a/#", "--address", "nowhere"], "'nowhere' is not an address"),
-        (["query", "SELECT * FROM messages"], "there are no tables under"),
-        (["query"], "no SQL was given"),
-        (["journey", "x"], "there are no tables under"),
+        (["query", "SELECT * FROM messages"], "there are no tables in"),
+        (["query"], "the SQL is missing"),
+        (["journey", "x"], "there are no tables in"),
         (["--conf", "/nowhere.toml", "up"], "cannot read the configuration file /nowhere.toml"),
     ],
 )
@@ -38,7 +38,7 @@ def test_an_error_is_one_sentence_on_stderr(run, capfd, arguments, sentence):
 
 def test_down_where_nothing_runs_is_no_error(run, capfd):
     assert run("down") == 0
-    assert "nothing to stop: no stack is running over" in capfd.readouterr().out
+    assert "nothing to stop: no stack is running in" in capfd.readouterr().out
 
 
 def test_a_taken_port_ends_up_with_one_sentence(run, capfd, monkeypatch):
@@ -49,7 +49,7 @@ def test_a_taken_port_ends_up_with_one_sentence(run, capfd, monkeypatch):
         monkeypatch.setenv("WAYSTATION_GATEWAY__MQTT_PORT", str(port))
         assert run("doctor") == 1
     shown = capfd.readouterr().out
-    assert f"gateway.mqtt_port {port} on 127.0.0.1 is taken by another program" in shown
+    assert f"gateway.mqtt_port {port} on 127.0.0.1 is used by another program" in shown
     assert "Fix: stop the program" in shown
 
 
@@ -84,7 +84,7 @@ def test_tables_are_listed_with_their_columns(run, capfd):
 def test_views_are_listed_with_their_meaning_and_columns(run, capfd):
     assert run("query", "--tables") == 0
     shown = capfd.readouterr().out
-    assert "view message_journey: Everything that happened to a message, a row a step." in shown
+    assert "view message_journey: Everything that happened to a message, one row per step." in shown
     assert "view delivery_latency: Milliseconds from accepting a message to each of its deliveries, by the" in shown
     for name in installed_views():
         assert f"view {name}: " in shown
@@ -133,8 +133,8 @@ def test_passwords_are_written_for_the_gateway_to_read(run, capfd, tmp_path, mon
 @pytest.mark.parametrize(
     ("user", "password", "more", "sentence"),
     [
-        ("a:b", "x", (), "'a:b' cannot be a user name"),
-        ("#a", "x", (), "'#a' cannot be a user name"),
+        ("a:b", "x", (), "'a:b' is not a valid user name"),
+        ("#a", "x", (), "'#a' is not a valid user name"),
         ("alice", "", (), "the password is empty"),
         ("alice", "x", ("--delete",), "has no user 'alice'"),
     ],

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.cli.findings import java
+from jobs.errors import JavaError
+from jobs.stack.java import REMEDY
 from jobs.stack.memory_limit import available_bytes
 
 Run = Callable[..., int]
@@ -28,12 +31,20 @@ def said(run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     return of
 
 
+def test_the_remedy_of_a_missing_jdk_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_found(_environ: object) -> None:
+        raise JavaError(f"no full JDK of version 17 or 21 was found; found: /jre is Java 11: {REMEDY}")
+
+    monkeypatch.setattr("jobs.cli.findings.find_java", none_found)
+    assert java({}).remedy == REMEDY
+
+
 def test_a_java_home_that_cannot_be_used_is_a_warning_with_what_is_used(said: Callable[..., dict[str, str]]) -> None:
     found = said(JAVA_HOME="/nonexistent")["Java"]
     assert found.startswith("warning ")
     assert "JAVA_HOME is /nonexistent, which has no bin/java" in found
     assert "found by" in found
-    assert "Fix: point JAVA_HOME at a full JDK" in found
+    assert "Fix: set JAVA_HOME to a full JDK" in found
 
 
 def test_it_says_which_python_cache_configuration_and_data_it_uses(
@@ -45,7 +56,7 @@ def test_it_says_which_python_cache_configuration_and_data_it_uses(
     assert "python" in found["Python"]
     assert f"{tmp_path / 'cache'} (WAYSTATION_CACHE)" in found["cache"]
     assert "base.toml, " in found["configuration"]
-    assert f"local.toml, {overlay}; over them WAYSTATION_KAFKA__PREFIX" in found["configuration"]
+    assert f"local.toml, {overlay}; overridden by WAYSTATION_KAFKA__PREFIX" in found["configuration"]
     assert "secret." not in found["configuration"]
     assert f"{tmp_path} (--data)" in found["data"]
     assert "127.0.0.1 is free" in found["ports"] or "taken" in found["ports"]
@@ -56,12 +67,12 @@ def test_a_file_that_the_configuration_names_must_be_there(said: Callable[..., d
         WAYSTATION_GATEWAY__AUTHENTICATION__METHODS='["password"]',
         WAYSTATION_GATEWAY__AUTHENTICATION__PASSWORD__FILE="/nowhere/passwords",
     )["files"]
-    assert found.startswith("problem gateway.authentication.password.file = /nowhere/passwords cannot be read: No such")
+    assert found.startswith("problem cannot read gateway.authentication.password.file = /nowhere/passwords: No such")
 
 
 def test_a_port_has_one_listener(said: Callable[..., dict[str, str]]) -> None:
     found = said(WAYSTATION_GATEWAY__MQTT_PORT="21883", WAYSTATION_GATEWAY__HTTP_PORT="21883")["ports"]
-    assert "problem gateway.http_port 21883 is that of gateway.mqtt_port too" in found
+    assert "problem gateway.http_port and gateway.mqtt_port are both 21883" in found
 
 
 def test_data_that_is_no_directory_is_a_problem(said: Callable[..., dict[str, str]], tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_found_at_the_gateways_that_have_it(url: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda url: GatewayApi(url).session("refused"), "refuses: the admin API needs the token"),
-        (lambda url: GatewayApi(url).session("strange"), "refuses: 500 Internal Server Error"),
+        (lambda url: GatewayApi(url).session("refused"), "refused the request: the admin API needs the token"),
+        (lambda url: GatewayApi(url).session("strange"), "refused the request: 500 Internal Server Error"),
         (lambda url: GatewayApi("http://127.0.0.1:1").session("x"), "does not answer: [Errno 111] Connection refused"),
     ],
 )
@@ -135,7 +135,7 @@ def test_an_address_on_the_command_line() -> None:
         "http://x:y",
         "",
     ):
-        with pytest.raises(GatewayApiError, match="is no gateway's address"):
+        with pytest.raises(GatewayApiError, match="is not the address of a gateway"):
             checked_url(wrong)
 
 

@@ -7,7 +7,9 @@ from jobs.errors import QualityError
 
 
 def test_what_is_missing_says_how_to_install_it() -> None:
-    with pytest.raises(QualityError, match="`waystation quality` needs the package no_such_package: run `make env`"):
+    with pytest.raises(
+        QualityError, match="`waystation quality` needs the Python package no_such_package: run `make env`"
+    ):
         require("no_such_package", "quality", QualityError)
 
 

@@ -121,7 +121,10 @@ def test_a_full_disk_is_one_sentence(data: Path) -> None:
             env=environment(),
             timeout=120,
         )
-    assert (ended.returncode, ended.stderr) == (1, "the output cannot be written: No space left on device\n")
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "cannot write the output: No space left on device; free some space\n",
+    )
 
 
 def test_other_ends_keep_their_status() -> None:

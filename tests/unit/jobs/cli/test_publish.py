@@ -117,21 +117,21 @@ def test_how_far_it_came_is_said(run: Run, capfd, monkeypatch: pytest.MonkeyPatc
 
     with ScriptedServer(refuse_third) as server:
         assert run("publish", "a", "--lines", "--address", server.address) == 1
-    assert "NOT_AUTHORIZED (2 messages before it were acknowledged)" in capfd.readouterr().err
+    assert "NOT_AUTHORIZED (2 earlier messages were acknowledged)" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "there is nothing to send"),
+        ((), "the payload is missing"),
         (("x", "--lines"), "the payload is given twice"),
         (("--file", "/nowhere"), "cannot read /nowhere"),
         (("x", "--address", "127.0.0.1:0"), "is not an address"),
-        (("x", "--password-file", "/nowhere"), "name the user, too"),
+        (("x", "--password-file", "/nowhere"), "give the user name as well"),
         (("x", "--user", "u", "--password-file", "/nowhere"), "cannot read the password file /nowhere"),
-        (("x", "--key", "/nowhere"), "name the certificate, too"),
-        (("x", "--cafile", "/nowhere"), "cannot read authorities from /nowhere"),
-        (("x", "--cafile", __file__), "cannot read authorities from"),
+        (("x", "--key", "/nowhere"), "give the client certificate as well"),
+        (("x", "--cafile", "/nowhere"), "cannot read certificate authorities from /nowhere"),
+        (("x", "--cafile", __file__), "cannot read certificate authorities from"),
         (("x", "--cert", "/nowhere"), "cannot use the client certificate /nowhere"),
     ],
 )

@@ -51,12 +51,12 @@ def test_pasted_sql_may_begin_with_comments_and_have_several_statements(run, cap
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["-- only a comment"], "there is no SQL statement"),
-        (["SELECT 1", "--file", "x"], "SQL was given twice"),
+        (["-- only a comment"], "the SQL contains no statement"),
+        (["SELECT 1", "--file", "x"], "the SQL is given twice"),
         (["--file", "/nowhere.sql"], "cannot read the file /nowhere.sql: No such file"),
-        (["SELECT at FROM outcomes"], 'columns whose names are words of SQL need double quotes: "at"'),
-        (["SELECT offset FROM messages LIMIT 5"], 'need double quotes: "offset"'),
-        (["SELECT limit, 1 FROM instructions"], 'need double quotes: "limit"'),
+        (["SELECT at FROM outcomes"], 'put column names that are SQL keywords into double quotes: "at"'),
+        (["SELECT offset FROM messages LIMIT 5"], 'SQL keywords into double quotes: "offset"'),
+        (["SELECT limit, 1 FROM instructions"], 'SQL keywords into double quotes: "limit"'),
         (["SELECT [1"], "syntax error"),
         (["SELECT * FROM outcome"], "outcome does not exist"),
         (["SELECT error('[/d] \x1b[31m \u202e')"], r"[/d] \x1b[31m \u202e"),
@@ -88,10 +88,10 @@ def test_a_table_has_a_limit_and_says_so(run, capfd) -> None:
         assert run("query", *arguments) == 0
         return capfd.readouterr().out.splitlines()
 
-    assert lines("FROM range(101)")[-2:] == ["   99", "first 100 rows; --limit 0 for all"]
+    assert lines("FROM range(101)")[-2:] == ["   99", "first 100 rows; --limit 0 shows all"]
     assert lines("FROM range(100)")[-1] == "100 rows"
     assert lines("--limit", "0", "FROM range(101)")[-1] == "101 rows"
-    assert lines("--limit", "1", "FROM range(101)")[-1] == "first 1 row; --limit 0 for all"
+    assert lines("--limit", "1", "FROM range(101)")[-1] == "first 1 row; --limit 0 shows all"
     assert len(lines("--format", "csv", "FROM range(101)")) == 102
     assert lines("--format", "csv", "--limit", "1", "FROM range(101)") == ["range", "0"]
     assert len(json.loads("".join(lines("--format", "json", "FROM range(101)")))) == 101
@@ -129,7 +129,7 @@ def test_steps_of_a_journey_with_equal_times_are_in_order(run, capfd, ledger) ->
 def test_the_words_of_a_message_ahead_of_its_route_agree(run, capfd, ledger) -> None:
     assert run("journey", "m2") == 0
     shown = capfd.readouterr().out
-    assert "no instruction: no route was active for it" in shown
+    assert "no instruction: no route was active" in shown
     assert "direct delivery by shard 0: retained, or its route was not active yet" in shown
     assert "nobody" not in shown
 
@@ -157,8 +157,8 @@ def test_journeys_of_the_last_messages(run, capfd, ledger, arguments, ids) -> No
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "name a message: either its id, or --last"),
-        (["m1", "--last"], "name a message: either its id, or --last"),
+        ([], "give either the id of one message, or --last"),
+        (["m1", "--last"], "give either the id of one message, or --last"),
         (["none"], "the ledger has no message none"),
         (["--topic", "a/#"], "no message on the topic a/#"),
     ],

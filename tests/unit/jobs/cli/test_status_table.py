@@ -41,7 +41,7 @@ def test_large_figures_have_room(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_error_is_shown_whole_and_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """Also one that looks like markup."""
     text = shown(capsys, QUERY, QUERY | {"query": "routes", "error": "[STREAM_FAILED] disk full [/tmp/x]"})
-    assert "queries that have failed" in text
+    assert "failed queries" in text
     assert "[STREAM_FAILED] disk full [/tmp/x]" in text
 
 

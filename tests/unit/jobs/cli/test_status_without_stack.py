@@ -54,7 +54,7 @@ def test_it_shows_what_applications_have_written_and_lags_by_the_configured_brok
     assert [(topic["name"], topic["lag"]) for topic in report["topics"]] == [("ws.ingress", 20)]
     assert (report["ready"], report["processes"]) == (None, [])
     assert asked == ["kafka.example:9092"]
-    assert f"no stack is running over {tmp_path}" in err
+    assert f"no stack is running in {tmp_path}" in err
     assert "kafka.example:9092" in err
 
 

@@ -88,7 +88,7 @@ def test_it_subscribes_again_when_the_session_is_lost(run: Run, capfd, reason: R
         assert len(server.of(Connect)) == 2
     shown = capfd.readouterr()
     assert shown.out == "jobs/a 0\n"
-    assert "the session is lost: subscribed again" in shown.err
+    assert "the gateway no longer has the session; subscribed again" in shown.err
 
 
 def test_a_session_that_is_there_is_not_subscribed_again(run: Run, capfd) -> None:
@@ -107,7 +107,7 @@ def test_a_session_that_is_there_is_not_subscribed_again(run: Run, capfd) -> Non
         assert len(server.of(Subscribe)) == 1
     shown = capfd.readouterr()
     assert shown.out == "jobs/a 0\n"
-    assert "connecting again" in shown.err
+    assert "reconnecting" in shown.err
     assert "session is lost" not in shown.err
 
 

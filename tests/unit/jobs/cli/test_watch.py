@@ -40,7 +40,7 @@ def test_it_looks_until_it_is_interrupted(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_stack_that_is_away_meanwhile_does_not_end_it(capfd: pytest.CaptureFixture[str]) -> None:
-    looks = iter(["first", StackError("no stack is running over /x"), "third"])
+    looks = iter(["first", StackError("no stack is running in /x"), "third"])
 
     def read() -> str:
         found = next(looks)
@@ -57,12 +57,12 @@ def test_a_stack_that_is_away_meanwhile_does_not_end_it(capfd: pytest.CaptureFix
 
     watch(read, show, 0.001)
     assert shown == ["first", "third"]
-    assert "no stack is running over /x" in capfd.readouterr().out
+    assert "no stack is running in /x" in capfd.readouterr().out
 
 
 def test_an_error_of_the_first_look_is_the_commands(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("status", "--watch") == 1
-    assert "no stack is running over" in capfd.readouterr().err
+    assert "no stack is running in" in capfd.readouterr().err
 
 
 def test_the_command_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:

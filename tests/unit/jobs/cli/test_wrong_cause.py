@@ -47,7 +47,7 @@ def test_a_data_directory_that_is_not_there_is_the_cause(
     nowhere = tmp_path / "nowhere"
     assert run("--data", str(nowhere), *arguments) != 0
     err = capfd.readouterr().err
-    assert f"there is no directory {nowhere}, so no stack has ever run over it" in err
+    assert f"no stack has ever run in {nowhere}, which does not exist: start one" in err
     assert "waystation up" in err
     assert "--data" in err
     assert err.count("\n") == 1
@@ -59,7 +59,7 @@ def test_where_no_stack_has_written_the_directory_is_named(
     run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
 ) -> None:
     assert run(*arguments) != 0
-    assert f"there are no tables under {tmp_path / 'tables'}: no stack has written any there" in capfd.readouterr().err
+    assert f"there are no tables in {tmp_path / 'tables'}, because no stack has run there: " in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,7 +68,7 @@ def test_where_none_runs_the_directory_is_named(
     run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
 ) -> None:
     assert run(*arguments) == 1
-    assert f"no stack is running over {tmp_path}: start one" in capfd.readouterr().err
+    assert f"no stack is running in {tmp_path}: start one" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", NEEDS_LEDGER, ids=joined)
@@ -86,7 +86,9 @@ def test_a_stack_that_has_only_begun_is_the_cause(
     )
     write_state(tmp_path, state)
     assert run(*arguments) != 0
-    assert f"no tables under {tmp_path / 'tables'} yet: the stack that runs makes them" in capfd.readouterr().err
+    assert (
+        f"no tables in {tmp_path / 'tables'} yet: the running stack is about to create them" in capfd.readouterr().err
+    )
 
 
 def test_a_table_that_is_not_there_is_named_with_those_that_are(
@@ -95,16 +97,16 @@ def test_a_table_that_is_not_there_is_named_with_those_that_are(
     write_deltalake(str(tmp_path / "tables" / "messages"), pa.table({"id": ["m1"]}))
     assert run("query", "SELECT * FROM mesages") == 1
     assert "mesages does not exist" in (err := capfd.readouterr().err)
-    assert "there are: messages" in err
+    assert "the tables and views are: messages" in err
 
 
 def test_what_is_no_application_is_the_cause_before_the_cluster_is(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("submit", "nosuch", "--conf", "/nowhere.toml") == 1
-    assert "there is no application 'nosuch' to submit; there are: router, ledger, maintain" in capfd.readouterr().err
+    assert "unknown application 'nosuch': choose from router, ledger, maintain" in capfd.readouterr().err
     assert run("submit", "ruoter") == 1
     assert "Did you mean router?" in capfd.readouterr().err
     assert run("submit", "ledger", "--role", "active") == 1
-    assert "--role is for routers" in capfd.readouterr().err
+    assert "--role is only for routers" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["audit"], ["quality"], ["report"], ["quality", "--since"], ["demo"]], ids=joined)

@@ -153,14 +153,17 @@ def test_a_pod_learns_all_that_the_overlays_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "named"),
     [
-        ('kafka.client = { "sasl.password" = "hidden" }', "kafka.client has sasl.password"),
-        ('storage.deltalake = { AWS_SECRET_ACCESS_KEY = "hidden" }', "storage.deltalake has AWS_SECRET_ACCESS_KEY"),
-        ('storage.hadoop = { "fs.s3a.secret.key" = "hidden" }', r"storage.hadoop has fs\.s3a\.secret\.key"),
+        ('kafka.client = { "sasl.password" = "hidden" }', "kafka.client has the secret sasl.password"),
+        (
+            'storage.deltalake = { AWS_SECRET_ACCESS_KEY = "hidden" }',
+            "storage.deltalake has the secret AWS_SECRET_ACCESS_KEY",
+        ),
+        ('storage.hadoop = { "fs.s3a.secret.key" = "hidden" }', r"storage.hadoop has the secret fs\.s3a\.secret\.key"),
     ],
 )
 def test_secrets_do_not_go_where_others_see_them(tmp_path: Path, said: str, named: str) -> None:
     """A pod's environment is seen by all who may look at the pod. Names of keys are no secrets."""
-    with pytest.raises(SubmissionError, match=f"{named}, which all .* kafka.password_file"):
+    with pytest.raises(SubmissionError, match=f"{named}, which everyone .* kafka.password_file"):
         submitted(tmp_path, IN_PODS + said)
     submitted(tmp_path, IN_PODS + 'storage.deltalake = { AWS_ACCESS_KEY_ID = "id" }')
     submitted(tmp_path, IN_PODS + 'kafka.client = { "sasl.kerberos.keytab" = "/etc/k", "ssl.key.location" = "/etc/l" }')
@@ -169,7 +172,7 @@ def test_secrets_do_not_go_where_others_see_them(tmp_path: Path, said: str, name
 
 def test_a_variable_with_a_secret_is_refused_where_others_see_it(tmp_path: Path) -> None:
     said = """{ "sasl.password" = "hidden" }"""
-    with pytest.raises(SubmissionError, match=r"kafka.client has sasl\.password"):
+    with pytest.raises(SubmissionError, match=r"kafka.client has the secret sasl\.password"):
         submitted(
             tmp_path,
             YARN + f'cluster.deploy_mode = "cluster"\nkafka.client = {said}',
@@ -234,10 +237,10 @@ def test_a_router_is_a_pair_of_applications() -> None:
 @pytest.mark.parametrize(
     ("name", "role", "said"),
     [
-        ("gateway", None, "no application 'gateway' to submit; there are: router, ledger"),
-        ("spark", None, "no application 'spark'"),
-        ("ledger", "active", "--role is for routers"),
-        ("router", "both", "--role both is not one of: active, backup"),
+        ("gateway", None, "unknown application 'gateway': choose from router, ledger"),
+        ("spark", None, "unknown application 'spark'"),
+        ("ledger", "active", "--role is only for routers"),
+        ("router", "both", "unknown --role both: choose from active, backup"),
     ],
 )
 def test_an_application_that_there_is_not(name: str, role: str | None, said: str) -> None:
@@ -342,7 +345,8 @@ def test_an_application_of_the_cluster_goes_on_when_it_is_watched_no_more() -> N
     watched = Submission("ledger", ("/bin/sleep", "60"), {}, "kubectl delete pod ledger")
     drivers.run([watched], stopped, 30, said.append)
     assert said[-1] == (
-        "ledger: is watched no more, but goes on if the cluster has it; to end it: kubectl delete pod ledger"
+        "ledger: no longer watched; if the cluster has started it, it keeps running; to stop it: "
+        "kubectl delete pod ledger"
     )
     failed = Submission("ledger", ("/bin/false",), {}, "kubectl delete pod ledger")
     with pytest.raises(SubmissionError, match="ledger with status 1"):

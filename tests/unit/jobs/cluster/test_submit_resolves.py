@@ -50,18 +50,18 @@ def test_a_submission_downloads_what_it_lacks(
     out, err = capfd.readouterr()
     assert "library-of-spark-1.0.jar" in out
     assert "library-of-s3-1.0.jar" in out
-    assert err.count("resolving the JVM libraries") == 2
+    assert err.count("downloading the JVM libraries") == 2
     assert waystation(monkeypatch, *line) == 0
-    assert "resolving" not in capfd.readouterr().err
+    assert "downloading" not in capfd.readouterr().err
 
 
 def test_jars_downloads_them_before(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     assert waystation(monkeypatch, "jars", "s3") == 0
     capfd.readouterr()
     assert waystation(monkeypatch, "submit", "ledger", "--conf", str(CONF / "cluster.toml"), "--dry-run") == 0
-    assert "resolving" not in capfd.readouterr().err
+    assert "downloading" not in capfd.readouterr().err
 
 
 def test_a_store_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     assert waystation(monkeypatch, "jars", "azure") == 1
-    assert "no JVM libraries are known for azure; there are: s3" in capfd.readouterr().err
+    assert "unknown object store azure: choose from s3" in capfd.readouterr().err

@@ -74,7 +74,7 @@ def test_other_days_are_not_parsed() -> None:
 
 
 def test_another_year_is_one_clear_sentence() -> None:
-    with pytest.raises(DemoError, match="the data are of 2013"):
+    with pytest.raises(DemoError, match="the data set covers 2013"):
         load_day(date(2014, 7, 11))
 
 

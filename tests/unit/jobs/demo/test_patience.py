@@ -31,7 +31,11 @@ def test_what_is_left_is_nothing_once_the_ledger_has_everything() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "said", "not_said"),
-    [("incomplete", "still behind", "lost"), ("unrecorded", "still behind", "lost"), ("lost", "was lost", "behind")],
+    [
+        ("incomplete", "not caught up", "lost"),
+        ("unrecorded", "not caught up", "lost"),
+        ("lost", "were lost", "caught up"),
+    ],
 )
 def test_a_ledger_that_is_behind_has_lost_nothing(
     wrong: str, said: str, not_said: str, capsys: pytest.CaptureFixture[str]

@@ -113,5 +113,5 @@ def test_until_takes_the_first_flights_only(day: Day) -> None:
     assert 0 < len(part.flights) < 200
     assert part.flights == day.flights[: len(part.flights)]
     assert plan_day(part).steps
-    with pytest.raises(DemoError, match="no aircraft left New York"):
+    with pytest.raises(DemoError, match="no flight left New York"):
         select(day, clock_time(1))

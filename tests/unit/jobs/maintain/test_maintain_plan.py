@@ -231,8 +231,8 @@ def test_the_report_says_what_was_due_and_what_became_of_it() -> None:
     failed = Result("routes", "vacuum", Amount(files=1, bytes=1536), FAILED, "disk full")
     assert report.line(failed) == "routes: failed: vacuum (1 files, 1.5 KiB): disk full"
     assert report.summary([], dry_run=False) == "nothing to do"
-    assert report.summary([done, failed], dry_run=False) == "2 steps, 1 of them failed"
-    assert report.line(Result("presence", "ended rows", Amount(rows=3), PLANNED)).startswith("presence: would do: ")
+    assert report.summary([done, failed], dry_run=False) == "2 steps, 1 failed"
+    assert report.line(Result("presence", "ended rows", Amount(rows=3), PLANNED)).startswith("presence: due: ")
     assert '"success": false' in report.as_json([done, failed], dry_run=False)
 
 

@@ -31,13 +31,13 @@ def test_alive_from_the_beginning_and_ready_when_every_query_runs() -> None:
         report = json.loads(text)
         assert (status, report["ready"]) == (503, False)
         assert report["parts"]["messages"] == {"ready": True, "detail": "ok"}
-        assert "no batch" in report["parts"]["routes"]["detail"]
+        assert "not finished a batch" in report["parts"]["routes"]["detail"]
         this.readiness.runs("routes")
         status, text = get(this, "/readyz")
         assert (status, json.loads(text)["ready"]) == (200, True)
         this.readiness.ends()
         status, text = get(this, "/readyz")
-        assert (status, json.loads(text)["parts"]["application"]["detail"]) == (503, "it is being stopped")
+        assert (status, json.loads(text)["parts"]["application"]["detail"]) == (503, "stopping")
 
 
 def test_a_failing_query_is_named_with_its_error() -> None:
@@ -48,7 +48,7 @@ def test_a_failing_query_is_named_with_its_error() -> None:
             part.failed("messages", "disk full")
         status, text = get(this, "/readyz")
         assert status == 503
-        assert json.loads(text)["parts"]["messages"]["detail"] == "it has failed: disk full"
+        assert json.loads(text)["parts"]["messages"]["detail"] == "failed: disk full"
         assert get(this, "/healthz")[0] == 200
 
 

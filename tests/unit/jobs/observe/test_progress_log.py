@@ -96,7 +96,7 @@ def test_a_slow_batch_is_said_with_what_took_longest_but_not_the_first_of_a_run(
 
 
 def test_a_lag_is_said_when_it_passes_the_bound_when_it_doubles_and_when_it_is_over(told: ProgressLog) -> None:
-    grows, over = ("warning", "query lags"), ("info", "query lags no longer")
+    grows, over = ("warning", "query lags"), ("info", "query caught up")
     assert lines(told, *[batch(lag=lag) for lag in (999, 1000, 1500, 1999)]) == [grows]
     assert lines(told, *[batch(lag=lag) for lag in (2000, 3000, 4100)]) == [grows, grows]
     assert lines(told, batch(lag=None), batch(lag=1200)) == []

@@ -11,7 +11,7 @@ from jobs.cli.main import main
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "there are no tables under"),
+        ([], "there are no tables in"),
         (["--date", "2026-02-30"], "is not a date: write 2026-11-22, today or yesterday"),
         (["--settle", "-1"], "Invalid value for '--settle'"),
     ],

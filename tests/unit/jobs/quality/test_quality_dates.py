@@ -108,7 +108,7 @@ def test_what_is_asked_for_is_judged_whatever_was_before() -> None:
 
 
 def test_a_date_without_rows_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(QualityError, match="no rows of 2026-02-28; it has 2026-03-01 to 2026-03-02"):
+    with pytest.raises(QualityError, match="no rows on 2026-02-28: choose a date from 2026-03-01 to 2026-03-02"):
         to_judge(Asked((FIRST - DAY,)), ledger(FIRST, FIRST + DAY), {}, UNTIL, AGAIN)
 
 

@@ -16,7 +16,7 @@ def days(count: int) -> list[TrendDay]:
 
 def test_the_trend_says_what_it_shows() -> None:
     """Of the newest dates; some have no latency, and there may be many."""
-    assert 'aria-label="Of 5 dates 2 fail' in trend(days(5))
-    assert f"Of {MOST_DATES} dates 20 fail" in trend(days(100))
+    assert 'aria-label="Latencies and failed expectations by date: 2 of 5 dates failed."' in trend(days(5))
+    assert f"20 of {MOST_DATES} dates failed" in trend(days(100))
     nothing = [TrendDay(FIRST + timedelta(n), 0, None, None) for n in range(2)]
-    assert "Of 2 dates 0 fail" in trend(nothing)
+    assert "0 of 2 dates failed" in trend(nothing)

@@ -42,7 +42,7 @@ def test_values_come_as_python_has_them_in_utc(tables):
 
 
 def test_a_missing_table_names_those_there_are(tables):
-    with pytest.raises(QueryError, match="outcomes does not exist; there are: messages, busy"):
+    with pytest.raises(QueryError, match="outcomes does not exist; the tables and views are: messages, busy"):
         LedgerReader(tables, VIEWS).query("SELECT * FROM outcomes")
 
 
@@ -52,7 +52,7 @@ def test_a_missing_column_names_what_may_be_meant(tables):
 
 
 def test_no_tables_yet(tmp_path):
-    with pytest.raises(QueryError, match="there are no tables under"):
+    with pytest.raises(QueryError, match="there are no tables in"):
         LedgerReader(str(tmp_path), VIEWS).query("SELECT * FROM messages")
 
 

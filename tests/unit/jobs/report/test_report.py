@@ -164,12 +164,12 @@ def test_what_stood_out(facts, tables):
     assert [row["expectation"] for row in figures["expectations"]] == ["offsets", "touches"]
     section = findings(facts())
     assert [point.partition(" (")[0] + point.rpartition(":")[2] for point in section.points] == [
-        "Messages that are not complete 1.", "Copies dropped 1.", "Copies expired 1.",
-        "Instructions to every shard 1.", "Messages that policy flagged 1.",
-        "Records that could not be read, in quarantine: 2. 2.",
-        "Expectations of waystation quality that do not hold: 1. 1.",
+        "Incomplete messages 1.", "Deliveries dropped 1.", "Deliveries expired 1.",
+        "Instructions to all shards 1.", "Messages flagged by policy 1.",
+        "Unreadable records in quarantine: 2. 2.",
+        "Failed expectations of the quality job: 1. 1.",
     ]  # fmt: skip
-    assert "1 of 2 expectations of waystation quality hold" in section.lead
+    assert "1 of 2 expectations of the quality job passed" in section.lead
 
 
 def test_who_was_connected(report, tables):

@@ -28,7 +28,7 @@ def contents(**rows: dict[int, int]) -> dict[str, Contents]:
         (contents(messages={4: 1, 5: 1, 6: 1}), Chosen([date(2026, 3, 5)], "yesterday")),
         (contents(messages={3: 1, 4: 1, 5: 0}), Chosen([date(2026, 3, 4)], "the newest date with messages")),
         (contents(messages={6: 1}), Chosen([TODAY], "the newest date with messages")),
-        (contents(outcomes={4: 1}), Chosen([date(2026, 3, 4)], "the newest date: there are no messages")),
+        (contents(outcomes={4: 1}), Chosen([date(2026, 3, 4)], "the newest date; it has no messages")),
     ],
 )
 def test_which_date_without_asking(known, chosen):
@@ -45,7 +45,11 @@ def test_dates_are_told_in_order_and_once():
     [
         ([], contents(), "the ledger has no rows yet"),
         ([], contents(routes_history={4: 1}), "the ledger has no rows yet"),
-        ([date(2026, 3, 9)], contents(messages={4: 1, 5: 1}), "no rows of 2026-03-09; it has 2026-03-04 to 2026-03-05"),
+        (
+            [date(2026, 3, 9)],
+            contents(messages={4: 1, 5: 1}),
+            "no rows on 2026-03-09: choose a date from 2026-03-04 to 2026-03-05",
+        ),
     ],
 )
 def test_dates_without_rows(asked, known, sentence):
@@ -58,14 +62,14 @@ def test_a_date_without_rows_has_no_page(run, capfd, tmp_path):
     assert run("report", "--date", "2026-03-05", "--out", str(tmp_path / "page.html")) == 1
     out, err = capfd.readouterr()
     assert out == ""
-    assert "the ledger has no rows of 2026-03-05; it has 2026-03-04 to 2026-03-04" in err
+    assert "the ledger has no rows on 2026-03-05: choose a date from 2026-03-04 to 2026-03-04" in err
     assert err.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
 
 
 def test_no_ledger(run, capfd):
     assert run("report") == 1
-    assert "there are no tables under" in capfd.readouterr().err
+    assert "there are no tables in" in capfd.readouterr().err
 
 
 def test_where_pages_go(run, capfd, tmp_path):
@@ -74,7 +78,7 @@ def test_where_pages_go(run, capfd, tmp_path):
         append(str(tmp_path / "tables"), "messages", [message(f"m{days}", NOON + timedelta(days=days))])
     assert run("report") == 0
     said = capfd.readouterr().out
-    assert said.startswith("2026-03-05 (the newest date with messages): messages 1, copies delivered 0; page: ")
+    assert said.startswith("2026-03-05 (the newest date with messages): messages 1, deliveries 0; report: ")
     assert "Ledger of 2026-03-05" in (tmp_path / "reports" / "2026-03-05.html").read_text()
     dates = ("--date", "2026-03-05", "--date", "2026-03-04")
     assert run("report", *dates, "--out", str(tmp_path / "both"), "--json", str(tmp_path / "figures.json")) == 0
@@ -90,7 +94,7 @@ def test_a_place_that_cannot_be_written(run, capfd, tmp_path):
     (tmp_path / "file").touch()
     assert run("report", "--out", str(tmp_path / "file" / "page.html")) == 1
     shown = capfd.readouterr().err
-    assert "cannot be written" in shown
+    assert "cannot write " in shown
     assert shown.count("\n") == 1
 
 
@@ -102,9 +106,9 @@ def test_a_date_of_sessions_alone_says_what_is_missing(run, tmp_path):
     assert run("report", "--out", str(tmp_path / "page.html")) == 0
     page = (tmp_path / "page.html").read_text()
     for words in (
-        "No message was accepted, and none delivered.", "Nothing was routed, delivered or completed.",
-        "No message was completed.", "No outcome was reported.", "No client has published.", "Nothing was delivered.",
-        "Nothing: no message waits, none was lost, flagged or quarantined.",
+        "No message was accepted or delivered.", "No message was routed, delivered or completed.",
+        "No message was completed.", "no outcomes.", "no client published.", "no message was delivered.",
+        "Nothing to report: no message is waiting, lost, flagged or quarantined.",
     ):  # fmt: skip
         assert words in page
     assert page.count("<figure>") == 2

@@ -29,7 +29,7 @@ def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_checkpoint_has_one_process(tmp_path: Path) -> None:
     data = str(tmp_path)
     with lock_checkpoints(data, "ledger", OTHERWISE):
-        with pytest.raises(JobError, match=f"another process runs ledger on {data}: stop it, or {OTHERWISE}"):
+        with pytest.raises(JobError, match=f"another process is running ledger in {data}: stop it, or {OTHERWISE}"):
             lock_checkpoints(data, "ledger", OTHERWISE)
         lock_checkpoints(data, "router-active", OTHERWISE).close()
         lock_checkpoints(f"{data}/other", "ledger", OTHERWISE).close()
@@ -62,7 +62,7 @@ def test_a_second_one_is_refused_with_one_sentence(
         status = ledger.main() if name == "ledger" else router.main(["--role", name.split("-")[1]])
     assert status == 1
     said = capfd.readouterr().err
-    assert said.startswith(f"another process runs {name} on {tmp_path}: stop it, or ")
+    assert said.startswith(f"another process is running {name} in {tmp_path}: stop it, or ")
     assert said.count("\n") == 1
 
 

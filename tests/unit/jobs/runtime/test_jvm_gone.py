@@ -65,7 +65,7 @@ def test_the_application_ends_with_one_sentence(
     monkeypatch.setattr("jobs.runtime.application.set_on_signals", lambda *_: None)
     assert run_application(lambda *_: nobody.call()) == 1
     said = capfd.readouterr().err.splitlines()
-    assert [line for line in said if line.startswith("the JVM of this process does not answer any more: ")] == said[-1:]
+    assert [line for line in said if line.startswith("the JVM of this process no longer answers: ")] == said[-1:]
 
 
 def test_a_router_does_not_try_for_ever(nobody: Nobody, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

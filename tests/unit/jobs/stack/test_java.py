@@ -32,7 +32,7 @@ def test_the_path_is_next(tmp_path):
     environ = {"JAVA_HOME": str(old), "PATH": f"/nowhere:{new}/bin"}
     java = find_java(environ, ())
     assert (java.home, java.found_by) == (new, "PATH")
-    assert java.warning == f"JAVA_HOME: {old} is older than Java 9, or no Java"
+    assert java.warning == f"JAVA_HOME: {old} is older than Java 9, or is not Java"
 
 
 def test_a_java_home_that_is_not_there_is_told(tmp_path):

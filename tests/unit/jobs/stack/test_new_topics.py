@@ -54,5 +54,5 @@ def test_they_are_waited_for(error: int) -> None:
 
 def test_a_refusal_is_told() -> None:
     broker: Any = Broker(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(TopicsError, match="the broker refuses"):
+    with pytest.raises(TopicsError, match="the broker refused the request"):
         create_topics(broker, [TOPIC])

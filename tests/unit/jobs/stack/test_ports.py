@@ -31,7 +31,7 @@ def test_a_configured_port_that_is_taken_is_refused_by_name(tmp_path, listening)
 def test_two_listeners_cannot_have_one_port(tmp_path):
     ports = Ports(tmp_path)
     port = ports.choose("mqtt", HOST, 0, "")
-    with pytest.raises(PortTaken, match=rf"port {port} \(gateway.websocket_port\) on {HOST} is that of mqtt too"):
+    with pytest.raises(PortTaken, match=rf"port {port} \(gateway.websocket_port\) on {HOST} is also set for mqtt"):
         ports.choose("websocket", HOST, port, "gateway.websocket_port")
 
 
