@@ -262,8 +262,8 @@ PRESENCE = Table(
         Column(
             "at",
             "timestamp",
-            "When that changed, the gateway's clock; with `gateway_lost` when the gateway was found gone, or back without "
-            "its clients, the broker's clock",
+            "When that changed, the gateway's clock; with `gateway_lost` when the gateway was found gone, or back "
+            "without its clients, the broker's clock",
             required=True,
         ),
         Column("reason", "string", "Why it is offline; null while online"),
