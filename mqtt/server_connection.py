@@ -141,7 +141,7 @@ class ServerConnection:
         if deadline is None or now < deadline:
             return []
         if self.state is State.AWAIT_CONNECT:
-            return [self._close(ReasonCode.UNSPECIFIED_ERROR, "no CONNECT came in time")]
+            return [self._close(ReasonCode.UNSPECIFIED_ERROR, "no CONNECT arrived in time")]
         fault = RemoteProtocolError(ReasonCode.KEEP_ALIVE_TIMEOUT, f"no packet within 1.5 x {self._keep_alive_s} s")
         return [self._fail(fault)]
 
@@ -179,7 +179,7 @@ class ServerConnection:
         if self.state is not State.CONNECTING or connect is None:
             raise LocalProtocolError(f"there is no CONNECT to accept in state {self.state.name}")
         if session_present and connect.clean_start:
-            raise LocalProtocolError("a clean start has no session present")  # [MQTT-3.2.2-2]
+            raise LocalProtocolError("session_present is not allowed after a clean start")  # [MQTT-3.2.2-2]
         self._keep_alive_s = connect.keep_alive
         answer = Connack(session_present)
         if connect.version == codes.VERSION_5:
@@ -200,7 +200,7 @@ class ServerConnection:
         if self.state is not State.CONNECTING:
             raise LocalProtocolError(f"there is no CONNECT to refuse in state {self.state.name}")
         if reason < ReasonCode.UNSPECIFIED_ERROR:
-            raise LocalProtocolError(f"{reason.name} refuses nothing")
+            raise LocalProtocolError(f"{reason.name} is not a reason to refuse a connection")
         return self._end(reason, f"refused: {reason.name}", properties)
 
     def send(self, packet: Packet | bytes, answers: int = 0) -> None:
@@ -263,7 +263,7 @@ class ServerConnection:
         if self.state is State.CONNECTING:
             self._held += packets
             if self._held_bytes > self._limits.held_bytes_max:
-                fault = RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, "too much came behind CONNECT")
+                fault = RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, "too many bytes arrived before CONNACK")
                 events.append(self._fail(fault))
         return events
 
@@ -293,7 +293,7 @@ class ServerConnection:
                     if packet.qos:
                         self._unanswered += 1
                         if self._unanswered > self._receive_maximum:
-                            detail = f"more than {self._receive_maximum} unanswered PUBLISH"
+                            detail = f"more than {self._receive_maximum} unacknowledged PUBLISH packets"
                             raise RemoteProtocolError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, detail)  # 3.3.4
                     if packet.properties is not None:
                         self._check_properties(packet, packet.properties)
@@ -333,7 +333,7 @@ class ServerConnection:
         """Queues a packet; returns how many inbound PUBLISH it finishes."""
         kind = type(packet)
         if kind not in _SENDABLE:
-            raise LocalProtocolError(f"{kind.__name__} is not for send()")
+            raise LocalProtocolError(f"send() does not accept {kind.__name__}")
         asked = {} if self.connect is None else self.connect.properties or {}
         if kind is not Publish and not asked.get("request_problem_information", 1):
             packet = without_problem_information(packet)
