@@ -29,16 +29,16 @@ def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on
         gone = lost(topic, checkpoint.taken().get(topic.name, {}))
         if gone:
             raise RecordsDeleted(
-                f"the broker has deleted records of topic {topic.name} before they were read: {_told(gone)}; to go on "
-                f"without them, stop the ledger, remove {checkpoint.uri} and start it"
+                f"the broker deleted records of topic {topic.name} before they were read: {_told(gone)}; to continue "
+                f"without them, stop the ledger, remove {checkpoint.uri} and start it again"
             )
         return EARLIEST
     if table is None:
         return EARLIEST
     if table.is_silent:
         raise PositionsUnknown(
-            f"{checkpoint.uri} is not there, and its table has rows of an earlier version, which did not note what the "
-            f"table has: restore the checkpoint, or move the table away to have it written anew from what Kafka has"
+            f"{checkpoint.uri} is missing, and its table was written by an earlier version, which did not record its "
+            f"offsets: restore the checkpoint, or move the table away to have it rewritten from what Kafka still has"
         )
     reached = table.has_of_topic()
     for part in lost(topic, reached):

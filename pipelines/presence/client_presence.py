@@ -119,11 +119,11 @@ def state_format() -> Format:
         return F.coalesce(F.col("key").cast("string").startswith(GATEWAY_MARK), F.lit(False))
 
     def of_client(state: Column) -> list[Complaint]:
-        return [complaint(~text("key").eqNullSafe(state["client"]), "the key is not the client")]
+        return [complaint(~text("key").eqNullSafe(state["client"]), "the key is not the client id")]
 
     def of_gateway(state: Column) -> list[Complaint]:
         key = F.concat(F.lit(GATEWAY_MARK), state["gateway"])
-        return [complaint(~text("key").eqNullSafe(key), "the key is not the gateway's")]
+        return [complaint(~text("key").eqNullSafe(key), "the key is not that of the gateway")]
 
     client, gateway = event_format(PresenceState, of_client), event_format(GatewayState, of_gateway)
 

@@ -39,7 +39,9 @@ def message_presence_format() -> Format:
             complaint(event["id"] == "", "id is empty"),
             complaint(event["agent"] == "", "agent is empty"),
             complaint(needs_peer & (F.coalesce(event["peer"], F.lit("")) == ""), "peer is missing"),
-            complaint(moment_us(event["at_us"]) > early, "at_us is after the record's own time, ", F.col("timestamp")),
+            complaint(
+                moment_us(event["at_us"]) > early, "at_us is after the record's append time, ", F.col("timestamp")
+            ),
         ]
 
     return event_format(MessagePresenceEvent, more)

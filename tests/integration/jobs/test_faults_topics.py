@@ -52,7 +52,7 @@ def test_a_topic_made_again_is_refused_until_its_checkpoint_is_removed(
     query.watch(1.0)
     query.watch(2.0)
     assert len(failures) == 2
-    assert all("was deleted and made again since query messages has read it" in error for error in failures)
+    assert all("was deleted and created again after query messages had read it" in error for error in failures)
     with pytest.raises(TopicReplaced):
         world.run([QUERY])
     shutil.rmtree(world.checkpoint(QUERY))

@@ -75,7 +75,7 @@ def test_history_has_every_event_and_marks_bad_ones(spark: SparkSession) -> None
     ]
     bad = [row.quarantined.reason for row in found if row.quarantined is not None]
     assert bad[0] == "peer is missing"
-    assert bad[1].startswith("at_us is after the record's own time")
+    assert bad[1].startswith("at_us is after the record's append time")
 
 
 def test_a_message_is_ended_on_its_topic_once_it_is_kept_no_more(

@@ -81,7 +81,7 @@ def test_a_topic_made_again_is_another_topic(tmp_path: Path) -> None:
     planned(checkpoint(tmp_path), 0, {0: 9, 1: 60})
     assert begun(tmp_path, files) == (EARLIEST, [])
     again = TOPIC._replace(id="id-2", begins={0: 0, 1: 0})
-    with pytest.raises(TopicReplaced, match=r"topic ws.ingress was deleted and made again .* remove .*messages-1"):
+    with pytest.raises(TopicReplaced, match=r"topic ws.ingress was deleted and created again .* remove .*messages-1"):
         begun(tmp_path, files, topic=again)
     (Path(checkpoint(tmp_path).uri) / "offsets" / "0").unlink()
     assert begun(tmp_path, TableFiles(f"{tmp_path}/messages", MESSAGES, again), topic=again) == (EARLIEST, [])
