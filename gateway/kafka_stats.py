@@ -58,7 +58,10 @@ class KafkaStats:
         self.waiting_bytes = 0
         self.produce_seconds = durations.kafka_produce()
         self.errors = Counter(
-            "waystation_kafka_errors", "Errors that Kafka's client has reported", ["code"], registry=None
+            "waystation_kafka_errors",
+            "Errors reported by the Kafka client, by librdkafka's name",
+            ["code"],
+            registry=None,
         )
         for frequent in ("_ALL_BROKERS_DOWN", "_TRANSPORT"):  # start at 0, so that their first increase is seen
             self.errors.labels(frequent)
@@ -103,7 +106,7 @@ def _decode(statistics: str) -> _Statistics:
     try:
         return _decoder.decode(statistics)
     except msgspec.MsgspecError as error:
-        log.warning("statistics of Kafka's client cannot be read", reason=str(error))
+        log.warning("cannot read the statistics of the Kafka client", reason=str(error))
         return _Statistics()
 
 

@@ -60,8 +60,12 @@ def _identity(sources: Sources) -> Iterator[Metric]:
 
 def _connections(sources: Sources, census: Census) -> Iterator[Metric]:
     limit = sources.hosts.limits.connections
-    yield _gauge("waystation_connections", "Open connections, CONNECT done or not", len(sources.hosts.connections))
-    yield _gauge("waystation_connections_limit", "Connections that are accepted at a time", limit)
+    yield _gauge(
+        "waystation_connections",
+        "Open MQTT connections, whether CONNECT has arrived or not",
+        len(sources.hosts.connections),
+    )
+    yield _gauge("waystation_connections_limit", "Limit of open connections, HTTP connections included", limit)
     clients = GaugeMetricFamily("waystation_clients", "Connected clients", labels=["bearer", "protocol"])
     for place in sorted({*_CLIENTS, *census.clients}):
         clients.add_metric(place, census.clients[place])
@@ -75,11 +79,19 @@ def _sessions(census: Census) -> Iterator[Metric]:
     yield sessions
     yield _gauge("waystation_share_groups", "Groups of shared subscriptions", census.share_groups)
     yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", census.subscriptions)
-    yield _gauge("waystation_queued_messages", "Messages waiting for sessions and share groups", census.queued_messages)
-    yield _gauge("waystation_queued_bytes", "Their payload bytes", census.queued_bytes)
-    yield _gauge("waystation_largest_queue_messages", "Messages waiting for one session", census.largest_queue_messages)
-    yield _gauge("waystation_largest_queue_bytes", "Bytes waiting for one session", census.largest_queue_bytes)
-    yield _gauge("waystation_unacknowledged_messages", "QoS 1 and 2, sent to clients", census.unacknowledged)
+    yield _gauge("waystation_queued_messages", "Messages queued for sessions and share groups", census.queued_messages)
+    yield _gauge("waystation_queued_bytes", "Payload bytes queued for sessions and share groups", census.queued_bytes)
+    yield _gauge(
+        "waystation_largest_queue_messages", "Messages in the longest queue of a session", census.largest_queue_messages
+    )
+    yield _gauge(
+        "waystation_largest_queue_bytes", "Bytes in the longest queue of a session", census.largest_queue_bytes
+    )
+    yield _gauge(
+        "waystation_unacknowledged_messages",
+        "QoS 1 and 2 messages sent to clients and not finished",
+        census.unacknowledged,
+    )
 
 
 def _traffic(sources: Sources) -> Iterator[Metric]:
@@ -92,8 +104,8 @@ def _traffic(sources: Sources) -> Iterator[Metric]:
     ):
         yield CounterMetricFamily(name, meaning, value=value)
     for name, meaning, by_qos in (
-        ("waystation_received_publishes", "PUBLISH from clients", tally.publishes_received),
-        ("waystation_sent_publishes", "PUBLISH to clients, those sent again included", tally.publishes_sent),
+        ("waystation_received_publishes", "PUBLISH packets from clients", tally.publishes_received),
+        ("waystation_sent_publishes", "PUBLISH packets to clients, including redeliveries", tally.publishes_sent),
     ):
         family = CounterMetricFamily(name, meaning, labels=["qos"])
         for qos, count in zip(_QOS, by_qos, strict=True):
@@ -104,26 +116,28 @@ def _traffic(sources: Sources) -> Iterator[Metric]:
 def _stores(sources: Sources) -> Iterator[Metric]:
     context, spool = sources.context, sources.context.spool.size
     yield _gauge("waystation_retained_messages", "Retained messages", len(context.retained))
-    yield _gauge("waystation_routes", "Route keys this gateway has asked routers for", len(context.routes))
-    yield _gauge("waystation_spool_rows", "Deliveries that wait in the spool", spool.rows)
+    yield _gauge("waystation_routes", "Route keys requested from the routers", len(context.routes))
+    yield _gauge("waystation_spool_rows", "Deliveries in the spool", spool.rows)
     yield _gauge("waystation_spool_file_bytes", "Size of the spool's files", spool.file_bytes)
     failing = int(bool(context.outage.reason))
     yield _gauge("waystation_spool_failing", "1 while the spool cannot be written or read", failing)
     parked = sum(shard.parked_records for shard in context.shards)
-    yield _gauge("waystation_parked_instructions", "Instructions that wait for own copies", parked)
+    yield _gauge(
+        "waystation_parked_instructions", "Instructions waiting for direct deliveries of earlier messages", parked
+    )
 
 
 def _kafka(sources: Sources) -> Iterator[Metric]:
     context, kafka = sources.context, sources.kafka
-    yield _gauge("waystation_kafka_in_flight_records", "Records on their way to Kafka", sources.in_flight())
-    yield _gauge("waystation_kafka_waiting_bytes", "Bytes that wait to be sent to Kafka", kafka.waiting_bytes)
-    yield _gauge("waystation_kafka_brokers_up", "Brokers with a connection that is up", kafka.brokers_up)
+    yield _gauge("waystation_kafka_in_flight_records", "Records in flight to Kafka", sources.in_flight())
+    yield _gauge("waystation_kafka_waiting_bytes", "Bytes not sent to Kafka yet", kafka.waiting_bytes)
+    yield _gauge("waystation_kafka_brokers_up", "Brokers with a live connection", kafka.brokers_up)
     positions = GaugeMetricFamily(
-        "waystation_position", "First record of a partition that is not taken yet", labels=["topic", "partition"]
+        "waystation_position", "First record of a partition that is not processed yet", labels=["topic", "partition"]
     )
     lag = GaugeMetricFamily(
         "waystation_consumer_lag_records",
-        "Records of a partition that are not taken yet; its end is up to 5 s old",
+        "Records of a partition that are not processed yet; its end is up to 5 s old",
         labels=["topic", "partition"],
     )
     taken = {(context.topics.egress, shard.number): shard.folded_to for shard in context.shards}

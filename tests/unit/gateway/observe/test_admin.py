@@ -115,7 +115,7 @@ def test_sessions_are_listed_in_pages(tmp_path: Path) -> None:
         ("/admin/sessions?limit=1001", "1 to 1000"),
         ("/admin/sessions?limit=%C2%B2", "1 to 1000"),
         ("/admin/sessions?limit=" + "9" * 5000, "1 to 1000"),
-        ("/admin/sessions?client=x", "'client' is no parameter here; known: prefix, after, state, limit"),
+        ("/admin/sessions?client=x", "unknown parameter 'client'; allowed: prefix, after, state, limit"),
         ("/admin/session", "the parameter `client` is missing"),
     ],
 )
@@ -135,7 +135,7 @@ def test_unknown_paths_methods_and_clients(tmp_path: Path) -> None:
             assert (await here.get("/admin/nothing"))[0] == 404
             assert (await here.request("POST", "/admin/session"))[0] == 405
             status, answer = await here.request("DELETE", "/admin/connection", params={"client": "nobody"})
-            assert (status, answer["error"]) == (404, "there is no session of 'nobody' here")
+            assert (status, answer["error"]) == (404, "this gateway has no session of 'nobody'")
 
     run_real(scenario())
 

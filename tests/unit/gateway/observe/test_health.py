@@ -34,7 +34,7 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
             here.kafka_fault = ""
 
             here.is_consuming = False
-            assert await _faults(here) == {"consuming": "nothing is read from Kafka"}
+            assert await _faults(here) == {"consuming": "the consumer does not run"}
             here.world.context.outage.failed("write", SpoolError("disk full"), 0)
             assert (await _faults(here))["spool"] == "disk full"
             here.world.context.outage.mended("write", 1)
@@ -42,7 +42,7 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
 
             first = here.world.context.shards[0]
             first.replay_to = 5
-            assert await _faults(here) == {"consuming": "5 records of before the start are still to be read"}
+            assert await _faults(here) == {"consuming": "5 records from before the start are not read yet"}
             first.position = 5
             assert await _faults(here) == {}
 
