@@ -62,9 +62,7 @@ class HttpConnection(web.RequestHandler):
         if isinstance(exc, LineTooLong):
             problem = Problem(431, "header_too_large", "the request line or a header is too long", close=True)
         else:
-            problem = Problem(
-                400, "malformed_request", "this is not a well-formed request of HTTP/1.1 or 1.0", close=True
-            )
+            problem = Problem(400, "malformed_request", "the request is not valid HTTP/1.1 or 1.0", close=True)
         self._hosts.counts[f"http_{problem.status}"] += 1
         return problem_response(problem)
 

@@ -49,7 +49,7 @@ def one_header(headers: CIMultiDictProxy[str], name: str) -> str | None:
     """A header that may occur at most once; raises Problem 400."""
     values = headers.getall(name, [])
     if len(values) > 1:
-        raise bad_request("repeated_header", f"the header {name} stands {len(values)} times: once is enough")
+        raise bad_request("repeated_header", f"the header {name} occurs {len(values)} times: send it once")
     return values[0] if values else None
 
 
@@ -58,7 +58,7 @@ def client_name(text: str | None) -> str:
     if text is None:
         return ""
     if not _NAME.fullmatch(text):
-        raise bad_request("client_identifier_not_valid", "a client's name has 1 to 128 letters, digits and - . _ ~")
+        raise bad_request("client_identifier_not_valid", "a client name must have 1 to 128 letters, digits and - . _ ~")
     return text
 
 
@@ -114,4 +114,6 @@ def _credentials(header: str | None) -> tuple[str | None, bytes | None]:
             colon = ""
         if colon:
             return username, password.encode()
-    raise Problem(401, "malformed_credentials", "Authorization is neither Basic with user:password nor Bearer token")
+    raise Problem(
+        401, "malformed_credentials", "Authorization must be Basic with user:password, or Bearer with a token"
+    )

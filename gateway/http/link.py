@@ -159,7 +159,7 @@ class StreamLink:
             await asyncio.wait_for(self._wake.wait(), seconds)
         except TimeoutError:
             is_full = len(self._window) >= self._most
-            text = f"{len(self._window)} events are not acknowledged: waiting" if is_full else "nothing new"
+            text = f"waiting: {len(self._window)} events are not acknowledged" if is_full else "nothing new"
             await _write(out, comment(text), pace)
 
     def _complete(self, packet_id: int) -> None:

@@ -116,7 +116,7 @@ class HttpServer:
             raise
         except Exception:
             log.exception("request failed", path=request.path)
-            response = problem_response(Problem(500, "internal_error", "the gateway has failed; its log says why"))
+            response = problem_response(Problem(500, "internal_error", "the gateway failed; its log says why"))
         if not response.prepared:
             response.headers.update(headers)
         if cast(HttpConnection, request.protocol).is_last:
@@ -126,12 +126,12 @@ class HttpServer:
 
     async def _route(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
         if request.version not in (HttpVersion10, HttpVersion11):
-            raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are spoken here", close=True)
+            raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are supported", close=True)
         path = request.rel_url.raw_path
         prefix = next((prefix for prefix in (MESSAGES, MESSAGE_PRESENCE) if path.startswith(prefix)), path)
         methods, handler = self._routes.get(prefix, ("", None))
         if handler is None:
-            raise Problem(404, "not_found", f"there is nothing here; {OPENAPI} says what there is")
+            raise Problem(404, "not_found", f"this path does not exist; {OPENAPI} lists all paths")
         if request.method not in methods.split(", "):
             raise Problem(405, "method_not_allowed", f"only {methods} is allowed here", allow=methods)
         if self._is_stopping:
@@ -139,7 +139,7 @@ class HttpServer:
         if handler == self._stream:
             return await handler(request, headers)
         if self._requests >= self._settings.requests:
-            raise Problem(503, "too_many_requests_at_once", "too many requests at a time; nothing was done, try again")
+            raise Problem(503, "too_many_requests_at_once", "too many concurrent requests; nothing was done, try again")
         self._requests += 1
         try:
             return await handler(request, headers)
@@ -154,7 +154,7 @@ class HttpServer:
         destination = request.rel_url.raw_path.removeprefix(MESSAGES)
         message = posted(destination, _query(request), request.headers)
         if "Content-Encoding" in request.headers:
-            raise Problem(415, "content_encoding", "a body goes on as it is: Content-Encoding cannot go with it")
+            raise Problem(415, "content_encoding", "Content-Encoding is not supported: the body is delivered as it is")
         message.packet.payload = await read_body(
             request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s
         )
@@ -183,7 +183,7 @@ class HttpServer:
         query = _query(request)
         name = query.take("client")
         if name is not None and "X-Client-Id" in request.headers:
-            raise bad_request("repeated_parameter", "client and X-Client-Id say the same: one of them is enough")
+            raise bad_request("repeated_parameter", "client and X-Client-Id mean the same: send only one of them")
         caller = await self._caller(request, name, new_nameless())
         asked = stream_request(query, one_header(request.headers, "Last-Event-ID"))
         return await self._streams.serve(request, caller, asked, headers)
@@ -197,7 +197,7 @@ class HttpServer:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise bad_request("malformed_body", 'the body is not {"last_event_id": "…"}') from error
         if not caller.is_known:
-            raise Problem(404, "no_stream", "a stream without a name needs no acknowledgements; name the client")
+            raise Problem(404, "no_stream", "a stream without a client name needs no acknowledgements")
         self._streams.acknowledge(caller.client, last)
         return web.Response(status=204)
 
@@ -228,13 +228,13 @@ class HttpServer:
         if origin is None:
             return {}
         if origin not in self._settings.origins:
-            raise Problem(403, "origin_not_allowed", "web pages of this origin may not call; see gateway.http.origins")
+            raise Problem(403, "origin_not_allowed", "this origin is not allowed; see gateway.http.origins")
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
 
 async def _json_body(request: web.BaseRequest, most: int, timeout_s: float) -> bytes:
     if request.content_type != "application/json":
-        raise Problem(415, "content_type", "the body is to be application/json")
+        raise Problem(415, "content_type", "the body must be application/json")
     return await read_body(request, most, timeout_s)
 
 
