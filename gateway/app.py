@@ -80,7 +80,7 @@ async def run(settings: Settings, part: str) -> None:
             bus,
             topics.progress,
             settings.kafka.ingress_partitions,
-            lambda error: fatal(WaystationError(f"progress cannot be written: {error.str()}")),
+            lambda error: fatal(WaystationError(f"cannot write to the topic progress: {error.str()}")),
         ),
         routes=RouteInterest(bus, topics.routes, int(settings.router.route_lead_s * 1000)),
         retained=RetainedMessages(gateway.limits.retained_messages, gateway.limits.retained_bytes),
@@ -131,7 +131,7 @@ async def run(settings: Settings, part: str) -> None:
         try:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
         except Exception as error:  # the next start continues from the previous checkpoint
-            log.warning("no last checkpoint", reason=str(error) or type(error).__name__)
+            log.warning("the last checkpoint failed", reason=str(error) or type(error).__name__)
         await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
         spool.close()

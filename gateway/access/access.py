@@ -80,11 +80,11 @@ def _say_what_is_open(settings: GatewaySettings, *, has_rules: bool) -> None:
     """Logs warnings about access that an operator may have left open by mistake."""
     methods, host = settings.authentication.methods, settings.host
     if not methods:
-        may = "do what the rules for everyone say" if has_rules else "do everything"
+        may = "do what the rules for everyone allow" if has_rules else "do everything"
         log.warning(f"gateway.authentication.methods is empty: everybody who reaches {host} may {may}")
     elif "anonymous" in methods and not has_rules:
-        log.warning("anonymous clients may do everything: there is no gateway.authorization.file")
+        log.warning("anonymous clients may do everything: set gateway.authorization.file to restrict them")
     plain = [name for name in ("mqtt_port", "websocket_port", "http_port") if getattr(settings, name) != OFF]
     if plain and not is_loopback(host) and {"password", "jwt"} & set(methods):
         names = " and ".join(f"gateway.{name}" for name in plain)
-        log.warning(f'{names}: passwords and tokens come in clear; "off" leaves only the listeners of gateway.tls')
+        log.warning(f'{names}: passwords and tokens are not encrypted; set to "off" to allow only TLS')

@@ -39,7 +39,7 @@ class AccessGate:
         user, client = identity.user, credentials.client
         if self._client_id_is_user and client != user and credentials.bearer != "http":  # HTTP has its own client ids
             self._counts["not_admitted_client_id"] += 1
-            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"its client id is not its user name {user!r}")
+            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"the client id is not the user name {user!r}")
         rules: ClientRules
         if self._book is None:
             rules = Everything(user, identity.until)
@@ -75,6 +75,6 @@ class AccessGate:
     def _unidentified(self, credentials: Credentials) -> NotAdmitted:
         names = ", ".join(method.name for method in self._methods)
         if credentials.username or credentials.password:
-            detail = f"what it shows is for none of the methods {names}"
+            detail = f"none of the methods {names} recognises the credentials"
             return NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, detail)
-        return NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"it shows nothing, but has to, by one of {names}")
+        return NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"the client sent no credentials; allowed methods: {names}")

@@ -45,7 +45,7 @@ class CertificateMethod:
         if user is None:
             return None
         if not is_user_name(user):
-            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the common name of its certificate is no user name")
+            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the common name of the certificate is not a valid user name")
         return Identity(user)
 
     def close(self) -> None:

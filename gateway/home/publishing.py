@@ -210,7 +210,7 @@ class Publisher:
         """Refuses a message to a topic that only the platform uses; logged once a connection."""
         if not self._has_tried_reserved:
             self._has_tried_reserved = True
-            log.info("publish to a reserved topic dropped", client=self._client[:128], topic=packet.topic[:128])
+            log.info("PUBLISH to a reserved topic dropped", client=self._client[:128], topic=packet.topic[:128])
         reason = ReasonCode.TOPIC_NAME_INVALID if self._hears_refusals else ReasonCode.SUCCESS
         self._refuse(packet, reason, "refused_system_topic")
 

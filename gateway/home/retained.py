@@ -104,7 +104,7 @@ class RetainedMessages:
             place = (-1, record.offset(), record.timestamp()[1])
             self._replace(topic, message_of(topic, payload, record.headers() or [], place))
         except RecordError as error:
-            log.warning("retained message unreadable", topic=topic, reason=str(error))
+            log.warning("cannot read retained message", topic=topic, reason=str(error))
 
     def _replace(self, topic: str, message: Message | None) -> None:
         old = self._by_topic.get(topic)

@@ -387,7 +387,9 @@ class ClientConnection:
             session = self._attached.session
             self._server.home.detach(session, self, send_will=send_will, reason=reason, expiry_s=self._expiry_s)
         else:
-            log.debug("connection without a session", peer=self._transport.peer, reason=reason, detail=closed.detail)
+            log.debug(
+                "connection ended without a session", peer=self._transport.peer, reason=reason, detail=closed.detail
+            )
 
     @property
     def _client(self) -> str:

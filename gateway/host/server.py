@@ -93,7 +93,12 @@ class HostServer:
     def will_left_out(self, credentials: Credentials, topic: str) -> None:
         """A bridge was accepted without its will, whose topic is reserved for the gateway."""
         self.counts["will_left_out"] += 1
-        log.info("will of a bridge left out", client=credentials.client[:128], peer=credentials.peer, topic=topic[:128])
+        log.info(
+            "bridge accepted without its will",
+            client=credentials.client[:128],
+            peer=credentials.peer,
+            topic=topic[:128],
+        )
 
     def opened(self, connection: ClientConnection) -> None:
         self.connections.add(connection)

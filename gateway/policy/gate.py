@@ -61,7 +61,7 @@ class PolicyGate:
         now = self._clock()
         connects = self._connects.of(client, now)
         if not self._all.has(now):
-            self._refuse("policy_connection_rate", client, now, "too many connections a second")
+            self._refuse("policy_connection_rate", client, now, "too many connections per second")
         if not connects.has(now):
             self._refuse("policy_client_connection_rate", client, now, "the client connects too often")
         return now, connects

@@ -25,7 +25,7 @@ class Refusals:
         if now - at >= REPORT_EVERY_S:
             self._reported[event] = (now, self._counts[event])
             log.warning(
-                "policy",
+                "policy finding",
                 finding=event.removeprefix("policy_"),
                 client=client[:_SHOWN],
                 times=self._counts[event] - before,

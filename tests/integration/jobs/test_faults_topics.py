@@ -67,7 +67,7 @@ def test_records_that_retention_took_are_named_and_then_passed_over(world: World
     ends = [world.end(world.topics.ingress, partition) for partition in range(2)]
     lost = TopicPartition(world.topics.ingress, 0, ends[0] - 1)
     admin.delete_records([lost])[lost].result()
-    with pytest.raises(RecordsDeleted, match=rf"offsets 3 to {ends[0] - 2} of partition 0; to go on without them"):
+    with pytest.raises(RecordsDeleted, match=rf"offsets 3 to {ends[0] - 2} of partition 0; to continue without them"):
         world.run([QUERY])
     shutil.rmtree(world.checkpoint(QUERY))
     with capture_logs() as lines:

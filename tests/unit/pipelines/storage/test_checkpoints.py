@@ -68,7 +68,7 @@ def test_an_empty_table_is_begun_at_the_beginning(tmp_path: Path) -> None:
 def test_a_table_that_does_not_say_what_it_has_is_not_begun_anew(tmp_path: Path) -> None:
     """One of an earlier version, whose checkpoint is lost: its rows would come twice."""
     files = table(tmp_path, None)
-    with pytest.raises(PositionsUnknown, match=r"messages-1 is not there.*restore the checkpoint, or move the table"):
+    with pytest.raises(PositionsUnknown, match=r"messages-1 is missing.*restore the checkpoint, or move the table"):
         begun(tmp_path, files)
     planned(checkpoint(tmp_path), 0, {0: 1, 1: 1})
     assert begun(tmp_path, files) == (EARLIEST, []), "with a checkpoint it goes on"
@@ -94,7 +94,7 @@ def test_records_deleted_before_they_were_read_stop_a_query(tmp_path: Path) -> N
         planned(of, batch, reached)
         if batch < 2:
             written(of, "commits", batch)
-    with pytest.raises(RecordsDeleted, match=r"offsets 35 to 39 of partition 1; to go on without them, stop"):
+    with pytest.raises(RecordsDeleted, match=r"offsets 35 to 39 of partition 1; to continue without them, stop"):
         begun(tmp_path, None)
     written(of, "commits", 2)
     assert begun(tmp_path, None) == (EARLIEST, [])
