@@ -195,7 +195,7 @@ def _not_one_of(value: Column, words: Sequence[str], name: str) -> Complaint:
 
 def _no_time(value: Column, name: str) -> Complaint:
     moment = moment_ms(value) if name.endswith("_ms") else moment_us(value)
-    return complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is out of range for a time")
+    return complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is out of range")
 
 
 def _element_complaints(array: Column, kind: type, within: str) -> list[Complaint]:

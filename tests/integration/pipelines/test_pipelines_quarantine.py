@@ -58,7 +58,7 @@ POISON = [
     (raw("progress", GOOD.replace(b"relinquish", b"gone")), "kind 'gone' is not one of outcome, relinquish, untouched"),
     (raw("progress", GOOD.replace(b'"number":0', b'"limit":1')), "number is missing"),
     (raw("progress", GOOD.replace(b'"number":0', b'"number":-1')), "number -1 is not between"),
-    (raw("progress", GOOD.replace(b'"appended_ms":1', b'"appended_ms":9000000000000000000')), "out of range for a time"),
+    (raw("progress", GOOD.replace(b'"appended_ms":1', b'"appended_ms":9000000000000000000')), " is out of range"),
     (raw("progress", GOOD.replace(b'"appended_ms":1', b'"appended_ms":1800000000000')), "is after that of the record"),
     (raw("progress", DELIVERY % b"null"), "deliveries has a null element"),
     (raw("progress", DELIVERY % b'{"client":"c","outcome":"eaten","qos":1,"at_us":1}'), "deliveries.outcome 'eaten'"),
