@@ -14,7 +14,7 @@ from pipelines.kafka.positions import Lost, ReadTopic
 from pipelines.kafka.starting_offsets import begin
 from pipelines.kafka.writer import KafkaWriter
 from pipelines.ledger import completion, history
-from pipelines.ledger.batch_limiter import Turns
+from pipelines.ledger.batch_limiter import BatchLimiter
 from pipelines.ledger.completion_sink import CompletionSink
 from pipelines.presence import client_presence, message_presence
 from pipelines.presence.client_presence_sink import PresenceSink
@@ -75,11 +75,11 @@ def queries(
     settings: Settings,
     clock: Callable[[], float],
     on_folded: Callable[[int], None] = lambda _as_of_us: None,
-    turns: Turns | None = None,
+    limiter: BatchLimiter | None = None,
 ) -> Mapping[str, Start]:
     """The function that starts each query of the application. Routes first, because routers wait for them. `clock`
-    gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch; `turns`
-    limits how many write history at the same time."""
+    gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch;
+    `limiter` limits how many write history at the same time."""
     topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
     partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
@@ -114,7 +114,7 @@ def queries(
         bad_to = quarantine if "quarantined" in rows.columns else None
         every_s = trigger_s(table.name, settings)
         seen = sinks.Remembered(states, window * DAY_S) if has_copies else None
-        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic, turns, seen)
+        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic, limiter, seen)
 
     def fold_routes() -> StreamingQuery:
         table, stream = sinks.RoutesTable(settings.tables, lead_s, window, on_folded), StreamId("routes")
@@ -152,7 +152,7 @@ def queries(
         records = read(topic, begin(topic, checkpoint, files, _say_lost))
         every_s = presence_of.table_trigger_s
         return sinks.keep_current(
-            records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic, turns
+            records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic, limiter
         )
 
     return {
