@@ -11,7 +11,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pipelines import sinks
 from pipelines.kafka.broker_topics import KafkaTopics
 from pipelines.kafka.positions import Lost, ReadTopic
-from pipelines.kafka.starting_offsets import begin
+from pipelines.kafka.starting_offsets import resolve
 from pipelines.kafka.writer import KafkaWriter
 from pipelines.ledger import completion, history
 from pipelines.ledger.batch_limiter import BatchLimiter
@@ -97,7 +97,7 @@ def queries(
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
         """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""
         topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
-        return read(topic, begin(topic, checkpoint, None, _say_lost))
+        return read(topic, resolve(topic, checkpoint, None, _say_lost))
 
     def append(
         name: str,
@@ -109,7 +109,7 @@ def queries(
     ) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
-        starting = begin(topic, checkpoint, files, _say_lost)
+        starting = resolve(topic, checkpoint, files, _say_lost)
         rows = rows_of(read(topic, starting, headers, min_offsets))
         bad_to = quarantine if "quarantined" in rows.columns else None
         every_s = trigger_s(table.name, settings)
@@ -149,7 +149,7 @@ def queries(
     def keep(name: str, table: tables.Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
-        records = read(topic, begin(topic, checkpoint, files, _say_lost))
+        records = read(topic, resolve(topic, checkpoint, files, _say_lost))
         every_s = presence_of.table_trigger_s
         return sinks.keep_current(
             records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic, limiter

@@ -17,7 +17,7 @@ class RecordsDeleted(WaystationError):
     """The broker deleted records before the query read them."""
 
 
-def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on_lost: Callable[[Lost], None]) -> str:
+def resolve(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on_lost: Callable[[Lost], None]) -> str:
     """Where a query with a new `checkpoint` starts reading `topic`, as Spark's option `startingOffsets`: where its
     `table` ends, if it writes one, otherwise at the oldest record.
 
@@ -29,7 +29,7 @@ def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on
         gone = lost(topic, checkpoint.taken().get(topic.name, {}))
         if gone:
             raise RecordsDeleted(
-                f"the broker deleted records of topic {topic.name} before they were read: {_told(gone)}; to continue "
+                f"the broker deleted records of topic {topic.name} before they were read: {_listed(gone)}; to continue "
                 f"without them, stop the ledger, remove {checkpoint.uri} and start it again"
             )
         return EARLIEST
@@ -46,5 +46,5 @@ def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on
     return beginning(topic, reached)
 
 
-def _told(gone: list[Lost]) -> str:
+def _listed(gone: list[Lost]) -> str:
     return ", ".join(f"offsets {part.first} to {part.end - 1} of partition {part.partition}" for part in gone)

@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipelines.kafka import positions
 from pipelines.kafka.positions import EARLIEST, Lost, ReadTopic
-from pipelines.kafka.starting_offsets import PositionsUnknown, RecordsDeleted, begin
+from pipelines.kafka.starting_offsets import PositionsUnknown, RecordsDeleted, resolve
 from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
 from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
@@ -46,7 +46,7 @@ def table(tables: Path, reached: dict[int, int] | None) -> TableFiles:
 
 def begun(tables: Path, files: TableFiles | None, topic: ReadTopic = TOPIC) -> tuple[str, list[Lost]]:
     lost: list[Lost] = []
-    return begin(topic, checkpoint(tables), files, lost.append), lost
+    return resolve(topic, checkpoint(tables), files, lost.append), lost
 
 
 def test_without_a_checkpoint_a_query_begins_where_its_table_ends(tmp_path: Path) -> None:
