@@ -16,7 +16,7 @@ import msgspec
 from mqtt import codes
 from mqtt.aliases import InboundAliases
 from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
-from mqtt.counters import Tally
+from mqtt.counters import TrafficCounters
 from mqtt.decode import Decoder
 from mqtt.encode import PINGRESP, encode
 from mqtt.errors import LocalProtocolError, RemoteProtocolError
@@ -66,10 +66,11 @@ Event: TypeAlias = Packet | Closed
 
 class ServerConnection:
     """One network connection. Read-only: `state`, `connect` (its CONNECT), `closed` and `version`. Packets and bytes in
-    both directions are added to `tally`, except PUBLISH packets sent as bytes: the caller counts those."""
+    both directions are added to `counters`, except PUBLISH packets sent as bytes: the caller counts those."""
 
     __slots__ = (
         "_aliases",
+        "_counters",
         "_deadline_base",
         "_decoder",
         "_head",
@@ -80,16 +81,15 @@ class ServerConnection:
         "_out",
         "_peer_max_packet_size",
         "_receive_maximum",
-        "_tally",
         "_unanswered",
         "closed",
         "connect",
         "state",
     )
 
-    def __init__(self, limits: ConnectionLimits, now: float, tally: Tally | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits, now: float, counters: TrafficCounters | None = None) -> None:
         self._limits = limits
-        self._tally = tally or Tally()
+        self._counters = counters or TrafficCounters()
         self._decoder = Decoder(limits.max_packet_size)
         self._deadline_base = now  # when the connection began; once connected, when the last packet arrived
         self._keep_alive_s = 0
@@ -155,8 +155,8 @@ class ServerConnection:
     def outgoing(self) -> bytes:
         """The bytes to write, returned once; b"" if there are none."""
         data = b"".join(self._out)
-        self._tally.packets_sent += len(self._out)
-        self._tally.bytes_sent += len(data)
+        self._counters.packets_sent += len(self._out)
+        self._counters.bytes_sent += len(data)
         self._out.clear()
         return data
 
@@ -240,12 +240,12 @@ class ServerConnection:
 
     def _feed(self, data: bytes | memoryview) -> list[Packet]:
         """The complete packets; an error after them stays in the decoder's `error`."""
-        self._tally.bytes_received += len(data)
+        self._counters.bytes_received += len(data)
         try:
             packets = self._decoder.feed(data)
         except RemoteProtocolError:
             return []
-        self._tally.packets_received += len(packets)
+        self._counters.packets_received += len(packets)
         return packets
 
     def _receive_early(self, data: bytes | memoryview) -> list[Event]:
@@ -285,7 +285,7 @@ class ServerConnection:
     def _events(self, packets: list[Packet]) -> list[Event]:
         """The hot path: handles what a connected client sent."""
         events: list[Event] = []
-        publishes = self._tally.publishes_received
+        publishes = self._counters.publishes_received
         try:
             for packet in packets:
                 if type(packet) is Publish:

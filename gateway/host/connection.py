@@ -70,7 +70,7 @@ class ClientConnection:
     def __init__(self, server: "HostServer", transport: Transport) -> None:
         self._server = server
         self._transport = transport
-        self._core = ServerConnection(server.connection_limits, server.now(), server.tally)
+        self._core = ServerConnection(server.connection_limits, server.now(), server.traffic)
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._attached: Attached | None = None
@@ -153,7 +153,7 @@ class ClientConnection:
         if self._core.fits(len(data)):
             self._core.send(data)
             self._encoder.sent()
-            self._server.tally.publishes_sent[entry.qos] += 1
+            self._server.traffic.publishes_sent[entry.qos] += 1
             if not self.writable:  # encoded before the client stopped reading: does not count against it
                 self._unread_bytes -= len(data)
             self._server.dirty.add(self)

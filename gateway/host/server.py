@@ -14,7 +14,7 @@ from gateway.host.ends import EndLog
 from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
 from gateway.host.marks import is_above
 from gateway.host.refusals import RefusalLog
-from mqtt.counters import Tally
+from mqtt.counters import TrafficCounters
 from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
 
@@ -55,7 +55,7 @@ class HostServer:
         self.paused: set[ClientConnection] = set()
         self.http_connections = 0
         self.counts: Counter[str] = Counter()
-        self.tally = Tally()
+        self.traffic = TrafficCounters()
         self.dirty = _DirtySet(self)
         self.ends = EndLog(self.now)
         self._on_fatal = on_fatal

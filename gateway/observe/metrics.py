@@ -95,17 +95,17 @@ def _sessions(census: Census) -> Iterator[Metric]:
 
 
 def _traffic(sources: Sources) -> Iterator[Metric]:
-    tally = sources.hosts.tally
+    traffic = sources.hosts.traffic
     for name, meaning, value in (
-        ("waystation_received_bytes", "MQTT bytes from clients", tally.bytes_received),
-        ("waystation_sent_bytes", "MQTT bytes to clients", tally.bytes_sent),
-        ("waystation_received_packets", "MQTT packets from clients, of any type", tally.packets_received),
-        ("waystation_sent_packets", "MQTT packets to clients, of any type", tally.packets_sent),
+        ("waystation_received_bytes", "MQTT bytes from clients", traffic.bytes_received),
+        ("waystation_sent_bytes", "MQTT bytes to clients", traffic.bytes_sent),
+        ("waystation_received_packets", "MQTT packets from clients, of any type", traffic.packets_received),
+        ("waystation_sent_packets", "MQTT packets to clients, of any type", traffic.packets_sent),
     ):
         yield CounterMetricFamily(name, meaning, value=value)
     for name, meaning, by_qos in (
-        ("waystation_received_publishes", "PUBLISH packets from clients", tally.publishes_received),
-        ("waystation_sent_publishes", "PUBLISH packets to clients, including redeliveries", tally.publishes_sent),
+        ("waystation_received_publishes", "PUBLISH packets from clients", traffic.publishes_received),
+        ("waystation_sent_publishes", "PUBLISH packets to clients, including redeliveries", traffic.publishes_sent),
     ):
         family = CounterMetricFamily(name, meaning, labels=["qos"])
         for qos, count in zip(_QOS, by_qos, strict=True):

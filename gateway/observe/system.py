@@ -86,25 +86,25 @@ class SystemPublisher:
                 await asyncio.sleep(0)
 
     def _totals(self) -> dict[str, int]:
-        tally, counts = self._hosts.tally, self._hosts.counts
+        traffic, counts = self._hosts.traffic, self._hosts.counts
         return {
-            "messages/received": tally.packets_received,
-            "messages/sent": tally.packets_sent,
-            "publish/received": sum(tally.publishes_received),
-            "publish/sent": sum(tally.publishes_sent),
+            "messages/received": traffic.packets_received,
+            "messages/sent": traffic.packets_sent,
+            "publish/received": sum(traffic.publishes_received),
+            "publish/sent": sum(traffic.publishes_sent),
             "publish/dropped": self._context.counts[_DROPPED],
-            "bytes/received": tally.bytes_received,
-            "bytes/sent": tally.bytes_sent,
+            "bytes/received": traffic.bytes_received,
+            "bytes/sent": traffic.bytes_sent,
             "sockets": counts["connections_opened"],
             "connections": self._context.counts["presence_connected"],
         }
 
     def _values(self, census: Census, loads: dict[str, str]) -> dict[str, str]:
         self._maximum = max(self._maximum, census.connected)
-        tally, context = self._hosts.tally, self._context
+        traffic, context = self._hosts.traffic, self._context
         publishes = {
-            "received": sum(tally.publishes_received),
-            "sent": sum(tally.publishes_sent),
+            "received": sum(traffic.publishes_received),
+            "sent": sum(traffic.publishes_sent),
             "dropped": context.counts[_DROPPED],
         }
         figures = {
@@ -114,10 +114,10 @@ class SystemPublisher:
             "clients/inactive": census.offline,
             "clients/total": census.sessions,
             "clients/maximum": self._maximum,
-            "messages/received": tally.packets_received,
-            "messages/sent": tally.packets_sent,
-            "bytes/received": tally.bytes_received,
-            "bytes/sent": tally.bytes_sent,
+            "messages/received": traffic.packets_received,
+            "messages/sent": traffic.packets_sent,
+            "bytes/received": traffic.bytes_received,
+            "bytes/sent": traffic.bytes_sent,
             "subscriptions/count": census.subscriptions,
             "retained messages/count": len(context.retained),
             "store/messages/count": census.queued_messages,
