@@ -14,9 +14,9 @@ from gateway.home.rules import FOR_EVER, Paced
 from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
-from gateway.host.marks import is_above
 from gateway.host.outbound import PublishEncoder
 from gateway.host.pacing import Pacing
+from gateway.host.watermarks import is_above
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from mqtt.packets import (

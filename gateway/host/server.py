@@ -12,8 +12,8 @@ from gateway.host.connection import ClientConnection, Transport
 from gateway.host.drain import drain
 from gateway.host.ends import EndLog
 from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
-from gateway.host.marks import is_above
 from gateway.host.refusals import RefusalLog
+from gateway.host.watermarks import is_above
 from mqtt.counters import TrafficCounters
 from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
