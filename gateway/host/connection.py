@@ -15,7 +15,7 @@ from gateway.host.ends import end_reason
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
 from gateway.host.outbound import PublishEncoder
-from gateway.host.pacing import Pacing
+from gateway.host.rate_limit import RateLimit
 from gateway.host.watermarks import is_above
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
@@ -76,7 +76,7 @@ class ClientConnection:
         self._attached: Attached | None = None
         self._expiry_s: int | None = None
         self._reading_paused = False
-        self._pacing: Pacing | None = None
+        self._rate_limit: RateLimit | None = None
         self._gone = False
         self._is_lost = False
         self._is_connecting = False
@@ -223,7 +223,7 @@ class ClientConnection:
     def _floods(self) -> bool:
         """Whether this client contributes to too many messages in flight to Kafka."""
         attached = self._attached
-        if attached is not None and self._pacing is None and not attached.publisher.in_flight:
+        if attached is not None and self._rate_limit is None and not attached.publisher.in_flight:
             return False
         return self._is_flooded()
 
@@ -234,7 +234,7 @@ class ClientConnection:
             most = self._server.limits.client_in_flight_messages
             if is_above(attached.publisher.in_flight, most, half):
                 return True
-        if self._pacing is not None and self._pacing.holds():
+        if self._rate_limit is not None and self._rate_limit.holds():
             return True
         return self._server.is_flooded(half)
 
@@ -309,7 +309,7 @@ class ClientConnection:
             if connect.will is not None and arrival.will is None:
                 server.will_left_out(credentials, connect.will.topic)
             if isinstance(rules, Paced):
-                self._pacing = Pacing(rules, self.read_on)
+                self._rate_limit = RateLimit(rules, self.read_on)
             attached = await server.home.attach(arrival, self)
         except NotAdmitted as error:
             server.not_admitted(credentials, error)
@@ -367,8 +367,8 @@ class ClientConnection:
         if self._gone:
             return
         self._gone = True
-        if self._pacing is not None:
-            self._pacing.end()
+        if self._rate_limit is not None:
+            self._rate_limit.end()
         data = self._core.outgoing()
         if data:
             self._transport.write(data)
