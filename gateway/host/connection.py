@@ -11,7 +11,7 @@ from gateway.errors import BusError
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.home.rules import FOR_EVER, Paced
-from gateway.host.ends import end_reason
+from gateway.host.close_reasons import close_reason
 from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
 from gateway.host.outbound import PublishEncoder
@@ -373,14 +373,14 @@ class ClientConnection:
         if data:
             self._transport.write(data)
         self._transport.close()
-        reason = end_reason(
+        reason = close_reason(
             closed,
             is_lost=self._is_lost,
             is_connecting=self._is_connecting,
             has_connect=self._core.connect is not None,
         )
         self._server.gone(self, reason)
-        self._server.ends.ended(reason, closed, client=self._client, peer=self._transport.peer)
+        self._server.close_log.ended(reason, closed, client=self._client, peer=self._transport.peer)
         self._server.paused.discard(self)
         if self._attached is not None:
             send_will = not closed.clean or closed.send_will

@@ -10,7 +10,7 @@ from typing import Final, cast
 import structlog
 
 from gateway.errors import ProxyHeaderError
-from gateway.host.ends import PROXY_HEADER_MALFORMED, PROXY_HEADER_MISSING, UNTRUSTED_PROXY
+from gateway.host.close_reasons import PROXY_HEADER_MALFORMED, PROXY_HEADER_MISSING, UNTRUSTED_PROXY
 from gateway.host.proxies import TrustedProxies
 from gateway.host.proxy_protocol import HEADER_BYTES_MAX, client_address, missing
 from gateway.host.server import HostServer

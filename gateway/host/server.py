@@ -8,9 +8,9 @@ from typing import Any
 import structlog
 
 from gateway.home.home import Home
+from gateway.host.close_reasons import CloseLog
 from gateway.host.connection import ClientConnection, Transport
 from gateway.host.drain import drain
-from gateway.host.ends import EndLog
 from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
 from gateway.host.refusals import RefusalLog
 from gateway.host.watermarks import is_above
@@ -57,7 +57,7 @@ class HostServer:
         self.counts: Counter[str] = Counter()
         self.traffic = TrafficCounters()
         self.dirty = _DirtySet(self)
-        self.ends = EndLog(self.now)
+        self.close_log = CloseLog(self.now)
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()

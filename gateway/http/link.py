@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
-from gateway.host.ends import STREAM_CLOSED, STREAM_STALLED
+from gateway.host.close_reasons import STREAM_CLOSED, STREAM_STALLED
 from gateway.host.server import HostServer
 from gateway.http.events import EventId, comment, end_event, message_event
 from gateway.http.window import StreamWindow

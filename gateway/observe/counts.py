@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
 
-from gateway.host.ends import END_REASONS
+from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.http.problems import STATUSES
 
 
@@ -97,7 +97,7 @@ _LABELLED = (
         "waystation_connections_closed",
         "Connections that have ended, by reason",
         "reason",
-        tuple(sorted(END_REASONS)),
+        tuple(sorted(CLOSE_REASONS)),
     ),
     _Labelled(
         "not_admitted_",

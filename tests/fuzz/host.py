@@ -16,8 +16,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.host.connection import ClientConnection
-from gateway.host.ends import END_REASONS
 from gateway.host.server import HostServer
 from mqtt.codes import VERSION_5
 from mqtt.decode import Decoder
@@ -124,7 +124,7 @@ class _Stage:
         assert server.connections == set(), "the server still has the connection"
         ends = {name.removeprefix("closed_"): n for name, n in server.counts.items() if name.startswith("closed_")}
         assert sum(ends.values()) == len(wires), ends
-        assert ends.keys() <= END_REASONS, ends
+        assert ends.keys() <= CLOSE_REASONS, ends
         await self._serve()
 
     async def _step(self, wire: _Wire, step: Step) -> None:

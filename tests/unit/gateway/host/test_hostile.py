@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError
 from gateway.home.progress import portions
 from gateway.home.retained import RetainedMessages
 from gateway.home.trie import SubscriptionTrie
-from gateway.host import ends
-from gateway.host.ends import END_REASONS, ORDINARY, EndLog
+from gateway.host import close_reasons
+from gateway.host.close_reasons import CLOSE_REASONS, ORDINARY, CloseLog
 from jobs.stack.broker import EVENT_BYTES
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
@@ -262,11 +262,11 @@ def test_every_reason_for_an_end_is_listed() -> None:
         for clean in (False, True):
             closed = Closed(reason, "", False, clean)
             for lost, connecting, has in itertools.product((False, True), repeat=3):
-                word = ends.end_reason(closed, is_lost=lost, is_connecting=connecting, has_connect=has)
-                assert word in END_REASONS
+                word = close_reasons.close_reason(closed, is_lost=lost, is_connecting=connecting, has_connect=has)
+                assert word in CLOSE_REASONS
     page = (DOCS / "operators.md").read_text()
-    assert not {word for word in END_REASONS if f"`{word}`" not in page}
-    assert ORDINARY <= END_REASONS
+    assert not {word for word in CLOSE_REASONS if f"`{word}`" not in page}
+    assert ORDINARY <= CLOSE_REASONS
 
 
 def test_ends_are_logged_with_restraint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,18 +277,18 @@ def test_ends_are_logged_with_restraint(monkeypatch: pytest.MonkeyPatch) -> None
         def info(self, event: str, **fields: object) -> None:
             lines.append((event, fields))
 
-    monkeypatch.setattr(ends, "log", Log())
+    monkeypatch.setattr(close_reasons, "log", Log())
     now = 5.0
-    end_log = EndLog(lambda: now)
+    close_log = CloseLog(lambda: now)
     closed = Closed(ReasonCode.PROTOCOL_ERROR, "a second CONNECT", False, False)
-    end_log.ended("connection_lost", closed, client="c", peer="p")
+    close_log.ended("connection_lost", closed, client="c", peer="p")
     assert lines == []
     for _ in range(50):
-        end_log.ended("protocol_error", closed, client="i" * 1_000, peer="p")
-    assert len(lines) == ends.LINES_PER_S
+        close_log.ended("protocol_error", closed, client="i" * 1_000, peer="p")
+    assert len(lines) == close_reasons.LINES_PER_S
     event, fields = lines[0]
     assert event == "connection ended"
     assert fields == {"client": "i" * 64, "peer": "p", "reason": "protocol_error", "detail": "a second CONNECT"}
     now = 6.0
-    end_log.ended("protocol_error", closed, client="c", peer="p")
-    assert lines[ends.LINES_PER_S] == ("more connections ended", {"count": 40})
+    close_log.ended("protocol_error", closed, client="c", peer="p")
+    assert lines[close_reasons.LINES_PER_S] == ("more connections ended", {"count": 40})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.home.home import Arrival
-from gateway.host.ends import END_REASONS
+from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.observe.census import SLICE, CensusTaker, slices
 from gateway.observe.counts import count_families
 from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
@@ -96,7 +96,7 @@ def test_every_series_is_there_from_the_start(tmp_path: Path) -> None:
     run_real(scenario())
 
 
-@pytest.mark.parametrize("reason", sorted(END_REASONS))
+@pytest.mark.parametrize("reason", sorted(CLOSE_REASONS))
 def test_every_reason_to_end_has_its_series(reason: str) -> None:
     families = {family.name: family for family in count_families({})}
     samples = families["waystation_connections_closed"].samples
