@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from gateway.home.context import HomeContext
 from gateway.host.server import HostServer
 from gateway.kafka_stats import KafkaStats
-from gateway.observe.census import Census
 from gateway.observe.counts import count_families
+from gateway.observe.session_stats import SessionStats
 
 _QOS = ("0", "1", "2")
 _CLIENTS = (("tcp", "mqtt3.1.1"), ("tcp", "mqtt5"), ("ws", "mqtt3.1.1"), ("ws", "mqtt5"), ("tcp", "http"))
@@ -34,12 +34,12 @@ class Sources(NamedTuple):
     others: tuple[Collector, ...] = ()
 
 
-def gather(sources: Sources, census: Census) -> list[Metric]:
+def gather(sources: Sources, stats: SessionStats) -> list[Metric]:
     """All current figures; call it on the event loop."""
     return [
         *_identity(sources),
-        *_connections(sources, census),
-        *_sessions(census),
+        *_connections(sources, stats),
+        *_sessions(stats),
         *_traffic(sources),
         *count_families(sources.context.counts + sources.hosts.counts),
         *_stores(sources),
@@ -58,7 +58,7 @@ def _identity(sources: Sources) -> Iterator[Metric]:
     yield info
 
 
-def _connections(sources: Sources, census: Census) -> Iterator[Metric]:
+def _connections(sources: Sources, stats: SessionStats) -> Iterator[Metric]:
     limit = sources.hosts.limits.connections
     yield _gauge(
         "waystation_connections",
@@ -67,30 +67,28 @@ def _connections(sources: Sources, census: Census) -> Iterator[Metric]:
     )
     yield _gauge("waystation_connections_limit", "Limit of open connections, HTTP connections included", limit)
     clients = GaugeMetricFamily("waystation_clients", "Connected clients", labels=["bearer", "protocol"])
-    for place in sorted({*_CLIENTS, *census.clients}):
-        clients.add_metric(place, census.clients[place])
+    for place in sorted({*_CLIENTS, *stats.clients}):
+        clients.add_metric(place, stats.clients[place])
     yield clients
 
 
-def _sessions(census: Census) -> Iterator[Metric]:
+def _sessions(stats: SessionStats) -> Iterator[Metric]:
     sessions = GaugeMetricFamily("waystation_sessions", "Sessions", labels=["state"])
-    sessions.add_metric(["connected"], census.connected)
-    sessions.add_metric(["offline"], census.offline)
+    sessions.add_metric(["connected"], stats.connected)
+    sessions.add_metric(["offline"], stats.offline)
     yield sessions
-    yield _gauge("waystation_share_groups", "Groups of shared subscriptions", census.share_groups)
-    yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", census.subscriptions)
-    yield _gauge("waystation_queued_messages", "Messages queued for sessions and share groups", census.queued_messages)
-    yield _gauge("waystation_queued_bytes", "Payload bytes queued for sessions and share groups", census.queued_bytes)
+    yield _gauge("waystation_share_groups", "Groups of shared subscriptions", stats.share_groups)
+    yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", stats.subscriptions)
+    yield _gauge("waystation_queued_messages", "Messages queued for sessions and share groups", stats.queued_messages)
+    yield _gauge("waystation_queued_bytes", "Payload bytes queued for sessions and share groups", stats.queued_bytes)
     yield _gauge(
-        "waystation_largest_queue_messages", "Messages in the longest queue of a session", census.largest_queue_messages
+        "waystation_largest_queue_messages", "Messages in the longest queue of a session", stats.largest_queue_messages
     )
-    yield _gauge(
-        "waystation_largest_queue_bytes", "Bytes in the longest queue of a session", census.largest_queue_bytes
-    )
+    yield _gauge("waystation_largest_queue_bytes", "Bytes in the longest queue of a session", stats.largest_queue_bytes)
     yield _gauge(
         "waystation_unacknowledged_messages",
         "QoS 1 and 2 messages sent to clients and not finished",
-        census.unacknowledged,
+        stats.unacknowledged,
     )
 
 

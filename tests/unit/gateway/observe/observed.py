@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.kafka_stats import KafkaStats
-from gateway.observe import census, readiness
+from gateway.observe import readiness, session_stats
 from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
@@ -83,7 +83,7 @@ class Observed:
 async def observed(directory: Path, **gateway: Any) -> AsyncIterator[Observed]:
     """A gateway that serves clients and observers, each time with fresh figures; `gateway` are settings of
     `[gateway]`."""
-    with patch.object(census, "FRESH_S", 0.0), patch.object(readiness, "FRESH_S", 0.0):
+    with patch.object(session_stats, "FRESH_S", 0.0), patch.object(readiness, "FRESH_S", 0.0):
         async with _observed(directory, gateway) as this:
             yield this
 

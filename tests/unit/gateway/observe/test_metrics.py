@@ -7,8 +7,8 @@ import pytest
 
 from gateway.home.home import Arrival
 from gateway.host.close_reasons import CLOSE_REASONS
-from gateway.observe.census import SLICE, CensusTaker, slices
 from gateway.observe.counts import count_families
+from gateway.observe.session_stats import SLICE, SessionStatsCollector, slices
 from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
 from tests.unit.gateway.home.home_world import turn
 from tests.unit.gateway.home.virtual_time import run
@@ -142,7 +142,7 @@ def test_a_census_lets_others_have_their_turn_and_is_taken_once_for_all_who_ask(
         world = await ObservedWorld(tmp_path, {}).start()
         for number in range(3 * SLICE):
             await world.home.attach(arrival(number), QuietLink())
-        taker = CensusTaker(world.context.shards)
+        taker = SessionStatsCollector(world.context.shards)
         first, second = await asyncio.gather(taker.take(), taker.take())
         assert first is second
         assert first.connected == 3 * SLICE

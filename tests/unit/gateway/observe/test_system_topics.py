@@ -8,8 +8,8 @@ import pytest
 
 from gateway.home.rules import Everything
 from gateway.home.system_topics import is_system
-from gateway.observe.census import CensusTaker
 from gateway.observe.load import Load
+from gateway.observe.session_stats import SessionStatsCollector
 from gateway.observe.system import SystemPublisher
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe, Will
@@ -42,7 +42,7 @@ def values(wire: Wire) -> dict[str, bytes]:
 @contextlib.asynccontextmanager
 async def publishing(tmp_path: Path):  # type: ignore[no-untyped-def]
     world, server = await hosted(tmp_path)
-    system = SystemPublisher(world.context, server, CensusTaker(world.context.shards))
+    system = SystemPublisher(world.context, server, SessionStatsCollector(world.context.shards))
     system.begin()
     task = asyncio.create_task(system.run())
     yield world, server
