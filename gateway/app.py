@@ -29,7 +29,7 @@ from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
 from gateway.observe.server import Observer
 from gateway.observe.system import gateway_version
-from gateway.policy.gate import PolicyGate
+from gateway.policy.policy_authenticator import PolicyAuthenticator
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
@@ -92,10 +92,10 @@ async def run(settings: Settings, part: str) -> None:
         counts=counts,
     )
     home = Home(context)
-    if access.book is not None:
-        access.book.changed = home.rules_changed
-    gate = PolicyGate(access.gate, gateway.policy, counts, loop.time)
-    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, gate)
+    if access.authorizer is not None:
+        access.authorizer.changed = home.rules_changed
+    authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
+    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, gateway_version())
     readiness = Readiness(context, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
@@ -127,7 +127,7 @@ async def run(settings: Settings, part: str) -> None:
         await hosts.stop()
         await clients.closed()
         await watcher.stop()
-        access.gate.close()
+        access.authenticator.close()
         try:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
         except Exception as error:  # the next start continues from the previous checkpoint

@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.errors import NotAdmitted
 from gateway.home.rules import FOR_EVER
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from mqtt.codes import ReasonCode
 from schemas.password_file import is_user_name
 

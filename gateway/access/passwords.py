@@ -18,7 +18,7 @@ from argon2.exceptions import HashingError, InvalidHashError, VerificationError
 
 from gateway.access.methods import Identity
 from gateway.errors import NotAdmitted
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from gateway.watched import Watched, read_text
 from mqtt.codes import ReasonCode
 from schemas.access_settings import PasswordSettings

@@ -11,8 +11,8 @@ from gateway.errors import BusError
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.home.rules import FOR_EVER, Paced
+from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.close_reasons import close_reason
-from gateway.host.gate import Credentials, NotAdmitted
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
@@ -302,7 +302,7 @@ class ClientConnection:
         )
         expiry_s = granted_expiry(connect, server.limits)
         try:
-            rules = await server.gate.admit(credentials)
+            rules = await server.authenticator.admit(credentials)
             arrival = arrival_of(connect, credentials, rules, expiry_s, server.limits)
             if self._is_over():
                 return

@@ -6,7 +6,7 @@ from uuid import uuid4
 from gateway.home.home import Arrival
 from gateway.home.rules import ClientRules
 from gateway.home.system_topics import is_bridge_state, is_reserved
-from gateway.host.gate import Credentials, NotAdmitted
+from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT

@@ -8,10 +8,10 @@ from typing import Any
 import structlog
 
 from gateway.home.home import Home
+from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted, OpenAuthenticator
 from gateway.host.close_reasons import CloseLog
 from gateway.host.connection import ClientConnection, Transport
 from gateway.host.drain import drain
-from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
 from gateway.host.refusals import RefusalLog
 from gateway.host.watermarks import is_above
 from mqtt.counters import TrafficCounters
@@ -34,9 +34,9 @@ class HostServer:
         clock: Callable[[], float],
         in_flight: Callable[[], int],
         on_fatal: Callable[[Exception], None],
-        gate: Gate | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        self.gate = gate or OpenGate()
+        self.authenticator = authenticator or OpenAuthenticator()
         self.limits = settings.limits
         self.response_prefix = settings.response_prefix
         self.home = home

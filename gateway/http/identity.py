@@ -21,7 +21,7 @@ from uuid import uuid4
 from multidict import CIMultiDictProxy
 
 from gateway.home.rules import ClientRules
-from gateway.host.gate import Credentials, Gate, NotAdmitted
+from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
 from gateway.http.problems import Problem, bad_request, not_admitted
 
 NAME_PATTERN = r"^[A-Za-z0-9._~-]{1,128}$"
@@ -76,7 +76,7 @@ def new_nameless() -> str:
 
 
 async def admit(
-    gate: Gate,
+    authenticator: Authenticator,
     headers: CIMultiDictProxy[str],
     name: str,
     nameless: str,
@@ -88,11 +88,11 @@ async def admit(
     client = client_id(name, username or "", nameless)
     credentials = Credentials(client, username, password, origin.certificate, origin.peer, "http")
     try:
-        rules = await gate.admit(credentials)
+        rules = await authenticator.admit(credentials)
         known = client_id(name, rules.user, nameless)
         if known != client:  # a token's user is known only now: get the rules of the client id it makes
             credentials = credentials._replace(client=known)
-            rules = await gate.admit(credentials)
+            rules = await authenticator.admit(credentials)
     except NotAdmitted as error:
         refused(credentials, error)
         raise not_admitted(error, has_credentials=password is not None) from error

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.errors import GatewayError
-from gateway.host.gate import NotAdmitted
+from gateway.host.authenticator import NotAdmitted
 from mqtt.codes import ReasonCode
 
 MEDIA_TYPE: Final = "application/problem+json"

@@ -205,7 +205,9 @@ class HttpServer:
         name = client_name(one_header(request.headers, "X-Client-Id") if name is None else name)
         origin = self._origin(request)
         try:
-            return await admit(self._hosts.gate, request.headers, name, nameless, origin, self._hosts.not_admitted)
+            return await admit(
+                self._hosts.authenticator, request.headers, name, nameless, origin, self._hosts.not_admitted
+            )
         except Problem as problem:
             if problem.reason == "malformed_credentials":  # the authenticator was not asked
                 self._hosts.counts["not_admitted"] += 1

@@ -14,7 +14,7 @@ from gateway.errors import BusError
 from gateway.home.home import Arrival, Attached
 from gateway.home.rules import FOR_EVER
 from gateway.home.session import Session
-from gateway.host.gate import NotAdmitted
+from gateway.host.authenticator import NotAdmitted
 from gateway.host.server import HostServer
 from gateway.http.events import RETRY_MS, EventId
 from gateway.http.identity import Caller

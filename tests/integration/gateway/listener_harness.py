@@ -46,11 +46,16 @@ class ListenerHarness:
         self.world = await World(self._directory).start()
         world = self.world
         self.access = open_access(self.settings, self.clock, world.context.counts)
-        if self.access.book is not None:
-            self.access.book.changed = world.home.rules_changed
+        if self.access.authorizer is not None:
+            self.access.authorizer.changed = world.home.rules_changed
         self.tls = ServerTls(self.settings.tls) if self.settings.tls.is_on else None
         self.server = HostServer(
-            self.settings, world.home, self.clock, lambda: world.bus.in_flight, world.fatal.append, self.access.gate
+            self.settings,
+            world.home,
+            self.clock,
+            lambda: world.bus.in_flight,
+            world.fatal.append,
+            self.access.authenticator,
         )
         self._listeners = await Listeners.open(self.server, self.settings, self.tls)
         return self
@@ -60,7 +65,7 @@ class ListenerHarness:
         await self.server.stop()
         for client in self._clients:
             await asyncio.to_thread(client.leave)
-        self.access.gate.close()
+        self.access.authenticator.close()
         await self.world.stop()
         assert not self.world.fatal
 

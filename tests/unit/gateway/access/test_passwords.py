@@ -15,7 +15,7 @@ from gateway.access import passwords
 from gateway.access.methods import Identity
 from gateway.access.passwords import PasswordMethod, read_passwords
 from gateway.errors import NotAdmitted
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from gateway.watched import Watched
 from mqtt.codes import ReasonCode
 from schemas.access_settings import PasswordSettings

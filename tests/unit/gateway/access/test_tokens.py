@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gateway.access.methods import Identity
 from gateway.access.tokens import TokenMethod, read_keys
 from gateway.errors import NotAdmitted
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from gateway.watched import Watched
 from harness.keys import ec_key, ed_key, jwk, pem, public_pem, rsa_key
 from mqtt.codes import ReasonCode

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.access.acl import parse
-from gateway.access.rules import RuleBook
+from gateway.access.authorizer import Authorizer
 from gateway.errors import NotAdmitted
 from gateway.home.rules import EVERYTHING, Everything
 from mqtt.codes import ReasonCode
@@ -83,8 +83,8 @@ def test_what_is_forbidden_meanwhile_ends_before_anything_is_delivered(tmp_path:
     """R11: rules that changed while the gateway was down count for a session that is resumed."""
 
     async def scenario() -> None:
-        def allowing(*filters: str) -> RuleBook:
-            return RuleBook(parse(f"[[rules]]\nsubscribe.allow = {list(filters)}\n", "acl", default=False), Counter())
+        def allowing(*filters: str) -> Authorizer:
+            return Authorizer(parse(f"[[rules]]\nsubscribe.allow = {list(filters)}\n", "acl", default=False), Counter())
 
         world = await World(tmp_path).start()
         client = await world.client("c", rules=allowing("a", "b").rules("alice", "c", 0.0))
@@ -114,13 +114,13 @@ def test_a_subscription_under_way_when_the_rules_change_ends_too(tmp_path: Path)
 
     async def scenario() -> None:
         world = await World(tmp_path).start()
-        book = RuleBook(parse("[[rules]]\nsubscribe.allow = ['a']\n", "acl", default=False), Counter())
-        book.changed = world.home.rules_changed
-        client = await world.client("c", rules=book.rules("alice", "c", 0.0))
+        authorizer = Authorizer(parse("[[rules]]\nsubscribe.allow = ['a']\n", "acl", default=False), Counter())
+        authorizer.changed = world.home.rules_changed
+        client = await world.client("c", rules=authorizer.rules("alice", "c", 0.0))
         world.bus.held_acks = {world.topics.sessions}
         task = asyncio.ensure_future(client.subscribe("a"))
         await turn()
-        book.replace(parse("", "acl", default=False))
+        authorizer.replace(parse("", "acl", default=False))
         await turn()
         world.bus.held_acks = set()
         world.bus.release()

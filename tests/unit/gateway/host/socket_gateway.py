@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
-from gateway.host.gate import OpenGate
+from gateway.host.authenticator import OpenAuthenticator
 from gateway.host.listeners import Listeners
 from gateway.host.server import HostServer
-from gateway.policy.gate import PolicyGate
+from gateway.policy.policy_authenticator import PolicyAuthenticator
 from tests.unit.gateway.home.home_world import World
 
 HOST = "127.0.0.1"
@@ -95,9 +95,9 @@ class SocketGateway:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self.world = world = await World(self._directory, **self._limits).start()
         gateway = msgspec.structs.replace(world.settings().gateway, **self._settings)
-        gate = PolicyGate(OpenGate(), gateway.policy, world.context.counts, self._loop.time)
+        authenticator = PolicyAuthenticator(OpenAuthenticator(), gateway.policy, world.context.counts, self._loop.time)
         self.server = HostServer(
-            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, gate
+            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, authenticator
         )
         self.listeners = listeners = await Listeners.open(self.server, gateway)
         self.mqtt_port, self.websocket_port = listeners.mqtt_port, listeners.websocket_port

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.home.rules import ClientRules, Everything, Verdict
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription, Will
 from tests.unit.gateway.home.home_world import turn
@@ -27,7 +27,7 @@ class Refusing(Everything):
         return Verdict(ReasonCode[packet.topic])
 
 
-class RefusingGate:
+class RefusingAuthenticator:
     async def admit(self, credentials: Credentials) -> ClientRules:
         return Refusing()
 
@@ -80,7 +80,7 @@ def test_a_will_that_is_not_accepted_is_answered_and_logged(
 
     async def scenario() -> None:
         _, server = await hosted(tmp_path, will_bytes=1_000)
-        server.gate = RefusingGate()
+        server.authenticator = RefusingAuthenticator()
         with capture_logs() as lines:
             wire = Wire(server, version).send(Connect("c", version, will=Will(topic, bytes(size))))
             await turn()

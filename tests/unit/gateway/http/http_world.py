@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from gateway.host.gate import Gate
+from gateway.host.authenticator import Authenticator
 from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
@@ -31,14 +31,14 @@ class HttpWorld(World):
         self,
         directory: Path,
         http: dict[str, Any] | None = None,
-        gate: Gate | None = None,
+        authenticator: Authenticator | None = None,
         gateway: dict[str, Any] | None = None,
         **limits: int,
     ):
         super().__init__(directory, **limits)
         self._http = http or {}
         self._gateway = {"http_port": 0} | (gateway or {})
-        self._gate = gate
+        self._authenticator = authenticator
         self.session = aiohttp.ClientSession()
         self.started.append(self)
         self.http: HttpServer
@@ -55,7 +55,7 @@ class HttpWorld(World):
         await super().start()
         gateway = self.settings().gateway
         self.hosts = HostServer(
-            gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._gate
+            gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._authenticator
         )
         self.http = HttpServer(self.hosts, gateway)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)

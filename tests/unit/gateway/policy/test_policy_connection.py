@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.host.gate import Credentials, Gate, OpenGate
+from gateway.host.authenticator import Authenticator, Credentials, OpenAuthenticator
 from gateway.host.server import HostServer
-from gateway.policy.gate import PolicyGate
+from gateway.policy.policy_authenticator import PolicyAuthenticator
 from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.decode import Decoder
 from mqtt.encode import encode
@@ -47,13 +47,15 @@ class OldWire(Wire):
 class Place:
     """A gateway with a policy."""
 
-    def __init__(self, world: World, gate: Gate | None = None, **changes: Any) -> None:
+    def __init__(self, world: World, authenticator: Authenticator | None = None, **changes: Any) -> None:
         self.world = world
         gateway = world.settings().gateway
         counts = world.context.counts
-        self.gate = PolicyGate(gate or OpenGate(), policy(**changes), counts, world.loop_time)
+        self.authenticator = PolicyAuthenticator(
+            authenticator or OpenAuthenticator(), policy(**changes), counts, world.loop_time
+        )
         self.server = HostServer(
-            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, self.gate
+            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, self.authenticator
         )
 
     async def connect(self, client: str, version: int = 5, will: Will | None = None) -> Wire:
@@ -300,7 +302,7 @@ def test_a_client_that_takes_itself_over_again_and_again_is_stopped(tmp_path: Pa
 
 
 def test_requests_over_http_are_no_connections(tmp_path: Path) -> None:
-    """Q12: they ask the gate one by one; above the rate they are refused, as nothing can be paused."""
+    """Q12: they ask the authenticator one by one; above the rate they are refused, as nothing can be paused."""
 
     async def scenario() -> None:
         rates = {
@@ -310,7 +312,7 @@ def test_requests_over_http_are_no_connections(tmp_path: Path) -> None:
         place = Place(await World(tmp_path).start(), blocked_subscribe=["secret/#"], **rates)
         codes = []
         for _ in range(8):
-            rules = await place.gate.admit(Credentials("http:c", None, None, None, "peer", "http"))
+            rules = await place.authenticator.admit(Credentials("http:c", None, None, None, "peer", "http"))
             codes.append(rules.publish(publish(b"x", 1)).reason)
         assert codes == [ReasonCode.SUCCESS] * 5 + [ReasonCode.QUOTA_EXCEEDED] * 3
         assert rules.subscribe("secret/a") is ReasonCode.NOT_AUTHORIZED

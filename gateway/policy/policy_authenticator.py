@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Callable
 
 from gateway.home.rules import ClientRules
-from gateway.host.gate import Credentials, Gate, NotAdmitted
+from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from gateway.policy.content import ContentPolicy
+from gateway.policy.policy_rules import PolicyRules
 from gateway.policy.rate import MessageRate
 from gateway.policy.refusals import Refusals
-from gateway.policy.rules import PolicyRules
 from mqtt.codes import ReasonCode
 from schemas.policy_settings import PolicySettings
 
 
-class PolicyGate:
+class PolicyAuthenticator:
     """Admits clients that `inner` admits, no faster than configured; checks policy before `inner`'s rules.
 
     A connection takes its tokens when it is admitted, so that clients that fail authentication take none from others.
@@ -23,7 +23,9 @@ class PolicyGate:
     monotonic seconds.
     """
 
-    def __init__(self, inner: Gate, settings: PolicySettings, counts: Counter[str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, inner: Authenticator, settings: PolicySettings, counts: Counter[str], clock: Callable[[], float]
+    ) -> None:
         self._inner = inner
         self._clock = clock
         self._refusals = Refusals(counts)
