@@ -51,7 +51,7 @@ class Claimed(msgspec.Struct, frozen=True):
     state: MessagePresenceState
 
 
-class MessagePresenceDesk:
+class MessagePresenceHandler:
     """Handles requests of agents. `timeout_s`: how long Kafka may take for an event, and the ledger for a claim."""
 
     def __init__(self, presence: MessagePresence, clock: Callable[[], float], timeout_s: float) -> None:

@@ -15,7 +15,7 @@ from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
-from gateway.http.message_presence import EVENT_BYTES, MessagePresenceDesk, named_message
+from gateway.http.message_presence import EVENT_BYTES, MessagePresenceHandler, named_message
 from gateway.http.messages import posted
 from gateway.http.openapi import openapi
 from gateway.http.problems import Problem, bad_request, problem_response
@@ -47,7 +47,9 @@ class HttpServer:
         self._settings = settings.http
         self._streams = Streams(hosts, settings.http)
         self._publisher = HttpPublisher(hosts, settings.http)
-        self._desk = MessagePresenceDesk(hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s)
+        self._presence_handler = MessagePresenceHandler(
+            hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s
+        )
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
@@ -171,10 +173,10 @@ class HttpServer:
         message_id = named_message(request.rel_url.raw_path.removeprefix(MESSAGE_PRESENCE))
         _query(request).done(())
         if request.method == "GET":
-            answer: msgspec.Struct | None = self._desk.ask(caller, message_id)
+            answer: msgspec.Struct | None = self._presence_handler.ask(caller, message_id)
         else:
             body = await _json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
-            answer = await self._desk.say(caller, message_id, body)
+            answer = await self._presence_handler.say(caller, message_id, body)
         if answer is None:
             return web.Response(status=204)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
