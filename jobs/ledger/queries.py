@@ -135,14 +135,14 @@ def queries(
 
     def merge_presence() -> StreamingQuery:
         stream = StreamId("presence_state")
-        events = client_presence.heard(read_anew(topics.presence, stream))
+        events = client_presence.reported(read_anew(topics.presence, stream))
         sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock, states)
         return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
     def merge_message_presence() -> StreamingQuery:
         limits = Limits(presence_of.claim_s, presence_of.kept_s, presence_of.agents)
         stream, topic = StreamId("message_presence_state"), topics.message_presence_state
-        events = message_presence.told(read_anew(topics.message_presence, stream))
+        events = message_presence.reported(read_anew(topics.message_presence, stream))
         sink = MessagePresenceSink(kafka, KafkaWriter(kafka), topic, partitions, limits, states)
         return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 

@@ -60,11 +60,11 @@ def test_changes_of_clients_gateways_and_ticks(spark: SparkSession, tmp_path: Pa
     found = []
     for number, batch in enumerate(batches):
         assert known.begin(spark, "query", number)
-        rows = client_presence.heard(kafka_rows(spark, batch)).collect()
+        rows = client_presence.reported(kafka_rows(spark, batch)).collect()
         clients = [row for row in rows if row.kind == "client"]
         states, changed = known.folded(clients, "name", partial(client_presence.fold, 8))
         known.finish("query", number, states, AT_MS)
-        signs = [(sign.gateway, sign.heard_ms - AT_MS, sign.ended) for sign in client_presence.signs(rows)]
+        signs = [(sign.gateway, sign.at_ms - AT_MS, sign.ended) for sign in client_presence.signs(rows)]
         ticks = {partition: [ms - AT_MS for ms in at_ms] for partition, at_ms in client_presence.ticks(rows).items()}
         found.append((changed, signs, ticks))
     assert [([one.client for one in changed], signs, ticks) for changed, signs, ticks in found] == [
@@ -128,7 +128,9 @@ class Town:
         records = topic_stream(self._spark, self._kafka, [self.topics.presence], 1000)
         of = msgspec.structs.replace(SETTINGS, **settings)
         sink = PresenceSink(self._kafka, self._writer, self.topics, PARTITIONS, of, time.time, Path(self._tables))
-        query = sinks.tell_states(client_presence.heard(records), StreamId("presence_state"), self._tables, sink, 0.1)
+        query = sinks.tell_states(
+            client_presence.reported(records), StreamId("presence_state"), self._tables, sink, 0.1
+        )
         try:
             query.processAllAvailable()
             if until is not None:

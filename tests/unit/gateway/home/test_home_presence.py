@@ -8,7 +8,7 @@ import pytest
 from gateway.errors import SpoolError
 from gateway.home.spool import Spool
 from gateway.home.spool_batch import SpoolBatch
-from pipelines.presence.attachments import Heard, after, state_of
+from pipelines.presence.attachments import ReportedEvent, after, state_of
 from pipelines.presence.liveness import Liveness, Sign
 from schemas.events import PresenceEvent, decode
 from tests.unit.gateway.home.home_world import PARTITIONS, World, turn
@@ -37,8 +37,8 @@ def is_online(world: World, client: str) -> bool:
     ]
     for sign in signs:
         liveness.judge([sign], {}, PARTITIONS)
-    heard = [Heard(*(getattr(event, name) for name in Heard._fields)) for event in events]
-    return state_of(client, after([], heard, 8), liveness.gateways).online
+    reported = [ReportedEvent(*(getattr(event, name) for name in ReportedEvent._fields)) for event in events]
+    return state_of(client, after([], reported, 8), liveness.gateways).online
 
 
 def no_room(_spool: Spool, _batch: SpoolBatch) -> None:
