@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipelines.presence import attachments, ends
+from pipelines.presence import attachments, lost_connections
 from pipelines.presence.attachments import Known, ReportedEvent
 from pipelines.presence.liveness import Sign
 from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed, text
@@ -53,7 +53,7 @@ def reported(records: DataFrame) -> DataFrame:
 
     `kind` and `name` are: client, with the client id; gateway, an event of a gateway about itself, with the gateway's
     name; tick, with the partition. A gateway and a client may have the same name. Events that this application itself
-    adds (:mod:`pipelines.presence.ends`) follow from the state and are left out.
+    adds (:mod:`pipelines.presence.lost_connections`) follow from the state and are left out.
     """
     event = F.col("record")
     is_tick, of_client = event["event"] == "tick", event["client"] != ""
@@ -61,7 +61,7 @@ def reported(records: DataFrame) -> DataFrame:
     numbers = {"boot": F.coalesce(event["boot"], F.lit(0))}
     fields = {name: event[name] for name in ReportedEvent._fields} | texts | numbers
     name = F.when(of_client, event["client"]).when(is_tick, F.col("partition").cast("string"))
-    is_own = F.coalesce(event["reason"].isin(*ends.REASONS), F.lit(False))
+    is_own = F.coalesce(event["reason"].isin(*lost_connections.REASONS), F.lit(False))
     return (
         parsed(records, presence_format())
         .where(~is_own)
@@ -88,7 +88,7 @@ def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[
     :class:`pipelines.storage.keyed_states.KeyedStates`."""
     old = [] if state is None else _KNOWN.decode(state)
     events = [ReportedEvent(*(row[field] for field in ReportedEvent._fields)) for row in rows]
-    new, superseded = attachments.after(old, events, most), ends.superseded(old, events)
+    new, superseded = attachments.after(old, events, most), lost_connections.superseded(old, events)
     has_news = bool(superseded) or attachments.is_news(old, new)
     return msgspec.json.encode(new), [Changed(client, new, old, superseded)] if has_news else []
 

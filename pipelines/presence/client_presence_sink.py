@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.kafka.writer import KafkaWriter, Out
-from pipelines.presence import ends
+from pipelines.presence import lost_connections
 from pipelines.presence.attachments import is_void, revised, state_of
 from pipelines.presence.client_presence import CLIENT, Changed, begun, fold, last_used_ms, signs, state_format, ticks
 from pipelines.presence.liveness import Liveness
@@ -90,7 +90,9 @@ class PresenceSink:
         states += [state for _, state in revisions]
         found = [event for one in changed for event in _ends_of(one, before, liveness.gateways)]
         found += [
-            event for published, state in revisions for event in ends.revised(published, state, liveness.gateways)
+            event
+            for published, state in revisions
+            for event in lost_connections.revised(published, state, liveness.gateways)
         ]
         if found:
             self._writer.write(self._event_record(event) for event in found)
@@ -206,8 +208,8 @@ def _ends_of(
 ) -> list[PresenceEvent]:
     """The events to be added for a client that has changed; `before` are the gateways before the batch."""
     unsaid = [
-        ends.lost(one.client, last, at_us)
+        lost_connections.lost(one.client, last, at_us)
         for last, at_us in one.superseded
         if not is_void(last.gateway, last.boot, before)
     ]
-    return [*unsaid, *ends.of_gateways(one.client, one.before, one.known, before, gateways)]
+    return [*unsaid, *lost_connections.of_gateways(one.client, one.before, one.known, before, gateways)]

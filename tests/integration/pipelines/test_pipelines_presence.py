@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import sinks
 from pipelines.kafka.writer import KafkaWriter, NotWritten
-from pipelines.presence import client_presence, ends
+from pipelines.presence import client_presence, lost_connections
 from pipelines.presence.client_presence_sink import PresenceSink
 from pipelines.sources import Kafka, topic_stream
 from pipelines.storage.keyed_states import KeyedStates
@@ -168,7 +168,7 @@ class Town:
     def added(self) -> list[tuple[str, str, str, int]]:
         """Client, event, gateway and epoch of what the query itself has added to `presence`, copies once, in order."""
         found = [decode(PresenceEvent, m.value()) for m in self.read(self.topics.presence, PARTITIONS)]
-        own = {(e.seq, e.client): e for e in found if e.reason in ends.REASONS}
+        own = {(e.seq, e.client): e for e in found if e.reason in lost_connections.REASONS}
         return [(e.client, e.event, e.gateway, e.epoch) for _, e in sorted(own.items())]
 
     def ends(self) -> list[str]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.presence import ends
+from pipelines.presence import lost_connections
 from pipelines.presence.attachments import Known, ReportedEvent, after, known_from, revised, state_of
 from schemas.states import GatewayState
 from tests.unit.pipelines.presence.test_attachments import MOST, reported
@@ -32,11 +32,11 @@ def test_a_connection_without_an_end_gets_one_by_the_next_boot(
     known, found = list[Known](), list[tuple[int, int]]()
     for first, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
         batch = data.draw(st.permutations(log[first:end]))
-        repeated, once = ends.superseded(known, batch * 2), ends.superseded(known, batch)
+        repeated, once = lost_connections.superseded(known, batch * 2), lost_connections.superseded(known, batch)
         assert repeated == once
         found += [(last.boot, last.epoch) for last, _ in once]
         known = after(known, batch, MOST)
-        assert ends.superseded(known, batch) == [], "what is read again from before adds nothing"
+        assert lost_connections.superseded(known, batch) == [], "what is read again from before adds nothing"
     last = {(event.boot, event.epoch): event for event in log}
     newest = max((event.boot for event in log), default=0)
     expected = [life for life, event in last.items() if event.event != "disconnected" and life[0] < newest]
@@ -49,22 +49,22 @@ def test_a_gateway_that_is_gone_ends_its_connections_and_takes_that_back() -> No
     alive = {"g": GatewayState(gateway="g", alive=True, boot=5, at_ms=10)}
     gone = {"g": GatewayState(gateway="g", alive=False, boot=5, at_ms=20)}
     published = state_of("c", known, alive)
-    (lost,) = ends.revised(published, revised(published, gone), gone)
-    assert [lost] == list(ends.of_gateways("c", known, known, alive, gone))
+    (lost,) = lost_connections.revised(published, revised(published, gone), gone)
+    assert [lost] == list(lost_connections.of_gateways("c", known, known, alive, gone))
     assert (lost.event, lost.reason, lost.epoch, lost.seq, lost.at_us) == ("lost", "gateway_lost", 1, 20_000, 20_000)
     published = revised(published, gone)
     back = {"g": GatewayState(gateway="g", alive=True, boot=5, at_ms=30)}
-    (again,) = ends.revised(published, revised(published, back), back)
+    (again,) = lost_connections.revised(published, revised(published, back), back)
     assert (again.event, again.reason, again.epoch, again.at_us) == ("connected", "gateway_back", 1, 30_000)
     anew = {"g": GatewayState(gateway="g", alive=True, boot=6, at_ms=30)}
-    assert list(ends.revised(published, revised(published, anew), anew)) == [], "it was said"
-    assert list(ends.of_gateways("c", known_from(published), known_from(published), gone, anew)) == []
+    assert list(lost_connections.revised(published, revised(published, anew), anew)) == [], "it was said"
+    assert list(lost_connections.of_gateways("c", known_from(published), known_from(published), gone, anew)) == []
 
 
 def test_who_came_by_a_gateway_that_is_gone_has_an_end_at_once() -> None:
     """Its event was late."""
     gone = {"g": GatewayState(gateway="g", alive=False, boot=5, at_ms=20)}
     known = after([], [reported(1, 0, "connected")], MOST)
-    assert [event.event for event in ends.of_gateways("c", [], known, gone, gone)] == ["lost"]
+    assert [event.event for event in lost_connections.of_gateways("c", [], known, gone, gone)] == ["lost"]
     ended = after(known, [reported(1, 1, "disconnected")], MOST)
-    assert list(ends.of_gateways("c", [], ended, {}, gone)) == []
+    assert list(lost_connections.of_gateways("c", [], ended, {}, gone)) == []
