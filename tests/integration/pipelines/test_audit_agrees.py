@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.routing import audit, decisions
 from pipelines.routing.audit import Ledger, Period
 from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Message, Reach, RouteChange
-from pipelines.routing.route_buckets import in_groups
+from pipelines.routing.route_buckets import in_buckets
 from schemas.identity import candidate_keys, route_key, shard_of
 from schemas.spark import table_schema
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY, Table
@@ -94,7 +94,7 @@ def audited(tables: Ledger, reach: Reach, few: int) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "FEW", few)
         known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
-    copies = audit.wanted(tables.messages, in_groups(known), PERIOD, SHARDS)
+    copies = audit.wanted(tables.messages, in_buckets(known), PERIOD, SHARDS)
     doubtful = {row.message_id for row in audit.doubtful(copies, tables, PERIOD, reach).collect()}
     rows = audit.judged(copies, tables, PERIOD, SHARDS, reach).collect()
     assert len({row.message_id for row in rows}) == len(rows)
@@ -217,5 +217,5 @@ def test_what_another_broker_dated_the_day_before_is_found(spark: SparkSession) 
     tables = ledger(spark, {"one": Sent("@bob", midnight, decided("routed", [HOME]), False)}, {})
     tables = tables._replace(instructions=tables.instructions.withColumn("date", F.lit(BEGIN.date())))
     routes = audit.routes_in(period, audit.intervals(tables.routes_history))
-    copies = audit.wanted(tables.messages, in_groups(routes), period, SHARDS)
+    copies = audit.wanted(tables.messages, in_buckets(routes), period, SHARDS)
     assert audit.doubtful(copies, tables, period, reach).collect() == []
