@@ -9,7 +9,7 @@ from gateway.home.rules import ClientRules, Everything, Verdict
 from gateway.host.authenticator import Credentials
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, hosted
 
@@ -39,7 +39,7 @@ def test_the_state_of_a_bridge_is_left_out_of_its_connect(tmp_path: Path, versio
     """The bridge is let in, its will is not published; the log and the metrics say so."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         will = Will(STATE, b"0", qos, retain)
         with capture_logs() as lines:
             wire = Wire(server, version).send(Connect("bridge", version, False, will=will))
@@ -50,8 +50,8 @@ def test_the_state_of_a_bridge_is_left_out_of_its_connect(tmp_path: Path, versio
         assert server.counts["will_left_out"] == 1
         wire.lose()
         await turn()
-        assert world.published() == {}
-        assert not world.fatal
+        assert harness.published() == {}
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -101,7 +101,7 @@ def test_who_cannot_hear_a_refusal_does_not_send_the_same_for_ever(tmp_path: Pat
     3.1.1], in its turn, and counted. Otherwise the client would connect and send it again without end."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server, 4).send(Connect("bridge", 4, False), Subscribe(1, [Subscription("#", 0)]))
         await turn()
         wire.received.clear()
@@ -111,8 +111,8 @@ def test_who_cannot_hear_a_refusal_does_not_send_the_same_for_ever(tmp_path: Pat
             await turn()
         assert [p for p in wire.received if not isinstance(p, Publish)] == [Puback(1), Pubrec(2), Pubcomp(2), Puback(9)]
         assert [line["topic"] for line in lines if line["event"] == "PUBLISH to a reserved topic dropped"] == [topic]
-        assert world.context.counts["refused_system_topic"] == 3
-        assert len(world.published()) == 1
+        assert harness.context.counts["refused_system_topic"] == 3
+        assert len(harness.published()) == 1
         assert not wire.is_closed
         await server.stop()
 

@@ -17,7 +17,7 @@ from gateway.http.openapi import openapi
 from gateway.http.problems import STATUSES
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from schemas.settings import process_settings
-from tests.unit.gateway.http.http_world import HttpWorld, run
+from tests.unit.gateway.http.http_harness import HttpHarness, run
 
 EXAMPLES = 15
 PROPERTIES = ("content_type", "correlation_data", "expiry", "response_topic", "user_properties")
@@ -40,13 +40,13 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
     left: list[Exception] = []
 
     async def gateway() -> None:
-        world = await HttpWorld(tmp_path_factory.mktemp("world"), {"kafka_timeout_s": 0.5}).start()
-        HttpWorld.started.remove(world)  # it ends with the module
-        ports.append(world.port)
+        harness = await HttpHarness(tmp_path_factory.mktemp("harness"), {"kafka_timeout_s": 0.5}).start()
+        HttpHarness.started.remove(harness)  # it ends with the module
+        ports.append(harness.port)
         ready.set()
         await stopping.wait()
-        await world.end()
-        left.extend(world.fatal)
+        await harness.end()
+        left.extend(harness.fatal)
 
     thread = threading.Thread(target=loop.run_until_complete, args=(gateway(),))
     thread.start()
@@ -107,14 +107,14 @@ def test_events_are_as_they_are_described(tmp_path: Path) -> None:
     """What schemathesis does not look into: the data of events."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
+        harness = await HttpHarness(tmp_path).start()
         validator = jsonschema_rs.validator_for(
-            openapi(world.settings().gateway)["components"]["schemas"]["Event"], validate_formats=True
+            openapi(harness.settings().gateway)["components"]["schemas"]["Event"], validate_formats=True
         )
         headers = {"Correlation-Data": "AA==", "User-Property": "a=b", "Content-Type": "x/y"}
-        async with world.stream("?filter=%23") as stream:
-            await world.post("a?retain=true&expiry=9&response_topic=r", b"\xff", headers)
-            await world.post("a?qos=0", b"")
+        async with harness.stream("?filter=%23") as stream:
+            await harness.post("a?retain=true&expiry=9&response_topic=r", b"\xff", headers)
+            await harness.post("a?qos=0", b"")
             for event in await stream.events(2):
                 validator.validate(event.data)
                 assert set(event.data["properties"]) <= set(PROPERTIES)

@@ -16,16 +16,16 @@ from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from schemas.settings import Settings
-from tests.unit.gateway.home.home_world import World
+from tests.unit.gateway.home.home_harness import HomeHarness
 
 PATIENCE_S = 20.0
 
 
-class HttpWorld(World):
+class HttpHarness(HomeHarness):
     """`http` are settings of `[gateway.http]`, `gateway` of `[gateway]`; `session` speaks to the gateway that is up.
     `run` ends all `started`."""
 
-    started: ClassVar[list["HttpWorld"]] = []
+    started: ClassVar[list["HttpHarness"]] = []
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class HttpWorld(World):
         gateway = msgspec.structs.replace(settings.gateway, http=http, **self._gateway)
         return msgspec.structs.replace(settings, gateway=gateway)
 
-    async def start(self) -> "HttpWorld":
+    async def start(self) -> "HttpHarness":
         await super().start()
         gateway = self.settings().gateway
         self.hosts = HostServer(
@@ -193,10 +193,10 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
         try:
             await scenario
         finally:
-            for world in HttpWorld.started:
-                await world.end()
-            fatal = [error for world in HttpWorld.started for error in world.fatal]
-            HttpWorld.started.clear()
+            for harness in HttpHarness.started:
+                await harness.end()
+            fatal = [error for harness in HttpHarness.started for error in harness.fatal]
+            HttpHarness.started.clear()
         assert not fatal, fatal
 
     asyncio.run(watched())
