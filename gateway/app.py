@@ -20,14 +20,14 @@ from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
 from gateway.home.shard import Shard
 from gateway.home.spool import Spool
+from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
-from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from gateway.observe.metrics import Sources
+from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
-from gateway.observe.server import Observer
 from gateway.observe.system import gateway_version
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from gateway.watched import Watcher

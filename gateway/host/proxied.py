@@ -11,9 +11,9 @@ import structlog
 
 from gateway.errors import ProxyHeaderError
 from gateway.host.close_reasons import PROXY_HEADER_MALFORMED, PROXY_HEADER_MISSING, UNTRUSTED_PROXY
+from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.proxy_protocol import HEADER_BYTES_MAX, client_address, missing
-from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 
 _NOBODY: Final = ("", 0)

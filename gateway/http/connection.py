@@ -8,7 +8,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.http.problems import Problem, problem_response
 
 STREAM = "/v1/stream"

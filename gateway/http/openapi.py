@@ -4,11 +4,18 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.http.events import EVENT_ID_PATTERN
 from gateway.http.identity import NAME_PATTERN
-from gateway.http.message_presence import ID_PATTERN, Claimed, Said
-from gateway.http.messages import BASE64_PATTERN, CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN, PAIRS_PATTERN
+from gateway.http.message_presence_handler import ID_PATTERN, Claimed, Said
+from gateway.http.posted_message import (
+    BASE64_PATTERN,
+    CONTENT_TYPE_PATTERN,
+    EXPIRY_MAX_S,
+    FORM,
+    KEY_PATTERN,
+    PAIRS_PATTERN,
+)
 from gateway.http.problems import MEDIA_TYPE
+from gateway.http.stream_events import EVENT_ID_PATTERN
 from gateway.http.streams import WAIT_MAX_S
 from schemas.settings import GatewaySettings
 from schemas.states import MessagePresenceState

@@ -9,17 +9,17 @@ import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
 
 from gateway.errors import ProxyHeaderError
+from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
-from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body
 from gateway.http.connection import STREAM, HttpConnection, begun
+from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
-from gateway.http.message_presence import EVENT_BYTES, MessagePresenceHandler, named_message
-from gateway.http.messages import posted
+from gateway.http.message_presence_handler import EVENT_BYTES, MessagePresenceHandler, named_message
 from gateway.http.openapi import openapi
+from gateway.http.posted_message import posted
 from gateway.http.problems import Problem, bad_request, problem_response
-from gateway.http.publishing import HttpPublisher
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import Query
 from schemas.settings import GatewaySettings

@@ -15,13 +15,13 @@ from gateway.home.home import Arrival, Attached
 from gateway.home.rules import FOR_EVER
 from gateway.home.session import Session
 from gateway.host.authenticator import NotAdmitted
-from gateway.host.server import HostServer
-from gateway.http.events import RETRY_MS, EventId
+from gateway.host.host_server import HostServer
+from gateway.http.event_window import StreamWindow
 from gateway.http.identity import Caller
-from gateway.http.link import Pace, StreamLink
 from gateway.http.problems import Problem, bad_request, not_admitted, refusal
+from gateway.http.stream_events import RETRY_MS, EventId
+from gateway.http.stream_link import Pace, StreamLink
 from gateway.http.target import Query
-from gateway.http.window import StreamWindow
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription, Unsubscribe
 from mqtt.topics import is_topic_filter

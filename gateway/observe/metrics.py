@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.home.context import HomeContext
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.kafka_stats import KafkaStats
 from gateway.observe.counts import count_families
 from gateway.observe.session_stats import SessionStats

@@ -14,7 +14,7 @@ from gateway.home.session import SessionSubscription
 from gateway.home.shard import Shard
 from gateway.home.system_topics import send_system
 from gateway.home.trie import Search
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.observe.load import Load
 from gateway.observe.session_stats import SLICE, SessionStats, SessionStatsCollector
 

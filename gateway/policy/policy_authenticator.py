@@ -7,9 +7,9 @@ from gateway.home.rules import ClientRules
 from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from gateway.policy.content import ContentPolicy
+from gateway.policy.findings import Findings
 from gateway.policy.policy_rules import PolicyRules
 from gateway.policy.rate import MessageRate
-from gateway.policy.refusals import Refusals
 from mqtt.codes import ReasonCode
 from schemas.policy_settings import PolicySettings
 
@@ -28,7 +28,7 @@ class PolicyAuthenticator:
     ) -> None:
         self._inner = inner
         self._clock = clock
-        self._refusals = Refusals(counts)
+        self._findings = Findings(counts)
         self._content = ContentPolicy(settings)
         rate, connections = settings.message_rate, settings.connection_rate
         self._above = rate.above
@@ -51,7 +51,7 @@ class PolicyAuthenticator:
             return rules
         rate = None if self._rates is None else self._rates.of(client, self._clock())
         above = "refuse" if is_request and self._above == "pause" else self._above
-        checked = PolicyRules(rules, client, self._content, rate, above, self._refusals, self._clock)
+        checked = PolicyRules(rules, client, self._content, rate, above, self._findings, self._clock)
         if is_request:
             checked.blocked_filter = ReasonCode.NOT_AUTHORIZED
         if self._rates is not None:
@@ -69,5 +69,5 @@ class PolicyAuthenticator:
         return now, connects
 
     def _refuse(self, event: str, client: str, now: float, detail: str) -> None:
-        self._refusals.note(event, client, now)
+        self._findings.note(event, client, now)
         raise NotAdmitted(ReasonCode.CONNECTION_RATE_EXCEEDED, detail)

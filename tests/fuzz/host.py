@@ -1,4 +1,4 @@
-"""Fuzz target: a client's connection over a home in memory, gateway.host.connection (G11, R12).
+"""Fuzz target: a client's connection over a home in memory, gateway.host.host_connection (G11, R12).
 
 A program (see programs.py) is played by one client, on a new connection whenever the last one has ended. What its
 ACCEPT, REFUSE and DISCONNECT steps do here: let things happen, make Kafka hold back its acknowledgements or give them,
@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 from gateway.host.close_reasons import CLOSE_REASONS
-from gateway.host.connection import ClientConnection
-from gateway.host.server import HostServer
+from gateway.host.host_connection import HostConnection
+from gateway.host.host_server import HostServer
 from mqtt.codes import VERSION_5
 from mqtt.decode import Decoder
 from mqtt.encode import encode
@@ -57,7 +57,7 @@ class _Wire:
         self.sent = b""
         self.is_closed = False
         self.is_paused = False
-        self.connection = ClientConnection(server, self)
+        self.connection = HostConnection(server, self)
 
     @property
     def core(self) -> ServerConnection:

@@ -10,8 +10,8 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.access.access import Access, open_access
+from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
-from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls
 from schemas.settings import GatewaySettings, load_settings
 from tests.unit.gateway.home.home_harness import HomeHarness

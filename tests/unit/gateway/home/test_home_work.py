@@ -10,7 +10,7 @@ from gateway.bus import Record
 from gateway.home import work as works
 from gateway.home.fold import LARGE
 from gateway.home.work import RECIPIENT, SLICE, Work
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from mqtt.packets import Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe
 from tests.unit.gateway.home.home_harness import HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run

@@ -12,8 +12,8 @@ import msgspec
 import uvloop
 
 from gateway.host.authenticator import OpenAuthenticator
+from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
-from gateway.host.server import HostServer
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from tests.unit.gateway.home.home_harness import HomeHarness
 

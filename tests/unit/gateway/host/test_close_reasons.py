@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.home.home import LOST_CONNECTING
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from mqtt.codes import ReasonCode
 from mqtt.packets import Disconnect, Pingreq, Subscribe, Subscription, Will
 from tests.unit.gateway.home.home_harness import HomeHarness, turn

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.host.connection import ClientConnection
 from gateway.host.drain import ACKNOWLEDGE_S, ANSWER_S
-from gateway.host.server import HostServer
+from gateway.host.host_connection import HostConnection
+from gateway.host.host_server import HostServer
 from mqtt.codes import ReasonCode
 from mqtt.decode import Decoder
 from mqtt.encode import encode
@@ -29,7 +29,7 @@ class Wire:
         self.is_closed = False
         self.is_paused = False
         self.received: list[Packet] = []
-        self.connection = ClientConnection(server, self)
+        self.connection = HostConnection(server, self)
 
     def write(self, data: bytes) -> None:
         assert not self.is_closed

@@ -12,7 +12,7 @@ import msgspec
 from yarl import URL
 
 from gateway.host.authenticator import Authenticator
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from schemas.settings import Settings

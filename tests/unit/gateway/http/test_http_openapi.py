@@ -12,8 +12,8 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
-from gateway.http.messages import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.openapi import openapi
+from gateway.http.posted_message import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.problems import STATUSES
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from schemas.settings import process_settings

@@ -11,13 +11,13 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.kafka_stats import KafkaStats
 from gateway.observe import readiness, session_stats
 from gateway.observe.metrics import Sources
+from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
-from gateway.observe.server import Observer
 from schemas.settings import Settings
 from tests.unit.gateway.home.home_harness import HomeHarness
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.host.authenticator import Authenticator, Credentials, OpenAuthenticator
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.decode import Decoder

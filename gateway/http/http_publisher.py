@@ -6,9 +6,9 @@ from typing import NamedTuple
 from gateway.home.home import Home
 from gateway.home.keyed import fingerprint
 from gateway.home.messages import Entry, Message
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
-from gateway.http.messages import Posted
+from gateway.http.posted_message import Posted
 from gateway.http.problems import Problem, bad_request, refusal
 from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id

@@ -10,9 +10,9 @@ import structlog
 from gateway.home.home import Home
 from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted, OpenAuthenticator
 from gateway.host.close_reasons import CloseLog
-from gateway.host.connection import ClientConnection, Transport
 from gateway.host.drain import drain
-from gateway.host.refusals import RefusalLog
+from gateway.host.host_connection import HostConnection, Transport
+from gateway.host.refusal_log import RefusalLog
 from gateway.host.watermarks import is_above
 from mqtt.counters import TrafficCounters
 from mqtt.limits import ConnectionLimits
@@ -49,10 +49,10 @@ class HostServer:
             keep_alive_max_s=settings.limits.keep_alive_s,
             connect_timeout_s=settings.limits.connect_timeout_s,
         )
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[HostConnection] = set()
         self.transports: set[Transport] = set()
         """Of TCP clients; includes clients whose connection has ended but that have not yet closed their side."""
-        self.paused: set[ClientConnection] = set()
+        self.paused: set[HostConnection] = set()
         self.http_connections = 0
         self.counts: Counter[str] = Counter()
         self.traffic = TrafficCounters()
@@ -100,11 +100,11 @@ class HostServer:
             topic=topic[:128],
         )
 
-    def opened(self, connection: ClientConnection) -> None:
+    def opened(self, connection: HostConnection) -> None:
         self.connections.add(connection)
         self.counts["connections_opened"] += 1
 
-    def gone(self, connection: ClientConnection, reason: str) -> None:
+    def gone(self, connection: HostConnection, reason: str) -> None:
         self.connections.discard(connection)
         self.counts[f"closed_{reason}"] += 1
 
@@ -141,9 +141,9 @@ class _DirtySet:
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
-        self._connections: set[ClientConnection] = set()
+        self._connections: set[HostConnection] = set()
 
-    def add(self, connection: ClientConnection) -> None:
+    def add(self, connection: HostConnection) -> None:
         if not self._connections:
             self._server.soon(self._flush)
         self._connections.add(connection)

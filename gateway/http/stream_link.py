@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.host.close_reasons import STREAM_CLOSED, STREAM_STALLED
-from gateway.host.server import HostServer
-from gateway.http.events import EventId, comment, end_event, message_event
-from gateway.http.window import StreamWindow
+from gateway.host.host_server import HostServer
+from gateway.http.event_window import StreamWindow
+from gateway.http.stream_events import EventId, comment, end_event, message_event
 from mqtt.codes import ReasonCode
 
 _CHUNK_BYTES = 65_536

@@ -35,7 +35,7 @@ from mqtt.packets import (
 from mqtt.server_connection import Closed, Event, ServerConnection
 
 if TYPE_CHECKING:
-    from gateway.host.server import HostServer
+    from gateway.host.host_server import HostServer
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +63,7 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class ClientConnection:
+class HostConnection:
     """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
     is handled, so that packets take effect in order, and while other connections have their turn."""
 
