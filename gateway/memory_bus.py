@@ -93,8 +93,8 @@ class MemoryBus:
     """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
     `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
-    topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than `room`
-    records in flight are refused.
+    topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than
+    `capacity` records in flight are refused.
     """
 
     def __init__(self, broker: MemoryBroker, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,7 +110,7 @@ class MemoryBus:
         self.held_stores: set[str] = set()
         self.held_acks: set[str] = set()
         self.refused: dict[str, KafkaError] = {}
-        self.room: int | None = None
+        self.capacity: int | None = None
         self.is_consuming = True
         broker.listen(self._schedule)
 
@@ -150,7 +150,7 @@ class MemoryBus:
         record, refusal = MemoryRecord(place, key, value, headers), None
         if len(value or b"") > LARGEST_RECORD:
             refusal = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-        elif self.room is not None and self.in_flight >= self.room:
+        elif self.capacity is not None and self.in_flight >= self.capacity:
             refusal = KafkaError(KafkaError._QUEUE_FULL)
         if refusal is not None:
             self._loop.call_soon(self._refuse, _Sent(record, on_done, refusal))

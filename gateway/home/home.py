@@ -171,7 +171,7 @@ class Home:
         )
         return Attached(session, present, publisher)
 
-    def has_room(self, client: str) -> bool:
+    def has_capacity(self, client: str) -> bool:
         """Whether a client has a session, or there may be one more; "" for a client that is to be given a name."""
         if client and self._context.session(client) is not None:
             return True

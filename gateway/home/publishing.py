@@ -105,7 +105,7 @@ class Publisher:
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG
-            if packet.payload and not self._context.retained.has_room(packet.topic, len(packet.payload)):
+            if packet.payload and not self._context.retained.has_capacity(packet.topic, len(packet.payload)):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(

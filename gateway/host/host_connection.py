@@ -288,7 +288,7 @@ class HostConnection:
         server, transport = self._server, self._transport
         self._version = connect.version
         self._encoder = outbound_encoder(connect, server.limits, server.clock)
-        if server.is_full() or not server.home.has_room(connect.client_id):
+        if server.is_full() or not server.home.has_capacity(connect.client_id):
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
         self._is_connecting = True

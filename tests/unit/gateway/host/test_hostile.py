@@ -174,8 +174,8 @@ def test_retained_messages_on_their_way_count(tmp_path: Path) -> None:
             first = ReasonCode.UNSPECIFIED_ERROR if refused else ReasonCode.SUCCESS
             assert codes == [first] * 3 + [ReasonCode.QUOTA_EXCEEDED] * 2
             assert len(retained) == (0 if refused else 3)
-        assert retained.has_room("1", 3_900)
-        assert not retained.has_room("4", 0)
+        assert retained.has_capacity("1", 3_900)
+        assert not retained.has_capacity("4", 0)
         await server.stop()
 
     run(scenario())
