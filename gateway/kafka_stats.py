@@ -87,8 +87,8 @@ class KafkaStats:
             for number, partition in of_topic.partitions.items()
             if number >= 0
         }
-        self.ends = {place: p.hi_offset for place, p in found.items() if p.hi_offset >= 0}
-        self.drained_to = {place: p.next_offset for place, p in found.items() if not p.fetchq_cnt}
+        self.ends = {topic_partition: p.hi_offset for topic_partition, p in found.items() if p.hi_offset >= 0}
+        self.drained_to = {topic_partition: p.next_offset for topic_partition, p in found.items() if not p.fetchq_cnt}
 
     def sampled(self, on_done: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """`on_done` for a record whose latency is measured; the next sample follows some records later."""

@@ -43,7 +43,7 @@ class Known(NamedTuple):
     last: ReportedEvent
 
     @property
-    def place(self) -> tuple[str, str]:
+    def key(self) -> tuple[str, str]:
         return self.last.gateway, self.last.attachment
 
     @property
@@ -53,18 +53,18 @@ class Known(NamedTuple):
     def reported(self) -> tuple[object, ...]:
         """What is reported when it changes. Another heartbeat is not a change."""
         number = None if self.live else self.last.seq
-        return self.place, self.last.boot, self.last.epoch, self.live, self.first, number
+        return self.key, self.last.boot, self.last.epoch, self.live, self.first, number
 
 
 def after(known: Iterable[Known], events: Iterable[ReportedEvent], most: int) -> list[Known]:
     """The attachments after `events`, in a fixed order. At most `most` are kept."""
-    attachments = {one.place: one for one in known}
+    attachments = {one.key: one for one in known}
     for event in events:
-        place = event.gateway, event.attachment
-        old = attachments.get(place)
-        attachments[place] = Known(event, event) if old is None else _newer(old, event)
+        key = event.gateway, event.attachment
+        old = attachments.get(key)
+        attachments[key] = Known(event, event) if old is None else _newer(old, event)
     kept = sorted(attachments.values(), key=lambda one: (one.live, one.last))[-most:]
-    return sorted(kept, key=lambda one: one.place)
+    return sorted(kept, key=lambda one: one.key)
 
 
 def is_news(old: Sequence[Known], new: Sequence[Known]) -> bool:
@@ -126,19 +126,19 @@ def _published(
     now = [msgspec.structs.replace(one, live=_lives(one, gateways)) for one in attachments]
     if offline is not None and not any(one.live for one in now):
         return msgspec.structs.replace(offline, attachments=now)
-    since = {_place(one): _since_us(one, gateways) for one in now}
-    newest = max(now, key=lambda one: (one.live, since[_place(one)], one.epoch, one.seq, _place(one)))
+    since = {_key(one): _since_us(one, gateways) for one in now}
+    newest = max(now, key=lambda one: (one.live, since[_key(one)], one.epoch, one.seq, _key(one)))
     ended = GATEWAY_LOST if newest.event in LIVE else newest.reason
     return PresenceState(
         client=client,
         online=newest.live,
-        at_us=since[_place(newest)],
+        at_us=since[_key(newest)],
         reason="" if newest.live else ended,
         attachments=now,
     )
 
 
-def _place(one: Attachment) -> tuple[str, str]:
+def _key(one: Attachment) -> tuple[str, str]:
     return one.gateway, one.attachment
 
 

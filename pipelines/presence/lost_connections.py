@@ -23,16 +23,16 @@ def superseded(old: Sequence[Known], events: Iterable[ReportedEvent]) -> list[tu
     last event of each, and the time of the first event of that boot. `old` are the attachments before; what was over by
     then was reported then. A boot itself reports the ends of all its connections except the last. Order of the events
     is irrelevant."""
-    base = {one.place: (one.last.boot, one.last.epoch) for one in old}
+    base = {one.key: (one.last.boot, one.last.epoch) for one in old}
     reported: dict[tuple[str, str], dict[tuple[int, int], list[ReportedEvent]]] = {}
     for event in (*(one.last for one in old), *events):
-        place, life = (event.gateway, event.attachment), (event.boot, event.epoch)
-        reported.setdefault(place, {}).setdefault(life, []).append(event)
+        key, life = (event.gateway, event.attachment), (event.boot, event.epoch)
+        reported.setdefault(key, {}).setdefault(life, []).append(event)
     found = []
-    for place, lives in reported.items():
+    for key, lives in reported.items():
         for life in {boot: (boot, epoch) for boot, epoch in sorted(lives)}.values():
             last, newer = max(lives[life]), [other for other in lives if other[0] > life[0]]
-            if newer and last.event in LIVE and life >= base.get(place, life):
+            if newer and last.event in LIVE and life >= base.get(key, life):
                 found.append((last, min(event.at_us for event in lives[min(newer)])))
     return found
 
@@ -47,13 +47,13 @@ def of_gateways(
     """The events to add because gateways were lost or came back. `before` and `now` are what is known of the gateways,
     `old` and `new` the client's attachments at these times."""
     were_void = {
-        (one.place, one.last.boot, one.last.epoch): is_void(one.last.gateway, one.last.boot, before)
+        (one.key, one.last.boot, one.last.epoch): is_void(one.last.gateway, one.last.boot, before)
         for one in old
         if one.live
     }
     for one in new:
         if one.live:
-            was = were_void.get((one.place, one.last.boot, one.last.epoch), False)
+            was = were_void.get((one.key, one.last.boot, one.last.epoch), False)
             yield from _turned(client, one.last, was, is_void(one.last.gateway, one.last.boot, now), now)
 
 
