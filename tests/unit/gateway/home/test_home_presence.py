@@ -38,8 +38,8 @@ def is_online(harness: HomeHarness, client: str) -> bool:
     ]
     for sign in signs:
         liveness.judge([sign], {}, PARTITIONS)
-    reported = [ReportedEvent(*(getattr(event, name) for name in ReportedEvent._fields)) for event in events]
-    return state_of(client, after([], reported, 8), liveness.gateways).online
+    converted = [ReportedEvent(*(getattr(event, name) for name in ReportedEvent._fields)) for event in events]
+    return state_of(client, after([], converted, 8), liveness.gateways).online
 
 
 def no_room(_spool: Spool, _batch: SpoolBatch) -> None:
