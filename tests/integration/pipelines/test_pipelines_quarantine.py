@@ -46,7 +46,7 @@ POISON = [
     (raw("egress", b"", headers=headers()), "not [id, src, meta, props, instr, router]"),
     (raw("egress", b"", headers=other_instr(b"1;2;3")), "header instr '1;2;3' is malformed"),
     (raw("egress", b"", headers=other_instr(b"9999999999;0;0;;1;routed")), "partition 9999999999 is"),
-    (raw("egress", b"", headers=other_instr(b"0;0;0;;99999999999999;routed")), "is after the record's"),
+    (raw("egress", b"", headers=other_instr(b"0;0;0;;99999999999999;routed")), "is after that of the record"),
     (raw("progress", None), "the record has no value"),
     (raw("progress", b""), "the value is not the JSON of a ProgressEvent"),
     (raw("progress", b"[]"), "the value is not the JSON of a ProgressEvent"),
