@@ -132,7 +132,7 @@ async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> L
             await link.ready()
             return link
     except TimeoutError as error:
-        problem: MqttClientError = Unreachable(f"{address} does not answer within {timeout_s:g} s")
+        problem: MqttClientError = Unreachable(f"{address} did not answer within {timeout_s:g} s")
         problem.__cause__ = error
     except OSError as error:  # includes SSLError
         problem = Unreachable(f"{address} cannot be reached: {error.strerror or error}")

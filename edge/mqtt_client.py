@@ -295,7 +295,7 @@ class MqttClient:
         self._changes.wake()
 
     def _lost_session(self, event: SessionLost) -> None:
-        dropped = Closed(_FAILURE, "the server has lost the session, and the message with it", EndedBy.SERVER)
+        dropped = Closed(_FAILURE, "the server lost the session and the message with it", EndedBy.SERVER)
         self._answers.drop(event.dropped, ConnectionLost(dropped))
         if self._resubscribe:
             self._subscribe_again()

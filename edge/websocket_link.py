@@ -52,7 +52,7 @@ class WebSocketLink(Link):
             if isinstance(event, Frame) and event.opcode in _DATA:
                 self._receiver.data_received(bytes(event.data))
             elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:  # [MQTT-6.0.0-1]
-                self._protocol.fail(_UNSUPPORTED_DATA, "MQTT goes in binary frames")
+                self._protocol.fail(_UNSUPPORTED_DATA, "MQTT needs binary frames")
         self._send()
         if self._protocol.close_expected():
             self.close()
@@ -72,7 +72,7 @@ class WebSocketLink(Link):
             self._opened(str(self._protocol.handshake_exc))
         elif self._protocol.state is State.OPEN:
             is_mqtt = self._protocol.subprotocol == "mqtt"  # [MQTT-6.0.0-3]
-            self._opened(None if is_mqtt else "the server does not speak the subprotocol mqtt")
+            self._opened(None if is_mqtt else "the server does not support the subprotocol mqtt")
 
     def _opened(self, problem: str | None) -> None:
         if self._ready.done():

@@ -20,15 +20,15 @@ from gateway.home.retained import RetainedMessages
 from gateway.home.routes import RouteInterest
 from gateway.home.shard import Shard
 from gateway.home.spool import Spool
+from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
-from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from gateway.observe.metrics import Sources
+from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
-from gateway.observe.server import Observer
-from gateway.policy.gate import PolicyGate
+from gateway.policy.policy_authenticator import PolicyAuthenticator
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
@@ -80,7 +80,7 @@ async def run(settings: Settings, part: str) -> None:
             bus,
             topics.progress,
             settings.kafka.ingress_partitions,
-            lambda error: fatal(WaystationError(f"progress cannot be written: {error.str()}")),
+            lambda error: fatal(WaystationError(f"cannot write to the topic progress: {error.str()}")),
         ),
         routes=RouteInterest(bus, topics.routes, int(settings.router.route_lead_s * 1000)),
         retained=RetainedMessages(gateway.limits.retained_messages, gateway.limits.retained_bytes),
@@ -92,10 +92,10 @@ async def run(settings: Settings, part: str) -> None:
         counts=counts,
     )
     home = Home(context)
-    if access.book is not None:
-        access.book.changed = home.rules_changed
-    gate = PolicyGate(access.gate, gateway.policy, counts, loop.time)
-    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, gate)
+    if access.authorizer is not None:
+        access.authorizer.changed = home.rules_changed
+    authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
+    hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, installed_version())
     readiness = Readiness(context, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
@@ -127,11 +127,11 @@ async def run(settings: Settings, part: str) -> None:
         await hosts.stop()
         await clients.closed()
         await watcher.stop()
-        access.gate.close()
+        access.authenticator.close()
         try:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
         except Exception as error:  # the next start continues from the previous checkpoint
-            log.warning("no last checkpoint", reason=str(error) or type(error).__name__)
+            log.warning("the last checkpoint failed", reason=str(error) or type(error).__name__)
         await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
         spool.close()

@@ -265,7 +265,7 @@ class KafkaBus:
                 left -= done
         except KafkaException as error:
             raise BusError(
-                f"cannot read {topic}: {error.args[0].str()}; is the broker up, are the topics there?"
+                f"cannot read {topic}: {error.args[0].str()}; check that the broker runs and has the topic"
             ) from error
         finally:
             consumer.close()
@@ -352,6 +352,6 @@ class KafkaBus:
 
     def _on_error(self, error: KafkaError) -> None:
         self.stats.errors.labels(error.name()).inc()
-        log.warning("kafka", code=error.name(), detail=error.str())
+        log.warning("Kafka client error", code=error.name(), detail=error.str())
         if error.fatal():
-            self._loop.call_soon_threadsafe(self._on_fatal, BusError(f"Kafka: {error.str()}"))
+            self._loop.call_soon_threadsafe(self._on_fatal, BusError(f"the Kafka client failed: {error.str()}"))

@@ -16,7 +16,7 @@ def kafka_produce() -> Histogram:
     """From `produce` to the delivery report, for a sample of the records."""
     return _histogram(
         "waystation_kafka_produce_seconds",
-        "From producing a record to its delivery report (acks=all), of one record in 64 and the first after a pause",
+        "From producing a record to its delivery report; measured for one record in 64 and the first after a pause",
         (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000),
     )
 
@@ -25,7 +25,7 @@ def checkpoint() -> Histogram:
     """One checkpoint, from its start to its commit in the spool."""
     return _histogram(
         "waystation_checkpoint_seconds",
-        "How long a checkpoint took, its commit to the spool included",
+        "How long checkpoints take, including the commit to the spool",
         (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 30_000),
     )
 
@@ -34,6 +34,6 @@ def event_loop_lag() -> Histogram:
     """How late the event loop ran a timer."""
     return _histogram(
         "waystation_event_loop_lag_seconds",
-        "How late the event loop was for a timer that is due twice a second",
+        "How late the event loop runs, measured twice a second",
         (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000),
     )

@@ -58,7 +58,10 @@ class KafkaStats:
         self.waiting_bytes = 0
         self.produce_seconds = durations.kafka_produce()
         self.errors = Counter(
-            "waystation_kafka_errors", "Errors that Kafka's client has reported", ["code"], registry=None
+            "waystation_kafka_errors",
+            "Errors reported by the Kafka client, by librdkafka's name",
+            ["code"],
+            registry=None,
         )
         for frequent in ("_ALL_BROKERS_DOWN", "_TRANSPORT"):  # start at 0, so that their first increase is seen
             self.errors.labels(frequent)
@@ -84,8 +87,8 @@ class KafkaStats:
             for number, partition in of_topic.partitions.items()
             if number >= 0
         }
-        self.ends = {place: p.hi_offset for place, p in found.items() if p.hi_offset >= 0}
-        self.drained_to = {place: p.next_offset for place, p in found.items() if not p.fetchq_cnt}
+        self.ends = {topic_partition: p.hi_offset for topic_partition, p in found.items() if p.hi_offset >= 0}
+        self.drained_to = {topic_partition: p.next_offset for topic_partition, p in found.items() if not p.fetchq_cnt}
 
     def sampled(self, on_done: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """`on_done` for a record whose latency is measured; the next sample follows some records later."""
@@ -103,7 +106,7 @@ def _decode(statistics: str) -> _Statistics:
     try:
         return _decoder.decode(statistics)
     except msgspec.MsgspecError as error:
-        log.warning("statistics of Kafka's client cannot be read", reason=str(error))
+        log.warning("cannot read the statistics of the Kafka client", reason=str(error))
         return _Statistics()
 
 

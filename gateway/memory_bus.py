@@ -18,16 +18,18 @@ from schemas.envelope import Headers
 _BATCH = 500
 _APPEND_TIME = 2  # TIMESTAMP_LOG_APPEND_TIME
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class MemoryRecord:
     """A record like :class:`gateway.bus.Record`; `offset` is -1 and there is no time until it is stored."""
 
-    __slots__ = ("_at_ms", "_headers", "_key", "_offset", "_place", "_value")
+    __slots__ = ("_at_ms", "_headers", "_key", "_offset", "_topic_partition", "_value")
 
-    def __init__(self, place: Place, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        self._place = place
+    def __init__(
+        self, topic_partition: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers | None
+    ) -> None:
+        self._topic_partition = topic_partition
         self._key = key
         self._value = value
         self._headers = headers
@@ -35,10 +37,10 @@ class MemoryRecord:
         self._at_ms = -1
 
     def topic(self) -> str:
-        return self._place[0]
+        return self._topic_partition[0]
 
     def partition(self) -> int:
-        return self._place[1]
+        return self._topic_partition[1]
 
     def offset(self) -> int:
         return self._offset
@@ -65,7 +67,7 @@ class MemoryBroker:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
-        self.partitions: defaultdict[Place, list[MemoryRecord]] = defaultdict(list)
+        self.partitions: defaultdict[TopicPartition, list[MemoryRecord]] = defaultdict(list)
 
     def append(self, record: MemoryRecord) -> None:
         """Stores a record and notifies the partition's consumers."""
@@ -93,24 +95,24 @@ class MemoryBus:
     """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
     `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
-    topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than `room`
-    records in flight are refused.
+    topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than
+    `capacity` records in flight are refused.
     """
 
     def __init__(self, broker: MemoryBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
         self._loop = loop
         self._on_records: OnRecords | None = None
-        self._unstored: defaultdict[Place, deque[_Sent]] = defaultdict(deque)
-        self._unacknowledged: defaultdict[Place, deque[_Sent]] = defaultdict(deque)
-        self._positions: dict[Place, int] = {}
+        self._unstored: defaultdict[TopicPartition, deque[_Sent]] = defaultdict(deque)
+        self._unacknowledged: defaultdict[TopicPartition, deque[_Sent]] = defaultdict(deque)
+        self._positions: dict[TopicPartition, int] = {}
         self._applying: asyncio.Future[None] | None = None
         self._is_scheduled = False
         self._is_dead = False
         self.held_stores: set[str] = set()
         self.held_acks: set[str] = set()
         self.refused: dict[str, KafkaError] = {}
-        self.room: int | None = None
+        self.capacity: int | None = None
         self.is_consuming = True
         broker.listen(self._schedule)
 
@@ -120,7 +122,7 @@ class MemoryBus:
         return sum(map(len, (*self._unstored.values(), *self._unacknowledged.values())))
 
     @property
-    def reading(self) -> dict[Place, int]:
+    def reading(self) -> dict[TopicPartition, int]:
         """The next offset of each partition that is consumed."""
         return dict(self._positions)
 
@@ -146,16 +148,16 @@ class MemoryBus:
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
     ) -> None:
-        place = (topic, partition)
-        record, refusal = MemoryRecord(place, key, value, headers), None
+        topic_partition = (topic, partition)
+        record, refusal = MemoryRecord(topic_partition, key, value, headers), None
         if len(value or b"") > LARGEST_RECORD:
             refusal = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-        elif self.room is not None and self.in_flight >= self.room:
+        elif self.capacity is not None and self.in_flight >= self.capacity:
             refusal = KafkaError(KafkaError._QUEUE_FULL)
         if refusal is not None:
             self._loop.call_soon(self._refuse, _Sent(record, on_done, refusal))
             return
-        self._unstored[place].append(_Sent(record, on_done))
+        self._unstored[topic_partition].append(_Sent(record, on_done))
         self._schedule()
 
     def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
@@ -174,16 +176,16 @@ class MemoryBus:
         if not self._is_dead:
             sent.on_done(sent.error, sent.record)
 
-    async def assign(self, positions: dict[Place, int]) -> None:
+    async def assign(self, positions: dict[TopicPartition, int]) -> None:
         await asyncio.sleep(0)
-        self._positions |= {place: max(0, offset) for place, offset in positions.items()}
+        self._positions |= {topic_partition: max(0, offset) for topic_partition, offset in positions.items()}
         self._schedule()
 
-    async def unassign(self, partitions: Iterable[Place]) -> None:
+    async def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         listed = list(partitions)
         await asyncio.sleep(0)
-        for place in listed:
-            self._positions.pop(place, None)
+        for topic_partition in listed:
+            self._positions.pop(topic_partition, None)
         if self._applying is not None:
             await asyncio.wait([self._applying])
 
@@ -211,14 +213,14 @@ class MemoryBus:
             return
         acknowledged = [
             sent
-            for place, waiting in self._unacknowledged.items()
-            if place[0] not in self.held_acks
+            for topic_partition, waiting in self._unacknowledged.items()
+            if topic_partition[0] not in self.held_acks
             for sent in _drained(waiting)
         ]
-        for place, waiting in self._unstored.items():
-            if place[0] not in self.held_stores:
+        for topic_partition, waiting in self._unstored.items():
+            if topic_partition[0] not in self.held_stores:
                 for sent in _drained(waiting):
-                    self._store(place, sent)
+                    self._store(topic_partition, sent)
         for sent in acknowledged:
             if not self._is_dead:
                 sent.on_done(sent.error, sent.record)
@@ -228,24 +230,28 @@ class MemoryBus:
             self._applying = self._on_records(batch)
             if self._applying is not None:
                 self._applying.add_done_callback(self._applied)
-        if batch or any(waiting for place, waiting in self._unacknowledged.items() if place[0] not in self.held_acks):
+        if batch or any(
+            waiting
+            for topic_partition, waiting in self._unacknowledged.items()
+            if topic_partition[0] not in self.held_acks
+        ):
             self._schedule()
 
     def _applied(self, applied: asyncio.Future[None]) -> None:
         self._applying = None
         self._schedule()
 
-    def _store(self, place: Place, sent: _Sent) -> None:
-        error = self.refused.get(place[0])
+    def _store(self, topic_partition: TopicPartition, sent: _Sent) -> None:
+        error = self.refused.get(topic_partition[0])
         if error is None:
             self._broker.append(sent.record)
-        self._unacknowledged[place].append(sent._replace(error=error))
+        self._unacknowledged[topic_partition].append(sent._replace(error=error))
 
     def _batch(self) -> list[Record]:
         batch: list[Record] = []
-        for place, position in self._positions.items():
-            batch += self._broker.partitions[place][position : position + _BATCH]
-            self._positions[place] = min(position + _BATCH, len(self._broker.partitions[place]))
+        for topic_partition, position in self._positions.items():
+            batch += self._broker.partitions[topic_partition][position : position + _BATCH]
+            self._positions[topic_partition] = min(position + _BATCH, len(self._broker.partitions[topic_partition]))
         return batch
 
 

@@ -42,10 +42,10 @@ class Watched(Generic[T]):
             current = await asyncio.to_thread(self._read)
         except Exception as error:  # whatever is in the files: the gateway keeps the previous content
             reason = str(error) if isinstance(error, WaystationError) else type(error).__name__
-            log.error("changed files cannot be used; what they held before stays", files=files, reason=reason)
+            log.error("cannot use changed files; keeping their previous content", files=files, reason=reason)
             return
         self.current = current
-        log.info("files read again", files=files)
+        log.info("files reloaded", files=files)
         if self.then is not None:
             self.then(current)
 

@@ -40,7 +40,7 @@ def check_payload_format(payload: bytes, properties: Mapping[str, object]) -> No
         try:
             payload.decode()
         except UnicodeDecodeError as error:
-            detail = "the payload is said to be UTF-8 and is not"
+            detail = "the payload is declared as UTF-8 but is not UTF-8"
             raise RemoteProtocolError(ReasonCode.PAYLOAD_FORMAT_INVALID, detail) from error
 
 
@@ -84,13 +84,13 @@ def _will(reader: Reader, flags: int, is_v5: bool) -> Will:
 
 def _check_authentication(properties: Mapping[str, object] | None) -> None:
     if properties and "authentication_data" in properties and "authentication_method" not in properties:
-        raise protocol_error("authentication_data stands without authentication_method")  # 3.1.2.11.10
+        raise protocol_error("authentication_data is present without authentication_method")  # 3.1.2.11.10
 
 
 def _reason(kind: int, value: int) -> ReasonCode:
     reason = ALLOWED_REASONS[kind].get(value)
     if reason is None:
-        raise protocol_error(f"{PacketType(kind).name} has the reason code 0x{value:02X}")
+        raise protocol_error(f"{PacketType(kind).name} has the invalid reason code 0x{value:02X}")
     return reason
 
 
@@ -103,7 +103,7 @@ def _connack(kind: int, reader: Reader, is_v5: bool) -> Connack:
     if is_v5:
         return Connack(bool(flags), _reason(kind, value), decode_properties(reader, kind))
     if value > max(codes.ConnectReturnCode):
-        raise protocol_error(f"CONNACK has the return code {value}")
+        raise protocol_error(f"CONNACK has the invalid return code {value}")
     return Connack(bool(flags), codes.ConnectReturnCode(value))
 
 

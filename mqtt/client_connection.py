@@ -75,7 +75,7 @@ class ClientConnection:
         observe: Callable[[Packet], None] | None = None,
     ) -> None:
         if connect.version not in (codes.VERSION_3_1_1, codes.VERSION_5):
-            raise LocalProtocolError(f"there is no MQTT version {connect.version} here: 4 is 3.1.1, 5 is 5.0")
+            raise LocalProtocolError(f"MQTT version {connect.version} is not supported: use 4 (3.1.1) or 5 (5.0)")
         if not connect.client_id and session.client_id:
             connect = msgspec.structs.replace(connect, client_id=session.client_id)
         properties = connect.properties or {}
@@ -171,7 +171,7 @@ class ClientConnection:
                 self._pump()
             return packet_id
         if not is_connected:
-            raise LocalProtocolError(f"a QoS 0 message needs a connection: it is {self.state.name}")
+            raise LocalProtocolError(f"a QoS 0 message needs a connection, but its state is {self.state.name}")
         self._out.append(self._encoder.encode(packet))
         return 0
 
@@ -245,7 +245,7 @@ class ClientConnection:
         if packet.qos:
             self._unanswered += 1
             if self._unanswered > self._receive_maximum:
-                detail = f"more than {self._receive_maximum} unacknowledged PUBLISH"
+                detail = f"more than {self._receive_maximum} unacknowledged PUBLISH packets"
                 raise RemoteProtocolError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, detail)  # [MQTT-3.3.4-9]
             is_new, answers = self.session.inbound.take(packet)
             self._answer(answers)
@@ -260,7 +260,7 @@ class ClientConnection:
             events.append(self._refused(packet.reason_code, packet.properties))
             return
         if packet.session_present and self.connect.clean_start:
-            raise protocol_error("the server has a session present after a clean start")  # [MQTT-3.2.2-2]
+            raise protocol_error("the server reports a session after a clean start")  # [MQTT-3.2.2-2]
         self.state = next_state(self.state, Step.RECEIVE_CONNACK)
         properties = packet.properties or {}
         session, limits = self.session, self._limits
@@ -309,7 +309,7 @@ class ClientConnection:
         request = self.session.outbound.requests.pop(packet.packet_id, None)
         if type(request) is not (Subscribe if type(packet) is Suback else Unsubscribe):
             name = type(packet).__name__.upper()
-            raise protocol_error(f"{name} for packet id {packet.packet_id}, which waits for none")
+            raise protocol_error(f"unexpected {name} for packet id {packet.packet_id}")
         has_codes = type(packet) is Suback or self.connect.version == codes.VERSION_5
         if has_codes and len(packet.reason_codes) != len(request.filters):  # [MQTT-3.9.3-1], [MQTT-3.11.3-2]
             raise protocol_error(f"{len(packet.reason_codes)} reason codes for {len(request.filters)} topic filters")
@@ -346,7 +346,7 @@ class ClientConnection:
 
     def _request(self, packet: Callable[[int], Subscribe | Unsubscribe]) -> int:
         if self.state is not _CONNECTED:
-            raise LocalProtocolError(f"nothing can be asked of the server in state {self.state.name}")
+            raise LocalProtocolError(f"no request can be sent in state {self.state.name}")
         outbound = self.session.outbound
         request = packet(outbound.new_id())
         data = encode(request, self.connect.version)
@@ -366,7 +366,7 @@ class ClientConnection:
         head = self._head
         if self.state is State.AWAIT_CONNACK and head[:3] == b"\x20\x02\x00" and len(head) == 4 and 0 < head[3] < 6:
             return self._refused(ConnectReturnCode(head[3]), None)  # the server supports MQTT 3.1.1 only
-        return self._end(fault.reason, f"the server broke the protocol: {fault.detail}", EndedBy.FAULT)
+        return self._end(fault.reason, f"the server violated the protocol: {fault.detail}", EndedBy.FAULT)
 
     def _end(self, reason: ReasonCode, detail: str, by: EndedBy) -> Closed:
         """Sends the reason, as far as state and version allow it (4.13), and closes."""

@@ -39,11 +39,11 @@ class InboundMessages:
         if packet_id in self.received:
             if qos == 2:
                 return False, [Pubrec(packet_id)]
-            raise protocol_error(f"PUBLISH with packet id {packet_id}, which waits for PUBREL")
+            raise protocol_error(f"PUBLISH with packet id {packet_id}, which is in use until PUBREL")
         if packet_id in self._given:
             if packet.dup and self._given[packet_id].qos == qos:
                 return False, []
-            raise protocol_error(f"PUBLISH with packet id {packet_id}, which waits for an answer")
+            raise protocol_error(f"PUBLISH with packet id {packet_id}, which is in use until it is acknowledged")
         before = self._earlier.pop(packet_id, None)
         is_same = before is not None and before.qos == qos and (qos == 2 or packet.dup)
         if before is None or not is_same:

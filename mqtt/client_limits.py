@@ -48,10 +48,10 @@ class ServerLimits:
     def check_publish(self, packet: Publish, size: int) -> None:
         """ServerLimitError if the server would refuse the message, which has `size` bytes on the wire."""
         if packet.qos > self.maximum_qos:  # [MQTT-3.2.2-11]
-            detail = f"the server takes messages of QoS {self.maximum_qos} at most"
+            detail = f"the server accepts messages up to QoS {self.maximum_qos}"
             raise ServerLimitError(ReasonCode.QOS_NOT_SUPPORTED, detail)
         if packet.retain and not self.retain_available:  # [MQTT-3.2.2-14]
-            raise ServerLimitError(ReasonCode.RETAIN_NOT_SUPPORTED, "the server takes no retained messages")
+            raise ServerLimitError(ReasonCode.RETAIN_NOT_SUPPORTED, "the server does not support retained messages")
         self.check_size(size)
 
     def check_size(self, size: int) -> None:
@@ -65,13 +65,13 @@ class ServerLimits:
         names = [subscription.filter for subscription in filters]
         if not self.shared_subscription_available and any(name.startswith(SHARED_PREFIX) for name in names):
             reason = ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-            raise ServerLimitError(reason, "the server has no shared subscriptions")
+            raise ServerLimitError(reason, "the server does not support shared subscriptions")
         if not self.wildcard_subscription_available and any("+" in name or "#" in name for name in names):
             reason = ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
-            raise ServerLimitError(reason, "the server has no subscriptions with wildcards")
+            raise ServerLimitError(reason, "the server does not support subscriptions with wildcards")
         if has_identifier and not self.subscription_identifier_available:
             reason = ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
-            raise ServerLimitError(reason, "the server has no subscription identifiers")
+            raise ServerLimitError(reason, "the server does not support subscription identifiers")
 
 
 NO_LIMITS: Final = ServerLimits()

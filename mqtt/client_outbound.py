@@ -32,7 +32,7 @@ class OutboundMessages:
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         if not 0 < messages_max <= MESSAGES_MAX:
-            raise LocalProtocolError(f"a client keeps 1 to {MESSAGES_MAX} unacknowledged messages, not {messages_max}")
+            raise LocalProtocolError(f"messages_max must be from 1 to {MESSAGES_MAX}, not {messages_max}")
         self.messages_max, self.bytes_max = messages_max, bytes_max
         self.messages: dict[int, Publish] = {}
         self.released: dict[int, ReasonCode] = {}
@@ -131,10 +131,10 @@ class OutboundMessages:
         packet_id, is_puback = packet.packet_id, type(packet) is Puback
         if packet_id not in self._in_flight:
             if is_puback or (packet_id in self.messages and packet_id not in self.released):
-                raise protocol_error(f"{type(packet).__name__.upper()} for packet id {packet_id}, which waits for none")
+                raise protocol_error(f"unexpected {type(packet).__name__.upper()} for packet id {packet_id}")
             return False
         if (self.messages[packet_id].qos == 1) is not is_puback:
-            raise protocol_error(f"{type(packet).__name__.upper()} for packet id {packet_id} of another QoS")
+            raise protocol_error(f"{type(packet).__name__.upper()} for packet id {packet_id}, which has another QoS")
         if is_puback or packet.reason_code >= _FAILURE:
             self.remove(packet_id)
             self._answered()

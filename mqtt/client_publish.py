@@ -38,22 +38,22 @@ def check_publish(packet: Publish) -> None:
     """LocalProtocolError if a client must not send it. Whatever passes can be encoded, now or on a later connection."""
     raw = topic_bytes(packet.topic)
     if packet.qos not in (0, 1, 2):
-        raise LocalProtocolError(f"there is no QoS {packet.qos}")
+        raise LocalProtocolError(f"QoS {packet.qos} does not exist: use 0, 1 or 2")
     properties = packet.properties
     section = 0
     if properties is not None:
         for name in ("topic_alias", "subscription_identifier"):
             if name in properties:
-                raise LocalProtocolError(f"{name} is not for the caller to set in a PUBLISH")
+                raise LocalProtocolError(f"the caller must not set {name} in a PUBLISH")
         section = len(encode_properties(properties, _PUBLISH)) + 4  # a topic alias, and a longer length
     if 9 + len(raw) + section + len(packet.payload) > VARINT_MAX:
-        raise LocalProtocolError(f"a payload of {len(packet.payload)} bytes does not fit a PUBLISH")
+        raise LocalProtocolError(f"a payload of {len(packet.payload)} bytes is too large for a PUBLISH")
 
 
 def check_reason(reason: ReasonCode, version: int) -> None:
     """LocalProtocolError if a message cannot be answered with this reason code (3.4.2.1, 3.5.2.1)."""
     if version != codes.VERSION_5:
-        raise LocalProtocolError("MQTT 3.1.1 has no reason code for a message: it can only be accepted")
+        raise LocalProtocolError("MQTT 3.1.1 has no reason codes for messages: a message can only be accepted")
     if reason not in ALLOWED_REASONS[PacketType.PUBACK]:
         raise LocalProtocolError(f"PUBACK and PUBREC cannot carry {reason.name}")
 

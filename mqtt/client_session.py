@@ -126,7 +126,7 @@ class ClientSession:
     def attach(self) -> None:
         """A connection begins; LocalProtocolError if another has not ended."""
         if self._is_attached:
-            raise LocalProtocolError("the session has a connection: end it before the next one begins")
+            raise LocalProtocolError("the session has a connection: end it before you start the next one")
         self._is_attached = True
 
     def detach(self) -> None:

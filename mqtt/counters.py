@@ -1,7 +1,7 @@
 """Running totals of MQTT packets and bytes that the connections of a process have received and sent."""
 
 
-class Tally:
+class TrafficCounters:
     """Shared by any number of :class:`mqtt.server_connection.ServerConnection`. `publishes_*` count PUBLISH by QoS;
     byte counts are those of MQTT, without the overhead of WebSocket or TLS."""
 

@@ -104,7 +104,7 @@ class Decoder:
                     if shift == 28:
                         raise malformed("the remaining length has more than four bytes")
                 if not byte and is_v5:
-                    raise malformed("the remaining length is longer than it needs to be")  # [MQTT-1.5.5-1]
+                    raise malformed("the remaining length does not use the fewest bytes")  # [MQTT-1.5.5-1]
             stop = start + length
             if stop - pos > limit:
                 if self.version is None:  # CONNECT: its first bytes tell in which version to answer
@@ -137,7 +137,7 @@ class Decoder:
         decode = DECODERS.get(kind)
         is_v5 = self.version == codes.VERSION_5
         if decode is None or (kind == PacketType.AUTH and not is_v5):
-            raise malformed(f"there is no packet type {kind}")
+            raise malformed(f"unknown packet type {kind}")
         if head & 0x0F != FIXED_FLAGS.get(kind, 0):
             raise malformed(f"the fixed header flags of {PacketType(kind).name} are wrong")  # [MQTT-2.1.3-1]
         if kind == PacketType.CONNECT:
@@ -158,7 +158,8 @@ class Decoder:
         name = reader.take(reader.u16())
         level = reader.u8()
         if self.version is not None and (name, level) != (_NAME, self.version):
-            raise protocol_error("a second CONNECT, of another version")  # answered in the version of the first
+            # answered in the version of the first
+            raise protocol_error("a second CONNECT, with another protocol version")
         if name == _NAME and level in (codes.VERSION_3_1_1, codes.VERSION_5):
             self.version = level
             return

@@ -108,7 +108,7 @@ def _reason(kind: PacketType, reason: int) -> bytes:
 def _connect(packet: Connect, is_v5: bool) -> bytes:
     will = packet.will
     if packet.version != (codes.VERSION_5 if is_v5 else codes.VERSION_3_1_1):
-        raise LocalProtocolError(f"CONNECT says version {packet.version}, but is encoded in another")
+        raise LocalProtocolError(f"CONNECT has version {packet.version}, but is encoded for another")
     if packet.password is not None and packet.username is None and not is_v5:
         raise LocalProtocolError("MQTT 3.1.1 has no password without a user name")
     flags = packet.clean_start << 1 | (packet.username is not None) << 7 | (packet.password is not None) << 6
@@ -138,7 +138,7 @@ def _connack(packet: Connack, is_v5: bool) -> bytes:
 
 def _publish(packet: Publish, is_v5: bool) -> bytes:
     if packet.dup and not packet.qos:
-        raise LocalProtocolError("DUP is for QoS 1 and 2 only")
+        raise LocalProtocolError("DUP is allowed at QoS 1 and 2 only")
     packet_id = write_packet_id(packet.packet_id) if _qos(packet.qos) else b""
     section = _section(packet.properties, PacketType.PUBLISH, is_v5)
     return b"".join((write_string(packet.topic), packet_id, section, packet.payload))
@@ -146,7 +146,7 @@ def _publish(packet: Publish, is_v5: bool) -> bytes:
 
 def _qos(qos: int) -> int:
     if qos not in (0, 1, 2):
-        raise LocalProtocolError(f"there is no QoS {qos}")
+        raise LocalProtocolError(f"QoS {qos} does not exist: use 0, 1 or 2")
     return qos
 
 
@@ -165,7 +165,7 @@ def _options(subscription: Subscription, is_v5: bool) -> bytes:
     options = _qos(subscription.qos)
     if is_v5:
         if subscription.retain_handling not in (0, 1, 2):
-            raise LocalProtocolError(f"there is no Retain Handling {subscription.retain_handling}")
+            raise LocalProtocolError(f"Retain Handling {subscription.retain_handling} does not exist: use 0, 1 or 2")
         options |= subscription.no_local << 2 | subscription.retain_as_published << 3
         options |= subscription.retain_handling << 4
     return bytes((options,))

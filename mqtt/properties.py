@@ -138,7 +138,7 @@ def decode_properties(reader: Reader, place: int) -> Properties | None:
         identifier = section.varint()
         row = _BY_IDENTIFIER.get(identifier)
         if row is None:
-            raise malformed(f"there is no property 0x{identifier:02X}")
+            raise malformed(f"unknown property 0x{identifier:02X}")
         if place not in row.places:
             raise malformed(f"{row.name} is not allowed in this packet")
         _decode_one(section, row, place, found)
@@ -158,7 +158,7 @@ def _decode_one(section: Reader, row: Property, place: int, found: Properties) -
         values.append(value)
         return
     if name in found:
-        raise protocol_error(f"{name} stands twice")
+        raise protocol_error(f"{name} occurs twice")
     if name == "response_topic" and not is_topic_name(str(value)):
         raise RemoteProtocolError(ReasonCode.TOPIC_NAME_INVALID, "response_topic is not a valid topic name")
     found[name] = [value] if kind is _VARINT else value
@@ -175,7 +175,7 @@ def encode_properties(properties: Properties | None, place: int) -> bytes:
             raise LocalProtocolError(f"{name!r} is not a property of this packet")
         values = value if row.kind in (Kind.PAIR, Kind.VARINT) else (value,)
         if row.kind is Kind.VARINT and place == PacketType.SUBSCRIBE and len(values) > 1:
-            raise LocalProtocolError("a SUBSCRIBE has one subscription_identifier at most")
+            raise LocalProtocolError("a SUBSCRIBE has at most one subscription_identifier")
         for item in values:
             encoded.append(row.identifier)  # every identifier is below 0x80: one byte
             encoded += _encode_one(row, item)
@@ -206,7 +206,7 @@ def _encode_one(row: Property, value: object) -> bytes:
             if row.kind is Kind.VARINT:
                 return write_varint(number)
             return write_uint(number, 2 if row.kind is Kind.U16 else 4)
-    raise LocalProtocolError(f"{value!r} is not a value for {row.name}")
+    raise LocalProtocolError(f"{value!r} is not a valid value for {row.name}")
 
 
 _FORWARDED: Final[tuple[str, ...]] = (

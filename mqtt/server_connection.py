@@ -16,7 +16,7 @@ import msgspec
 from mqtt import codes
 from mqtt.aliases import InboundAliases
 from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
-from mqtt.counters import Tally
+from mqtt.counters import TrafficCounters
 from mqtt.decode import Decoder
 from mqtt.encode import PINGRESP, encode
 from mqtt.errors import LocalProtocolError, RemoteProtocolError
@@ -66,10 +66,11 @@ Event: TypeAlias = Packet | Closed
 
 class ServerConnection:
     """One network connection. Read-only: `state`, `connect` (its CONNECT), `closed` and `version`. Packets and bytes in
-    both directions are added to `tally`, except PUBLISH packets sent as bytes: the caller counts those."""
+    both directions are added to `counters`, except PUBLISH packets sent as bytes: the caller counts those."""
 
     __slots__ = (
         "_aliases",
+        "_counters",
         "_deadline_base",
         "_decoder",
         "_head",
@@ -80,16 +81,15 @@ class ServerConnection:
         "_out",
         "_peer_max_packet_size",
         "_receive_maximum",
-        "_tally",
         "_unanswered",
         "closed",
         "connect",
         "state",
     )
 
-    def __init__(self, limits: ConnectionLimits, now: float, tally: Tally | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits, now: float, counters: TrafficCounters | None = None) -> None:
         self._limits = limits
-        self._tally = tally or Tally()
+        self._counters = counters or TrafficCounters()
         self._decoder = Decoder(limits.max_packet_size)
         self._deadline_base = now  # when the connection began; once connected, when the last packet arrived
         self._keep_alive_s = 0
@@ -141,7 +141,7 @@ class ServerConnection:
         if deadline is None or now < deadline:
             return []
         if self.state is State.AWAIT_CONNECT:
-            return [self._close(ReasonCode.UNSPECIFIED_ERROR, "no CONNECT came in time")]
+            return [self._close(ReasonCode.UNSPECIFIED_ERROR, "no CONNECT arrived in time")]
         fault = RemoteProtocolError(ReasonCode.KEEP_ALIVE_TIMEOUT, f"no packet within 1.5 x {self._keep_alive_s} s")
         return [self._fail(fault)]
 
@@ -155,8 +155,8 @@ class ServerConnection:
     def outgoing(self) -> bytes:
         """The bytes to write, returned once; b"" if there are none."""
         data = b"".join(self._out)
-        self._tally.packets_sent += len(self._out)
-        self._tally.bytes_sent += len(data)
+        self._counters.packets_sent += len(self._out)
+        self._counters.bytes_sent += len(data)
         self._out.clear()
         return data
 
@@ -179,7 +179,7 @@ class ServerConnection:
         if self.state is not State.CONNECTING or connect is None:
             raise LocalProtocolError(f"there is no CONNECT to accept in state {self.state.name}")
         if session_present and connect.clean_start:
-            raise LocalProtocolError("a clean start has no session present")  # [MQTT-3.2.2-2]
+            raise LocalProtocolError("session_present is not allowed after a clean start")  # [MQTT-3.2.2-2]
         self._keep_alive_s = connect.keep_alive
         answer = Connack(session_present)
         if connect.version == codes.VERSION_5:
@@ -200,7 +200,7 @@ class ServerConnection:
         if self.state is not State.CONNECTING:
             raise LocalProtocolError(f"there is no CONNECT to refuse in state {self.state.name}")
         if reason < ReasonCode.UNSPECIFIED_ERROR:
-            raise LocalProtocolError(f"{reason.name} refuses nothing")
+            raise LocalProtocolError(f"{reason.name} is not a reason to refuse a connection")
         return self._end(reason, f"refused: {reason.name}", properties)
 
     def send(self, packet: Packet | bytes, answers: int = 0) -> None:
@@ -240,12 +240,12 @@ class ServerConnection:
 
     def _feed(self, data: bytes | memoryview) -> list[Packet]:
         """The complete packets; an error after them stays in the decoder's `error`."""
-        self._tally.bytes_received += len(data)
+        self._counters.bytes_received += len(data)
         try:
             packets = self._decoder.feed(data)
         except RemoteProtocolError:
             return []
-        self._tally.packets_received += len(packets)
+        self._counters.packets_received += len(packets)
         return packets
 
     def _receive_early(self, data: bytes | memoryview) -> list[Event]:
@@ -263,7 +263,7 @@ class ServerConnection:
         if self.state is State.CONNECTING:
             self._held += packets
             if self._held_bytes > self._limits.held_bytes_max:
-                fault = RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, "too much came behind CONNECT")
+                fault = RemoteProtocolError(ReasonCode.QUOTA_EXCEEDED, "too many bytes arrived before CONNACK")
                 events.append(self._fail(fault))
         return events
 
@@ -285,7 +285,7 @@ class ServerConnection:
     def _events(self, packets: list[Packet]) -> list[Event]:
         """The hot path: handles what a connected client sent."""
         events: list[Event] = []
-        publishes = self._tally.publishes_received
+        publishes = self._counters.publishes_received
         try:
             for packet in packets:
                 if type(packet) is Publish:
@@ -293,7 +293,7 @@ class ServerConnection:
                     if packet.qos:
                         self._unanswered += 1
                         if self._unanswered > self._receive_maximum:
-                            detail = f"more than {self._receive_maximum} unanswered PUBLISH"
+                            detail = f"more than {self._receive_maximum} unacknowledged PUBLISH packets"
                             raise RemoteProtocolError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, detail)  # 3.3.4
                     if packet.properties is not None:
                         self._check_properties(packet, packet.properties)
@@ -333,7 +333,7 @@ class ServerConnection:
         """Queues a packet; returns how many inbound PUBLISH it finishes."""
         kind = type(packet)
         if kind not in _SENDABLE:
-            raise LocalProtocolError(f"{kind.__name__} is not for send()")
+            raise LocalProtocolError(f"send() does not accept {kind.__name__}")
         asked = {} if self.connect is None else self.connect.properties or {}
         if kind is not Publish and not asked.get("request_problem_information", 1):
             packet = without_problem_information(packet)

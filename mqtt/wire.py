@@ -99,7 +99,7 @@ class Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if byte == 0:
-                    raise malformed("a variable byte integer is longer than it needs to be")
+                    raise malformed("a variable byte integer does not use the fewest bytes")
                 return value
         raise malformed("a variable byte integer has more than four bytes")
 

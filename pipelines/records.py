@@ -149,7 +149,7 @@ def moment_us(microseconds: Column) -> Column:
 def younger_than_record(appended: Column) -> Complaint:
     """Complaint about a message whose append time is after that of the record about it."""
     late = appended > F.col("timestamp") + F.expr(SKEW)
-    return complaint(late, "the message's append time ", appended, " is after the record's own, ", F.col("timestamp"))
+    return complaint(late, "the message's append time ", appended, " is after that of the record, ", F.col("timestamp"))
 
 
 def not_a_small_number(value: Column, name: str) -> Complaint:
@@ -195,7 +195,7 @@ def _not_one_of(value: Column, words: Sequence[str], name: str) -> Complaint:
 
 def _no_time(value: Column, name: str) -> Complaint:
     moment = moment_ms(value) if name.endswith("_ms") else moment_us(value)
-    return complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is no time of this age")
+    return complaint(value.isNotNull() & moment.isNull(), f"{name} ", value, " is out of range")
 
 
 def _element_complaints(array: Column, kind: type, within: str) -> list[Complaint]:
@@ -203,7 +203,7 @@ def _element_complaints(array: Column, kind: type, within: str) -> list[Complain
 
     Checked field by field, because functions over elements would be interpreted.
     """
-    found = [complaint(_has_null(array), f"{within} has an element that is null")]
+    found = [complaint(_has_null(array), f"{within} has a null element")]
     if not issubclass(kind, msgspec.Struct):
         return found
     hints = typing.get_type_hints(kind)

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from pipelines.kafka.positions import ReadTopic
-from pipelines.ledger.batch_limiter import Turns
+from pipelines.ledger.batch_limiter import BatchLimiter
 from pipelines.records import Format, judged, quarantine_records
 from pipelines.routing import routes
 from pipelines.sources import Kafka, table_uri
@@ -91,20 +91,20 @@ def append_to_table(
     trigger_s: float,
     quarantine: Quarantine | None = None,
     topic: ReadTopic | None = None,
-    turns: Turns | None = None,
+    limiter: BatchLimiter | None = None,
     seen: Remembered | None = None,
 ) -> StreamingQuery:
     """Start appending `rows` to a Delta table. Rows marked as bad go to `quarantine`.
 
     Contract: exactly once into the table, at least once to `quarantine` (:class:`pipelines.storage.appends.Appends`).
-    With the `topic` of the rows, the table records how far it has that topic. With `turns`, the batch limiter schedules
-    the batches. With `seen`, copies are left out.
+    With the `topic` of the rows, the table records how far it has that topic. With `limiter`, the batch limiter
+    schedules the batches. With `seen`, copies are left out.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
     keys = seen and SeenKeys(file_of(seen.directory, stream.query), table.key, seen.kept_s, files.since)
     write = Appends(files, quarantine, keys)
     return (
-        rows.writeStream.foreachBatch(turns.taken_by(write) if turns else write)
+        rows.writeStream.foreachBatch(limiter.limited(write) if limiter else write)
         .queryName(stream.name)
         .outputMode("append")
         .option("checkpointLocation", checkpoint.uri)
@@ -123,18 +123,18 @@ def keep_current(
     quarantine: Quarantine,
     trigger_s: float,
     topic: ReadTopic | None = None,
-    turns: Turns | None = None,
+    limiter: BatchLimiter | None = None,
 ) -> StreamingQuery:
     """Start keeping a current-state table from the `records` of a compacted topic, which have the format `form`.
 
     Contract: exactly once; bad records go to `quarantine` at least once
-    (:class:`pipelines.storage.current_table.CurrentTable`). With `turns`, the batch limiter schedules the batches.
+    (:class:`pipelines.storage.current_table.CurrentTable`). With `limiter`, the batch limiter schedules the batches.
     """
     files, checkpoint = files_of(stream, tables, table, topic)
     write = CurrentTable(table, files, quarantine)
     return (
         current_rows(records, form, columns)
-        .writeStream.foreachBatch(turns.taken_by(write) if turns else write)
+        .writeStream.foreachBatch(limiter.limited(write) if limiter else write)
         .queryName(stream.name)
         .option("checkpointLocation", checkpoint.uri)
         .trigger(processingTime=_interval(trigger_s))

@@ -62,7 +62,7 @@ def topic_stream(
     """Records of `topics`: `key, value, topic, partition, offset, timestamp` and optionally `headers`.
 
     With `min_offsets` a batch waits for that many records, but at most a minute. `starting` is where a query without a
-    checkpoint starts (:func:`pipelines.kafka.starting_offsets.begin`).
+    checkpoint starts (:func:`pipelines.kafka.starting_offsets.resolve`).
 
     Contract: every record from there on, once in the query's offsets, in order within a partition; at most
     `max_offsets` per batch, so that the first batch after downtime is bounded. If the broker has deleted records before

@@ -86,12 +86,12 @@ def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSett
     methods = authentication.methods
     if not methods and not is_loopback(host):
         raise SettingsError(
-            f"gateway.host = {host!r} can be reached from elsewhere, but gateway.authentication.methods is empty, so "
-            "everybody could do everything: name the methods by which clients identify themselves (password, jwt, "
-            'certificate; "anonymous" lets in whoever shows nothing), or listen on 127.0.0.1'
+            f"gateway.host = {host!r} can be reached from other machines, but gateway.authentication.methods is empty, "
+            f"so everybody could do everything: list the methods by which clients authenticate (password, jwt, "
+            'certificate; "anonymous" accepts clients without credentials), or set gateway.host = "127.0.0.1"'
         )
     if len(set(methods)) < len(methods):
-        raise SettingsError(f"gateway.authentication.methods = {list(methods)} names a method twice")
+        raise SettingsError(f"gateway.authentication.methods = {list(methods)} lists a method twice: remove one")
     if tls.is_on and not (tls.certificate and tls.key):
         raise SettingsError(
             "gateway.tls.mqtts_port, wss_port and https_port need a certificate: set gateway.tls.certificate and "
@@ -100,13 +100,13 @@ def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSett
     asks = tls.client_certificates != "no"
     if asks and not tls.client_ca:
         raise SettingsError(
-            f'gateway.tls.client_certificates = "{tls.client_certificates}" needs gateway.tls.client_ca: the file of '
-            "the authorities whose certificates are accepted"
+            f'gateway.tls.client_certificates = "{tls.client_certificates}" needs gateway.tls.client_ca: set it to '
+            "a PEM file of the authorities whose certificates are accepted"
         )
     if "certificate" in methods and not (asks and tls.is_on):
         raise SettingsError(
             'gateway.authentication.methods has "certificate", which needs a TLS listener and '
-            'gateway.tls.client_certificates = "optional" or "required"'
+            'gateway.tls.client_certificates = "optional" or "required": set both, or remove the method'
         )
     if "password" in methods and not authentication.password.file:
         raise SettingsError(
@@ -119,6 +119,6 @@ def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSett
         )
     if authentication.client_id_is_user and (not methods or "anonymous" in methods):
         raise SettingsError(
-            "gateway.authentication.client_id_is_user = true lets nobody in who has no user name: name methods without "
-            '"anonymous"'
+            "gateway.authentication.client_id_is_user = true requires that every client has a user name: list methods, "
+            'without "anonymous", or set it to false'
         )

@@ -84,8 +84,8 @@ def check_cluster(cluster: ClusterSettings, ingress_partitions: int, relief: boo
     router, needed = cluster.router, router_slots(ingress_partitions, relief)
     if router.executors * router.cores < needed:
         raise SettingsError(
-            f"cluster.router has room for {router.executors} × {router.cores} tasks: each query of a router keeps one "
-            f"for each partition of ingress all the time, or the partition is not read; allowed: at least "
+            f"cluster.router.executors × cluster.router.cores = {router.executors} × {router.cores} tasks are too few: "
+            f"each query of a router needs one for each partition of ingress all the time; allowed: at least "
             f"{'2 × ' if relief else ''}kafka.ingress_partitions = {needed}"
             f"{' (router.relief: a role has two queries)' if relief else ''}"
         )
@@ -95,12 +95,12 @@ def check_cluster(cluster: ClusterSettings, ingress_partitions: int, relief: boo
     if any(broker in LOOPBACK for broker in brokers):
         raise SettingsError(
             f"kafka.bootstrap = {bootstrap!r} is an address of this machine only: name one at which the executors of "
-            f"{cluster.master} find the brokers"
+            f"{cluster.master} reach the brokers"
         )
     if not (urlsplit(tables).scheme or tables.startswith("/")):
         raise SettingsError(
-            f"the tables would stand in {tables!r}, which every machine of {cluster.master} has for itself: set "
-            f"storage.tables to an object store or to a directory that all of them share"
+            f"the tables directory {tables!r} is relative, so each machine of {cluster.master} would have its own: set "
+            f"storage.tables to an object store or to a directory that all machines share"
         )
 
 
@@ -108,37 +108,40 @@ def _check_mode(cluster: ClusterSettings) -> None:
     if cluster.kind == "standalone" and cluster.deploy_mode == "cluster":
         raise SettingsError(
             'cluster.deploy_mode = "cluster" is not allowed with spark://…: Spark\'s own master does not run Python '
-            'drivers; set it to "client" and run `waystation submit` where the driver is to be'
+            'drivers; set it to "client" and run `waystation submit` on the machine that runs the driver'
         )
     if cluster.driver_host and cluster.deploy_mode == "cluster":
-        raise SettingsError('cluster.driver_host is for cluster.deploy_mode = "client": the cluster places the driver')
+        raise SettingsError('cluster.driver_host applies only to cluster.deploy_mode = "client": leave it empty')
     of_kubernetes = ("image", "service_account")
     if given := [key for key in of_kubernetes if getattr(cluster, key) and cluster.kind != "kubernetes"]:
         raise SettingsError(
-            f"cluster.{given[0]} is for k8s://… and cluster.master = {cluster.master!r}: leave it empty"
+            f"cluster.{given[0]} applies only to k8s://…, but cluster.master = {cluster.master!r}: leave it empty"
         )
     if cluster.queue and cluster.kind != "yarn":
-        raise SettingsError(f"cluster.queue is for yarn and cluster.master = {cluster.master!r}: leave it empty")
+        raise SettingsError(
+            f"cluster.queue applies only to yarn, but cluster.master = {cluster.master!r}: leave it empty"
+        )
 
 
 def _check_python(cluster: ClusterSettings) -> None:
     if cluster.kind == "kubernetes" and not cluster.image:
         raise SettingsError(
-            "cluster.image is empty: name the image of drivers and executors, made as "
-            "conf/kubernetes/Dockerfile.spark says"
+            "cluster.image is empty: name the image of drivers and executors, built from "
+            "conf/kubernetes/Dockerfile.spark"
         )
     if cluster.kind == "kubernetes" and cluster.python_from != "image":
         raise SettingsError(
-            f'cluster.python = "{cluster.python}" is not allowed with k8s://…: pods have what their image has'
+            f'cluster.python = "{cluster.python}" is not allowed with k8s://…: set it to "image" or "auto"'
         )
     if cluster.kind != "kubernetes" and cluster.python_from == "image":
-        raise SettingsError('cluster.python = "image" is for k8s://…: use "installed" or "archive"')
+        raise SettingsError('cluster.python = "image" is allowed only with k8s://…: use "installed" or "archive"')
     if cluster.python_from == "archive" and not cluster.archive:
         raise SettingsError(
-            "cluster.archive is empty: name a packed environment that has Waystation and its packages; "
-            "docs/clusters.md says how to make one with venv-pack"
+            "cluster.archive is empty: name a packed environment that contains Waystation and its packages; "
+            "docs/clusters.md explains how to make one with venv-pack"
         )
     if cluster.archive and cluster.python_from != "archive":
         raise SettingsError(
-            f'cluster.archive is for cluster.python = "archive", and it is "{cluster.python_from}" here: leave it empty'
+            f'cluster.archive applies only to cluster.python = "archive", but it is "{cluster.python_from}": leave it '
+            f"empty"
         )

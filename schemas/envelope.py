@@ -78,7 +78,7 @@ class Meta(NamedTuple):
             end, number = int(expires) if expires else None, int(seq) if seq else None
             return tuple.__new__(cls, (level, flags.decode(), end, int(accepted), number))  # the hot path
         except KeyError as error:
-            raise RecordError(f"header meta {raw!r} is malformed: there is no QoS {qos!r}") from error
+            raise RecordError(f"header meta {raw!r} is malformed: its QoS is {qos!r}, not 0, 1 or 2") from error
         except ValueError as error:
             raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
 

@@ -28,13 +28,13 @@ def check_maintain(maintain: MaintainSettings, window_days: int) -> None:
     for key, kept in days.items():
         if 0 < kept < window_days:
             raise SettingsError(
-                f"maintain.{key} = {kept} is too short: within the message window the ledger still adds to what it "
-                f"has; allowed: 0 (for ever), or at least ledger.message_window_days = {window_days}"
+                f"maintain.{key} = {kept} is too short: the ledger still adds rows to dates within the message "
+                f"window; allowed: 0 (for ever), or at least ledger.message_window_days = {window_days}"
             )
     results = days.pop("quality_days")
     longer = next((key for key, kept in days.items() if kept == 0 or kept > results), None)
     if results and longer:
         raise SettingsError(
             f"maintain.quality_days = {results} is shorter than maintain.{longer} = {days[longer]} (0 is for ever): "
-            "a date whose results are gone would be judged anew each time; allowed: 0, or the longest of the others"
+            "a date without results would be judged again by every run; allowed: 0, or the longest of the others"
         )

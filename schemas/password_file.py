@@ -38,7 +38,7 @@ def parse(text: str, source: str) -> dict[str, str]:
         if not is_user_name(user) or not _HASH.fullmatch(encoded):
             raise SettingsError(f"{where} is not `user:$argon2id$…`: write it with `waystation passwd FILE USER`")
         if user in users:
-            raise SettingsError(f"{where}: the user {user!r} is there twice: remove one of the lines")
+            raise SettingsError(f"{where}: the user {user!r} is listed twice: remove one of the lines")
         users[user] = encoded
     return users
 

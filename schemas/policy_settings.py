@@ -14,7 +14,7 @@ TopicFilter = Annotated[
     Meta(
         min_length=1,
         pattern=r"^(#|(\+|[^+#/]*)(/(\+|[^+#/]*))*(/#)?)\Z",
-        description="a topic filter: + and # stand alone on a level, # on the last",
+        description="a topic filter, with + and # alone on a level and # only on the last",
     ),
 ]
 """An MQTT topic filter (MQTT 5.0, 4.7.1)."""

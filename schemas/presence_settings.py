@@ -25,6 +25,6 @@ def check_presence(presence: PresenceSettings) -> None:
     """The rules between keys. Raises SettingsError."""
     if presence.timeout_s < 2 * presence.heartbeat_s:
         raise SettingsError(
-            f"presence.timeout_s = {presence.timeout_s:g} is too short: one late heartbeat would void all clients of a "
-            f"gateway; allowed: at least twice presence.heartbeat_s = {2 * presence.heartbeat_s:g}"
+            f"presence.timeout_s = {presence.timeout_s:g} is too short: one late heartbeat would make all clients of "
+            f"a gateway count as offline; allowed: at least twice presence.heartbeat_s = {2 * presence.heartbeat_s:g}"
         )

@@ -190,5 +190,5 @@ def decode(kind: str, raw: bytes) -> Record:
     except msgspec.MsgspecError as error:
         raise RecordError(f"session log record {kind!r} is malformed: {error}") from error
     if record.version not in _VERSIONS[kind]:
-        raise RecordError(f"session log record {kind!r} of version {record.version} is not known here")
+        raise RecordError(f"session log record {kind!r} has the unknown version {record.version}")
     return record

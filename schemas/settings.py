@@ -45,7 +45,7 @@ RESERVED_FILES = 500
 refused."""
 
 TopicPrefix = Annotated[
-    str, Meta(pattern=r"^[a-z0-9._-]*\Z", description="letters a-z, digits, `.`, `_`, `-`, or nothing")
+    str, Meta(pattern=r"^[a-z0-9._-]*\Z", description="letters a-z, digits, `.`, `_`, `-`, or empty")
 ]
 
 
@@ -160,7 +160,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
         Meta(
             pattern=r"^(?![$@])[^#+\0]*\Z",
             max_length=1024,
-            description="the beginning of a topic: no + and #, no $ or @ in front, at most 1024 characters; or nothing",
+            description="the beginning of a topic without + and #, not starting with $ or @, at most 1024 characters",
         ),
     ]
     http_port: ListenerPort
@@ -319,7 +319,7 @@ def _check_times(settings: Settings) -> None:
     least = router.batch_s + router.routes_refresh_s + settings.ledger.routes_trigger_s
     if lead < least:
         raise SettingsError(
-            f"router.route_lead_s = {lead:g} is too short: a route must be loaded by every router before it takes "
+            f"router.route_lead_s = {lead:g} is too short: every router must have loaded a route before it takes "
             f"effect; allowed: at least router.batch_s + router.routes_refresh_s + ledger.routes_trigger_s = {least:g}"
         )
     if lead * 1000 != int(lead * 1000):
@@ -327,28 +327,28 @@ def _check_times(settings: Settings) -> None:
     window_days, kept_days = settings.ledger.message_window_days, settings.kafka.retention_days
     if window_days < kept_days:
         raise SettingsError(
-            f"ledger.message_window_days = {window_days} is too short: copies of a message can come as long as topics "
-            f"are kept; allowed: at least kafka.retention_days = {kept_days}"
+            f"ledger.message_window_days = {window_days} is too short: copies of a message can arrive as long as "
+            f"topics are kept; allowed: at least kafka.retention_days = {kept_days}"
         )
     expiry_s = settings.gateway.limits.session_expiry_s
     if expiry_s > window_days * DAY_S:
         raise SettingsError(
-            f"gateway.limits.session_expiry_s = {expiry_s} is too long: what a session gets later than the message "
-            f"window is never complete; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
+            f"gateway.limits.session_expiry_s = {expiry_s} is too long: a message delivered after the message "
+            f"window is never completed; allowed: at most ledger.message_window_days = {window_days * DAY_S} s"
         )
 
 
 def _check_password(kafka: KafkaSettings) -> None:
     if kafka.password_file and "sasl.password" in kafka.client:
-        raise SettingsError("kafka.password_file and sasl.password in kafka.client are both set: leave one of them out")
+        raise SettingsError("kafka.password_file and sasl.password in kafka.client are both set: remove one of them")
 
 
 def _check_bearers(gateway: GatewaySettings) -> None:
     limits = gateway.limits
     if limits.websocket_frame_bytes < limits.packet_bytes:
         raise SettingsError(
-            f"gateway.limits.websocket_frame_bytes = {limits.websocket_frame_bytes} is too small: a frame must have "
-            f"room for a packet; allowed: at least gateway.limits.packet_bytes = {limits.packet_bytes}"
+            f"gateway.limits.websocket_frame_bytes = {limits.websocket_frame_bytes} is too small: a frame must "
+            f"hold a packet; allowed: at least gateway.limits.packet_bytes = {limits.packet_bytes}"
         )
     for network in gateway.trusted_proxies:
         try:
@@ -359,6 +359,6 @@ def _check_bearers(gateway: GatewaySettings) -> None:
             ) from error
     if gateway.proxy_protocol and not gateway.trusted_proxies:
         raise SettingsError(
-            "gateway.proxy_protocol = true needs gateway.trusted_proxies: name the networks of the proxies whose word "
-            "is taken"
+            "gateway.proxy_protocol = true needs gateway.trusted_proxies: list the networks of the proxies that are "
+            "trusted"
         )

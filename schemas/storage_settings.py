@@ -38,8 +38,8 @@ def check_storage(storage: StorageSettings) -> None:
     scheme = urlsplit(storage.tables).scheme
     if scheme not in STORES:
         raise SettingsError(
-            f"storage.tables = {storage.tables!r} is not allowed: Spark and deltalake both speak s3a://, abfss:// and "
-            f"gs://; anything else has to be mounted and named as a directory"
+            f"storage.tables = {storage.tables!r} is not allowed: Spark and deltalake both support s3a://, abfss:// "
+            f"and gs://; mount anything else and name the directory"
         )
     kind = storage.kind
     of_s3 = ("endpoint", "region", "access_key")
@@ -48,12 +48,13 @@ def check_storage(storage: StorageSettings) -> None:
     meaningless += ["secret_file"] if storage.secret_file and kind == "directory" else []
     if meaningless:
         raise SettingsError(
-            f"storage.{meaningless[0]} means nothing where storage.tables = {storage.tables!r}: it is for "
-            f"{'s3a://' if meaningless[0] != 'secret_file' else 'object stores'}; leave it empty"
+            f"storage.{meaningless[0]} does not apply to storage.tables = {storage.tables!r}, only to "
+            f"{'s3a://' if meaningless[0] != 'secret_file' else 'object stores'}: leave it empty"
         )
     if kind == "s3" and bool(storage.access_key) != bool(storage.secret_file):
         raise SettingsError(
-            "storage.access_key and storage.secret_file belong together: set both, or neither for what the machine has"
+            "storage.access_key and storage.secret_file belong together: set both, or neither to use the machine's own "
+            "rights"
         )
 
 

@@ -38,17 +38,21 @@ class Table(NamedTuple):
 
 ROUTES = Table(
     "routes",
-    "Which shards want which route key, and when: one row a route key. The router's broadcast side.",
+    "Which shards want which route key, and when: the current state, one row per route key.",
     (
-        Column("route_key", "string", "Coarse key: leading levels of topic filters, or `#`", required=True),
+        Column(
+            "route_key", "string", "Coarse key: leading levels of topic filters (two at most), or `#`", required=True
+        ),
         Column("bucket", "int", "Partition column: -1 for `#`, else crc32(route_key) modulo 16", required=True),
         Column(
             "targets",
             "array<struct<shard:int,effective_from:timestamp,effective_until:timestamp>>",
-            "Shards and the append times [from, until) for which each wants the key",
+            "Shards, and the append times [from, until) for which each wants the key",
             required=True,
         ),
-        Column("as_of", "timestamp", "On the row `#` only: all events appended before this time are in the table"),
+        Column(
+            "as_of", "timestamp", "On the row `#` only: all route events appended before this time are in the table"
+        ),
     ),
     ("bucket",),
     ("route_key",),
@@ -56,9 +60,9 @@ ROUTES = Table(
 
 ROUTES_HISTORY = Table(
     "routes_history",
-    "Every route event, as it came.",
+    "Every route event.",
     (
-        Column("shard", "int", "Shard that began or ended to want the key", required=True),
+        Column("shard", "int", "Shard that started or stopped wanting the key", required=True),
         Column("route_key", "string", "Coarse key", required=True),
         Column("op", "string", "`add` or `drop`", required=True),
         Column("effective", "timestamp", "When it takes effect: append time plus route lead", required=True),
@@ -73,14 +77,13 @@ ROUTES_HISTORY = Table(
 ORIGIN = Column(
     "origin",
     "string",
-    "Who has sent the message: `client` an MQTT client, `http` a program by a POST, `will` the gateway in place of a "
-    "client that was lost, `platform` the platform itself, which tells on `$presence/…` who comes and goes; null in "
-    "rows from before there was this column",
+    "Who sent the message: `client` (an MQTT client), `http` (a program by POST), `will` (the gateway, for a client "
+    "that was lost) or `platform` (on `$presence/…`); null in rows from before this column existed",
 )
 
 MESSAGES = Table(
     "messages",
-    "Every message that was accepted, once: those of clients, and the platform's own, which `origin` tells apart.",
+    "Every accepted message, once: messages of clients, and the platform's own, which `origin` tells apart.",
     (
         Column("id", "string", "Message id, a UUID", required=True),
         Column("source", "string", "Client id of the sender", required=True),
@@ -90,19 +93,20 @@ MESSAGES = Table(
         Column(
             "flags",
             "string",
-            "What the source gateway found, a letter each: `r` retained, `a` an attachment larger than policy has it, "
-            "`w` a will, `h` posted over HTTP; null in rows from before there were any",
+            "Findings of the source gateway, a letter each: `r` retained, `a` an attachment larger than "
+            "`gateway.policy.attachments` allows, `w` a will, `h` posted over HTTP; null in rows from before flags "
+            "existed",
         ),
         ORIGIN,
-        Column("expires", "timestamp", "Not to be delivered after this time; null for never"),
-        Column("accepted", "timestamp", "When the source gateway took it, the gateway's clock", required=True),
+        Column("expires", "timestamp", "Not delivered after this time; null: never expires"),
+        Column("accepted", "timestamp", "When the source gateway accepted it, the gateway's clock", required=True),
         Column("sequence", "int", "Packet identifier of a QoS 2 message from a persistent session"),
-        Column("payload", "binary", "Payload as sent"),
+        Column("payload", "binary", "Payload, as sent"),
         Column("payload_bytes", "long", "Length of the payload", required=True),
-        Column("properties", "binary", "MQTT 5 properties that travel with the message, wire encoding"),
+        Column("properties", "binary", "MQTT 5 properties forwarded with the message, in wire encoding"),
         Column("partition", "int", "Partition on `ingress`", required=True),
         Column("offset", "long", "Offset on `ingress`", required=True),
-        Column("appended", "timestamp", "Append time on `ingress`: from then on Kafka has it", required=True),
+        Column("appended", "timestamp", "Append time on `ingress`, when Kafka stored it", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),
     ("date",),
@@ -115,20 +119,20 @@ INSTRUCTIONS = Table(
     (
         Column("message_id", "string", "Message id", required=True),
         Column("destination", "string", "Destination of the message", required=True),
-        Column("shard", "int", "Shard that is to deliver", required=True),
+        Column("shard", "int", "Shard that delivers", required=True),
         Column("number", "int", "0 … n-1 within the message and scope", required=True),
-        Column("limit", "int", "n, on the last instruction only: the completion condition"),
+        Column("limit", "int", "n, the touch count, on the last instruction only: the completion condition"),
         Column(
             "scope",
             "string",
-            "`routed` by the routes, or `everyone`: the routes were not known to be complete",
+            "`routed` (by the routes), or `everyone` (the routes were not known to be complete)",
             required=True,
         ),
         Column("router", "string", "Which router's copy came first: `active` or `backup`", required=True),
         Column("partition", "int", "Partition of the message on `ingress`", required=True),
         Column("offset", "long", "Offset of the message on `ingress`", required=True),
         Column("message_appended", "timestamp", "Append time of the message on `ingress`", required=True),
-        Column("egress_offset", "long", "Offset on `egress`, partition = shard", required=True),
+        Column("egress_offset", "long", "Offset on `egress`, whose partition is the shard", required=True),
         Column("appended", "timestamp", "Append time on `egress`", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),
@@ -138,30 +142,32 @@ INSTRUCTIONS = Table(
 
 OUTCOMES = Table(
     "outcomes",
-    "What became of every instruction, a row a recipient; and of every message delivered without one.",
+    "What became of every instruction, a row per recipient, and of every direct delivery.",
     (
         Column("message_id", "string", "Message id", required=True),
         Column("shard", "int", "Shard that reports; null for `untouched`"),
         Column(
             "number",
             "int",
-            "Number of the instruction; null for `untouched`, and where no instruction asked for the delivery",
+            "Number of the instruction; null for `untouched`, and for a delivery without an instruction",
         ),
-        Column("scope", "string", "The decision that instructed it, as in `instructions`; `routed` if there is none"),
+        Column("scope", "string", "Decision that the instruction belongs to; `routed` if there is no instruction"),
         Column(
             "path",
             "string",
-            "How the message came to the recipient: `instructed` by the routers, `direct` from `ingress` ahead of its "
-            "route, `retained` on SUBSCRIBE; null for `untouched`, and in rows from before there was this column",
+            "How the message reached the recipient: `instructed` (by the routers), `direct` (from `ingress`, before "
+            "its route took effect), `retained` (on SUBSCRIBE); null for `untouched`, and in old rows",
         ),
         Column(
             "offered",
             "timestamp",
-            "Of a retained message sent on SUBSCRIBE: when it was offered to the recipient, the gateway's clock; no "
-            "two sendings have the same. Null for other rows",
+            "For a retained message sent on SUBSCRIBE: when it was offered to the recipient, the gateway's clock; "
+            "unique for each sending. Null in other rows",
         ),
         ORIGIN,
-        Column("client", "string", "Recipient; null when there was none"),
+        Column(
+            "client", "string", "Recipient, or `$share/<name>/<filter>` if no member was chosen; null if there was none"
+        ),
         Column(
             "outcome",
             "string",
@@ -179,7 +185,7 @@ OUTCOMES = Table(
         Column(
             "message_appended",
             "timestamp",
-            "Append time of the message on `ingress`; of a retained message sent on SUBSCRIBE, on `retained`",
+            "Append time of the message on `ingress`; for a retained message sent on SUBSCRIBE, on `retained`",
             required=True,
         ),
         Column("appended", "timestamp", "Append time on `progress`", required=True),
@@ -194,7 +200,7 @@ COMPLETIONS = Table(
     "Every completed message, once.",
     (
         Column("message_id", "string", "Message id", required=True),
-        Column("touches", "int", "How many instructions it had", required=True),
+        Column("touches", "int", "Touch count: how many instructions it had", required=True),
         Column("message_appended", "timestamp", "Append time of the message on `ingress`", required=True),
         Column("completed", "timestamp", "Append time of the last relinquish", required=True),
         Column("appended", "timestamp", "Append time on `completion`", required=True),
@@ -206,22 +212,22 @@ COMPLETIONS = Table(
 
 PRESENCE_HISTORY = Table(
     "presence_history",
-    "Every coming and going of a client; the ledger adds the ends that a lost gateway cannot report.",
+    "Every connect and disconnect of a client; the ledger adds the ends that a lost gateway cannot report.",
     (
         Column("client", "string", "Client id", required=True),
-        Column("event", "string", "`connected`, `disconnected` or `lost`", required=True),
+        Column("event", "string", "`connected`, `disconnected` or `lost` (it ended without DISCONNECT)", required=True),
         Column("gateway", "string", "Gateway of the connection", required=True),
         Column(
             "epoch",
             "long",
-            "Connection of the client: µs since the epoch when it was made; a loss that a gateway found out when it "
-            "was started again has a number of its own",
+            "Identifies the connection of the client: the time of connecting in microseconds, always increasing. A row "
+            "with the reason `gateway_restarted` has an epoch of its own",
             required=True,
         ),
         Column(
             "seq",
             "long",
-            "Number of the event within the epoch; of one that the ledger adds, `at` in µs",
+            "Number of the event within the epoch; for events that the ledger adds, `at` in microseconds",
             required=True,
         ),
         Column(
@@ -230,15 +236,15 @@ PRESENCE_HISTORY = Table(
             "When it happened, the gateway's clock; with `gateway_lost` and `gateway_back` when that was found",
             required=True,
         ),
-        Column("peer", "string", "Address of the client"),
-        Column("protocol", "string", "`mqtt3.1.1`, `mqtt5`, with `+ws` over WebSocket"),
+        Column("peer", "string", "Address of the client; only on `connected`"),
+        Column("protocol", "string", "`mqtt3.1.1` or `mqtt5`, with `+ws` over WebSocket; only on `connected`"),
         Column(
             "reason",
             "string",
-            "Why the connection ended: `gateway_lost` if its gateway did not live to report it. `gateway_back` on a "
-            "`connected` that takes such an end back",
+            "Why the connection ended; null on `connected`. `gateway_lost`: its gateway was lost before it could "
+            "report an end; `gateway_back`, on `connected`: such an end is taken back",
         ),
-        Column("user", "string", "Whom the client was authenticated as; null for nobody"),
+        Column("user", "string", "User that the client was authenticated as; null if none"),
         Column("appended", "timestamp", "Append time on `presence`", required=True),
         Column("date", "date", DATE_DOC, required=True),
     ),
@@ -248,7 +254,7 @@ PRESENCE_HISTORY = Table(
 
 PRESENCE = Table(
     "presence",
-    "Which clients are online now: one row a client, over all its attachments.",
+    "Which clients are online now, over all their attachments: one row per client.",
     (
         Column("client", "string", "Client id", required=True),
         Column("bucket", "int", "Partition column: crc32(client) modulo 16", required=True),
@@ -256,7 +262,8 @@ PRESENCE = Table(
         Column(
             "at",
             "timestamp",
-            "When that came to be, its gateway's clock; with `gateway_lost` when that was found, the broker's clock",
+            "When that changed, the gateway's clock; with `gateway_lost` when the gateway was found gone, or back "
+            "without its clients, the broker's clock",
             required=True,
         ),
         Column("reason", "string", "Why it is offline; null while online"),
@@ -264,8 +271,7 @@ PRESENCE = Table(
             "attachments",
             "array<struct<gateway:string,attachment:string,boot:long,epoch:long,seq:long,live:boolean,since:timestamp,"
             "at:timestamp,peer:string,protocol:string,reason:string,user:string>>",
-            "The connections that are known of: by which gateway, whether live, since when, the last event, whence, "
-            "as whom",
+            "The known connections: gateway, whether live, since when, the last event, address, user",
             required=True,
         ),
         Column("updated", "timestamp", "Append time on `presence-state`", required=True),
@@ -276,21 +282,21 @@ PRESENCE = Table(
 
 MESSAGE_PRESENCE = Table(
     "message_presence",
-    "Who has which message of the mesh, and what became of it: one row a message, as long as that is kept.",
+    "Who has which message of the mesh, and what became of it: one row per message, as long as the record is kept.",
     (
         Column("message_id", "string", "Message id", required=True),
         Column("bucket", "int", "Partition column: crc32(message_id) modulo 16", required=True),
         Column("state", "string", "`pending`, `expired` or `delivered`, which wins", required=True),
-        Column("origin", "string", "Agent that the message comes from"),
+        Column("origin", "string", "Agent that originated the message"),
         Column("delivered_by", "string", "Agent of the earliest delivery"),
-        Column("delivered_to", "string", "Its recipient"),
-        Column("delivered", "timestamp", "Its time, the agent's clock"),
+        Column("delivered_to", "string", "Recipient of that delivery"),
+        Column("delivered", "timestamp", "Time of that delivery, the agent's clock"),
         Column("holders", "array<string>", "Agents that hold a copy", required=True),
-        Column("attempting", "array<string>", "Those of them that try to deliver it", required=True),
-        Column("refused", "array<string>", "Agents that do not hold it, or no more", required=True),
-        Column("claim_agent", "string", "Agent with the claim to deliver it that was granted last"),
-        Column("claim_until", "timestamp", "When that claim is over, the broker's clock"),
-        Column("retired", "boolean", "Whether its originator needs the record no more", required=True),
+        Column("attempting", "array<string>", "Those of them that are trying to deliver it", required=True),
+        Column("refused", "array<string>", "Agents that do not hold it, or no longer", required=True),
+        Column("claim_agent", "string", "Agent whose claim to deliver it was granted last"),
+        Column("claim_until", "timestamp", "When that claim ends, the broker's clock"),
+        Column("retired", "boolean", "Whether its originator no longer needs the record", required=True),
         Column("kept_until", "timestamp", "How long the record is kept", required=True),
         Column("updated", "timestamp", "Append time on `message-presence-state`", required=True),
     ),
@@ -300,7 +306,7 @@ MESSAGE_PRESENCE = Table(
 
 MESSAGE_PRESENCE_HISTORY = Table(
     "message_presence_history",
-    "Everything that agents have said of messages, as it came.",
+    "Everything that agents have reported about messages.",
     (
         Column("message_id", "string", "Message id", required=True),
         Column(
@@ -309,12 +315,12 @@ MESSAGE_PRESENCE_HISTORY = Table(
             "`attempting`, `propagated`, `claimed`, `delivered`, `refused`, `expired` or `retired`",
             required=True,
         ),
-        Column("agent", "string", "Agent that says so", required=True),
+        Column("agent", "string", "Agent that reported it", required=True),
         Column("origin", "string", "Agent on whose behalf it attempts delivery"),
-        Column("peer", "string", "To whom it was propagated or delivered"),
+        Column("peer", "string", "Agent or client that it was propagated or delivered to"),
         Column("reason", "string", "Why it was refused"),
         Column("at", "timestamp", "When it happened, the agent's clock", required=True),
-        Column("until", "timestamp", "How long the claim, or the record, is asked for"),
+        Column("until", "timestamp", "Requested end of the claim, or of keeping the record"),
         Column("partition", "int", "Partition on `message-presence`", required=True),
         Column("offset", "long", "Offset on `message-presence`", required=True),
         Column("appended", "timestamp", "Append time on `message-presence`", required=True),
@@ -328,16 +334,12 @@ QUARANTINE = Table(
     "quarantine",
     "Records that could not be parsed, with the reason.",
     (
-        Column("topic", "string", "Topic the record stands on", required=True),
+        Column("topic", "string", "Topic of the record", required=True),
         Column("partition", "int", "Its partition", required=True),
         Column("offset", "long", "Its offset", required=True),
         Column("reason", "string", "What is wrong with it", required=True),
         Column("record", "binary", "Its value, cut at 64 KiB"),
-        Column(
-            "record_appended",
-            "timestamp",
-            "Its append time there; null in rows from before there was this column",
-        ),
+        Column("record_appended", "timestamp", "Its append time there; null in rows from before this column existed"),
         Column("at", "timestamp", "When it was found", required=True),
         Column("appended", "timestamp", "Append time on `quarantine`", required=True),
         Column("date", "date", DATE_DOC, required=True),
@@ -348,25 +350,25 @@ QUARANTINE = Table(
 
 QUALITY_RESULTS = Table(
     "quality_results",
-    "What every run of the quality job found: a row an expectation and date judged.",
+    "Results of every run of the quality job: a row per expectation and judged date.",
     (
         Column("run_id", "string", "Run of the job, a UUID", required=True),
-        Column("run_at", "timestamp", "When the run began, the job's clock", required=True),
-        Column("suite", "string", "What must hold, as a family: the name of the expectation suite", required=True),
-        Column("expectation", "string", "What must hold of one table, in a sentence", required=True),
+        Column("run_at", "timestamp", "When the run started, the job's clock", required=True),
+        Column("suite", "string", "What must hold, as a group of expectations", required=True),
+        Column("expectation", "string", "What must hold for one table, as a sentence", required=True),
         Column("table_name", "string", "Table whose rows were judged", required=True),
         Column("success", "boolean", "Whether it held", required=True),
         Column("judged", "long", "Rows of the date that were judged", required=True),
-        Column("unexpected", "long", "How many of them, or how many gaps, were not as expected", required=True),
+        Column("unexpected", "long", "How many of them, or how many gaps, were unexpected", required=True),
         Column(
             "observed",
             "double",
-            "What was compared: `unexpected`, or a latency in milliseconds; null where there are too few rows to tell",
+            "The compared value: `unexpected`, or a latency in milliseconds; null if there are too few rows to judge",
         ),
-        Column("allowed", "double", "The greatest value of `observed` that succeeds", required=True),
-        Column("sample", "string", "Some of the unexpected, by their ids, one a line; null if there are none"),
-        Column("table_version", "long", "Version of the table when the run began", required=True),
-        Column("table_rows", "long", "Rows that the table had for the date, judged yet or not", required=True),
+        Column("allowed", "double", "The largest value of `observed` that passes", required=True),
+        Column("sample", "string", "Ids of some unexpected rows, one per line; null if there are none"),
+        Column("table_version", "long", "Version of the table when the run started", required=True),
+        Column("table_rows", "long", "Rows that the table had for the date, judged or not", required=True),
         Column("judged_until", "timestamp", "Rows appended before this time were judged", required=True),
         Column("date", "date", "UTC date that was judged; partition column", required=True),
     ),

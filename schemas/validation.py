@@ -87,7 +87,7 @@ def not_a_setting(path: tuple[str, ...], section: type[Section]) -> str | None:
     declared: Any = section
     for number, part in enumerate(path):
         if not _is_section(declared):
-            return f"{dotted(path[:number])} is set as a whole, for it is {allowed(declared)}"
+            return f"{dotted(path[:number])} must be set as a whole: expected {allowed(declared)}"
         if part not in _fields(declared):
             is_table = number < len(path) - 1
             return unknown_key(path[: number + 1], {} if is_table else None, declared, section)

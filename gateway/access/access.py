@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import structlog
 
 from gateway.access.acl import parse
-from gateway.access.gate import AccessGate, Wrap
+from gateway.access.authorizer import Authorizer
+from gateway.access.method_authenticator import MethodAuthenticator, Wrap
 from gateway.access.methods import AnonymousMethod, CertificateMethod, EverybodyMethod, Method
 from gateway.access.passwords import PasswordMethod, read_passwords
-from gateway.access.rules import RuleBook
 from gateway.access.tokens import TokenMethod, read_keys
 from gateway.watched import Watched, read_text
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, is_loopback
@@ -22,10 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 class Access(NamedTuple):
-    """`files` must be watched; `book`, the authorizer, is None without a file of rules."""
+    """`files` must be watched; `authorizer` is None without a file of rules."""
 
-    gate: AccessGate
-    book: RuleBook | None
+    authenticator: MethodAuthenticator
+    authorizer: Authorizer | None
     files: list[Watched[Any]]
 
 
@@ -36,10 +36,12 @@ def open_access(
     a file cannot be used."""
     files: list[Watched[Any]] = []
     methods = _methods(settings.authentication, clock, files)
-    book = _rule_book(settings.authorization, counts, files)
-    gate = AccessGate(methods, book, counts, client_id_is_user=settings.authentication.client_id_is_user, wrap=wrap)
-    _say_what_is_open(settings, has_rules=book is not None)
-    return Access(gate, book, files)
+    authorizer = _authorizer(settings.authorization, counts, files)
+    authenticator = MethodAuthenticator(
+        methods, authorizer, counts, client_id_is_user=settings.authentication.client_id_is_user, wrap=wrap
+    )
+    _say_what_is_open(settings, has_rules=authorizer is not None)
+    return Access(authenticator, authorizer, files)
 
 
 def _methods(settings: AuthenticationSettings, clock: Callable[[], float], files: list[Watched[Any]]) -> list[Method]:
@@ -64,27 +66,27 @@ def _methods(settings: AuthenticationSettings, clock: Callable[[], float], files
     return methods
 
 
-def _rule_book(settings: AuthorizationSettings, counts: Counter[str], files: list[Watched[Any]]) -> RuleBook | None:
+def _authorizer(settings: AuthorizationSettings, counts: Counter[str], files: list[Watched[Any]]) -> Authorizer | None:
     path = settings.file
     if not path:
         return None
     default = settings.default == "allow"
     file = Watched([path], lambda: parse(read_text(path, "gateway.authorization.file"), path, default=default))
-    book = RuleBook(file.current, counts)
-    file.then = book.replace
+    authorizer = Authorizer(file.current, counts)
+    file.then = authorizer.replace
     files.append(file)
-    return book
+    return authorizer
 
 
 def _say_what_is_open(settings: GatewaySettings, *, has_rules: bool) -> None:
     """Logs warnings about access that an operator may have left open by mistake."""
     methods, host = settings.authentication.methods, settings.host
     if not methods:
-        may = "do what the rules for everyone say" if has_rules else "do everything"
+        may = "do what the rules for everyone allow" if has_rules else "do everything"
         log.warning(f"gateway.authentication.methods is empty: everybody who reaches {host} may {may}")
     elif "anonymous" in methods and not has_rules:
-        log.warning("anonymous clients may do everything: there is no gateway.authorization.file")
+        log.warning("anonymous clients may do everything: set gateway.authorization.file to restrict them")
     plain = [name for name in ("mqtt_port", "websocket_port", "http_port") if getattr(settings, name) != OFF]
     if plain and not is_loopback(host) and {"password", "jwt"} & set(methods):
         names = " and ".join(f"gateway.{name}" for name in plain)
-        log.warning(f'{names}: passwords and tokens come in clear; "off" leaves only the listeners of gateway.tls')
+        log.warning(f'{names}: passwords and tokens are not encrypted; set to "off" to allow only TLS')

@@ -108,12 +108,14 @@ def parse(text: str, source: str, *, default: bool) -> Acl:
     for number, rule in enumerate(file.rules, 1):
         unknown = set(rule.groups) - set(file.groups)
         if unknown:
-            raise SettingsError(f"{source}, rule {number} names the group {min(unknown)!r}: list it in [groups]")
+            raise SettingsError(
+                f"{source}, rule {number} names the unknown group {min(unknown)!r}: list it in [groups]"
+            )
         for text in (*rule.publish.allow, *rule.publish.deny, *rule.subscribe.allow, *rule.subscribe.deny):
             if text.startswith(SHARED_PREFIX) or not is_topic_filter(_PLACEHOLDER.sub("x", text)):
                 raise SettingsError(
-                    f"{source}, rule {number}: {text!r} is not a topic filter: `+` and `#` stand alone on a level, `#` "
-                    "on the last; for a shared subscription write the filter alone"
+                    f"{source}, rule {number}: {text!r} is not a topic filter: `+` and `#` must be alone on a level, "
+                    f"`#` on the last; for a shared subscription write only its filter"
                 )
     return Acl(file, default=default)
 

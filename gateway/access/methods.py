@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.errors import NotAdmitted
 from gateway.home.rules import FOR_EVER
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from mqtt.codes import ReasonCode
 from schemas.password_file import is_user_name
 
@@ -45,7 +45,7 @@ class CertificateMethod:
         if user is None:
             return None
         if not is_user_name(user):
-            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the common name of its certificate is no user name")
+            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the common name of the certificate is not a valid user name")
         return Identity(user)
 
     def close(self) -> None:

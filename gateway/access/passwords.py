@@ -18,14 +18,14 @@ from argon2.exceptions import HashingError, InvalidHashError, VerificationError
 
 from gateway.access.methods import Identity
 from gateway.errors import NotAdmitted
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from gateway.watched import Watched, read_text
 from mqtt.codes import ReasonCode
 from schemas.access_settings import PasswordSettings
 from schemas.errors import SettingsError
 from schemas.password_file import hasher, parse
 
-WRONG = "its user name or password is wrong"
+WRONG = "the user name or password is wrong"
 
 
 class Passwords(NamedTuple):
@@ -43,7 +43,7 @@ def read_passwords(path: str) -> Passwords:
         maker = hasher() if like is None else PasswordHasher.from_parameters(extract_parameters(like))
         return Passwords(users, maker.hash(os.urandom(16)))
     except (HashingError, InvalidHashError) as error:
-        raise SettingsError(f"{path}: the parameters of the first hash cannot be used: {error}") from error
+        raise SettingsError(f"{path}: the parameters of the first hash are not supported: {error}") from error
 
 
 class PasswordMethod:
@@ -68,14 +68,14 @@ class PasswordMethod:
         if not user:
             return None
         if not password:
-            raise NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "it gives a user name and no password")
+            raise NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the client sent a user name without a password")
         passwords = self._passwords.current
         encoded = passwords.users.get(user)
         key = self._remembered.key(user, password, encoded or "")
         if encoded is not None and self._remembered.has(key):
             return Identity(user)
         if self._at_work >= self._settings.threads + self._settings.waiting:
-            raise NotAdmitted(ReasonCode.SERVER_BUSY, "too many passwords wait to be verified")
+            raise NotAdmitted(ReasonCode.SERVER_BUSY, "too many passwords are waiting to be verified")
         self._at_work += 1
         try:
             loop = asyncio.get_running_loop()

@@ -21,7 +21,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from gateway.access.methods import Identity
 from gateway.errors import NotAdmitted
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from gateway.watched import Watched, read_text
 from mqtt.codes import ReasonCode
 from schemas.access_settings import JwtSettings
@@ -91,11 +91,11 @@ class TokenMethod:
         if not token or token.count(b".") != _PARTS - 1 or not token.startswith(b"e"):  # `{` in Base64
             return None
         if len(token) > _TOKEN_BYTES_MAX:
-            raise _refused(f"its token is longer than {_TOKEN_BYTES_MAX} bytes")
+            raise _refused(f"the token is longer than {_TOKEN_BYTES_MAX} bytes")
         try:
             claims = self._verified(token)
         except _BROKEN as error:
-            raise _refused(f"its token is not valid: {type(error).__name__}") from None
+            raise _refused(f"the token is not valid: {type(error).__name__}") from None
         return self._identity(claims)
 
     def close(self) -> None:
@@ -125,13 +125,13 @@ class TokenMethod:
         now, leeway = self._clock(), self._settings.leeway_s
         ends, begins, user = _moment(claims["exp"]), _moment(claims.get("nbf", 0)), claims[self._settings.user_claim]
         if ends is None or begins is None:
-            raise _refused("its token has a time that is no number")
+            raise _refused("the token has a time that is not a number")
         if ends + leeway <= now:
-            raise _refused("its token has expired")
+            raise _refused("the token has expired")
         if begins - leeway > now:
-            raise _refused("its token is not valid yet")
+            raise _refused("the token is not valid yet")
         if not isinstance(user, str) or not is_user_name(user):
-            raise _refused(f"the claim {self._settings.user_claim!r} of its token is no user name")
+            raise _refused(f"the claim {self._settings.user_claim!r} of the token is not a valid user name")
         return Identity(user, ends + leeway)
 
 
@@ -154,7 +154,7 @@ def _pem_keys(text: bytes) -> list[dict[str, Any]]:
     """The public keys of a PEM file as JWKs."""
     *blocks, rest = text.split(_PEM_END)
     if not blocks or b"-----" in rest:
-        raise ValueError("there is something else than public keys")
+        raise ValueError("the file contains something other than public keys")
     return [_jwk(load_pem_public_key(block.strip() + _PEM_END + b"\n")) for block in blocks]
 
 
@@ -165,7 +165,7 @@ def _jwk(key: PublicKeyTypes) -> dict[str, Any]:
         return ECAlgorithm.to_jwk(key, as_dict=True)
     if isinstance(key, Ed25519PublicKey):
         return OKPAlgorithm.to_jwk(key, as_dict=True)
-    raise TypeError("this kind of key signs no tokens")
+    raise TypeError("keys of this kind cannot sign tokens")
 
 
 def _usable(entry: dict[str, Any], algorithms: Sequence[str]) -> list[VerificationKey]:

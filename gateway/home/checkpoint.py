@@ -224,7 +224,7 @@ class Checkpointer:
         for entry in waiting:
             session = context.session(entry.client)
             if session is None:
-                raise AssertionError(f"a message waits for {entry.client!r}, whose session is over")
+                raise AssertionError(f"a message waits for {entry.client!r}, whose session has ended")
             entry.row, may_be_sent = context.new_row(), entry.sent or entry.dup
             touched.add(session)
             context.batch.rows.append(

@@ -373,7 +373,7 @@ class Deliverer:
             self._mark_repeated(session, entry)
             session.queue.append(entry)
         if not page and session.backlog:
-            log.warning("spool backlog miscounted", client=session.client, rows=session.backlog)
+            log.warning("backlog count of the spool corrected", client=session.client, rows=session.backlog)
             session.backlog = 0
         session.join_tail()
         self.overflow.trim(session)

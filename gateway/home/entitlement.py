@@ -23,7 +23,7 @@ class Entitlement:
         it always was."""
         if session is not None and session.user not in ("", rules.user):
             self._context.counts["not_admitted_other_user"] += 1
-            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the session of this client id is another user's")
+            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the session of this client id belongs to another user")
 
     async def end_forbidden(self, session: Session) -> None:
         """Ends the subscriptions that the session's rules do not allow; returns once that is durable."""

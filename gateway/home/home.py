@@ -171,7 +171,7 @@ class Home:
         )
         return Attached(session, present, publisher)
 
-    def has_room(self, client: str) -> bool:
+    def has_capacity(self, client: str) -> bool:
         """Whether a client has a session, or there may be one more; "" for a client that is to be given a name."""
         if client and self._context.session(client) is not None:
             return True
@@ -380,7 +380,7 @@ class Home:
                 if await self._instant.end_if_passed(int(now * 1000)) or self._own.held_back or self._flow.is_paused:
                     self.records([])
             except BusError as error:  # the next time, perhaps
-                log.warning("housekeeping", reason=str(error))
+                log.warning("housekeeping failed", reason=str(error))
 
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""

@@ -87,7 +87,7 @@ class SessionLogWriter:
     def _produce(self, shard: int, key: SessionKey, value: bytes | None, then: Action | None) -> None:
         def done(error: Any, _record: Any) -> None:
             if error is not None:
-                self._context.on_fatal(RuntimeError(f"the session log cannot be written: {error.str()}"))
+                self._context.on_fatal(RuntimeError(f"cannot write to the session log: {error.str()}"))
             elif then is not None:
                 then()
 

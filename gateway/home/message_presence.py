@@ -58,7 +58,7 @@ class MessagePresence:
                 if state.kept_until_ms >= now * 1000:
                     self._states[message_id] = state
             except RecordError as error:
-                log.warning("message presence unreadable", message=message_id, reason=str(error))
+                log.warning("cannot read message presence", message=message_id, reason=str(error))
             if len(self._states) > self._limit:
                 del self._states[next(iter(self._states))]
                 self._counts["message_presence_forgotten"] += 1
@@ -74,7 +74,7 @@ class MessagePresence:
             if stored.done():  # nobody waits any more
                 return
             if error is not None:
-                stored.set_exception(BusError(f"Kafka refuses the event: {error.str()}"))
+                stored.set_exception(BusError(f"Kafka refused the event: {error.str()}"))
             else:
                 stored.set_result(Place(record.offset(), record.timestamp()[1]))
 

@@ -30,7 +30,7 @@ class SpoolOutage:
             self._pause_s = min(self._pause_s * 2 or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             self._due = now + self._pause_s
         if not self._failing:
-            log.error("the spool fails; online clients go on, it is tried again", reason=self.reason)
+            log.error("the spool failed; retrying, online clients are not affected", reason=self.reason)
         self._failing.setdefault(what, now)
 
     def mended(self, what: str, now: float) -> None:

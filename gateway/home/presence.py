@@ -66,4 +66,4 @@ class PresenceReporter:
 
 def _stored(error: Any, _record: Any) -> None:
     if error is not None:
-        log.error("presence event refused by Kafka", reason=error.str())
+        log.error("Kafka refused a presence event", reason=error.str())

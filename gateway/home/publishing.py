@@ -105,7 +105,7 @@ class Publisher:
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG
-            if packet.payload and not self._context.retained.has_room(packet.topic, len(packet.payload)):
+            if packet.payload and not self._context.retained.has_capacity(packet.topic, len(packet.payload)):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(
@@ -210,7 +210,7 @@ class Publisher:
         """Refuses a message to a topic that only the platform uses; logged once a connection."""
         if not self._has_tried_reserved:
             self._has_tried_reserved = True
-            log.info("publish to a reserved topic dropped", client=self._client[:128], topic=packet.topic[:128])
+            log.info("PUBLISH to a reserved topic dropped", client=self._client[:128], topic=packet.topic[:128])
         reason = ReasonCode.TOPIC_NAME_INVALID if self._hears_refusals else ReasonCode.SUCCESS
         self._refuse(packet, reason, "refused_system_topic")
 

@@ -31,6 +31,6 @@ def quarantine(context: HomeContext, record: Record, reason: str) -> None:
 
     def done(error: Any, _record: Any) -> None:
         if error is not None:
-            context.on_fatal(RuntimeError(f"a bad record of {topic} cannot be quarantined: {error.str()}"))
+            context.on_fatal(RuntimeError(f"cannot quarantine a bad record of {topic}: {error.str()}"))
 
     context.bus.produce(context.topics.quarantine, 0, topic.encode(), encode(event), None, done)

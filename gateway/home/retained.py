@@ -41,7 +41,7 @@ class RetainedMessages:
         """Up to where the topic is taken."""
         return self._folded_to
 
-    def has_room(self, topic: str, payload_bytes: int) -> bool:
+    def has_capacity(self, topic: str, payload_bytes: int) -> bool:
         """Whether one more may be retained, or `topic` has one that is no smaller; what is on its way counts."""
         old, will_be = self._by_topic.get(topic), self._bytes + self._coming_bytes + payload_bytes
         if old is None:
@@ -104,7 +104,7 @@ class RetainedMessages:
             place = (-1, record.offset(), record.timestamp()[1])
             self._replace(topic, message_of(topic, payload, record.headers() or [], place))
         except RecordError as error:
-            log.warning("retained message unreadable", topic=topic, reason=str(error))
+            log.warning("cannot read retained message", topic=topic, reason=str(error))
 
     def _replace(self, topic: str, message: Message | None) -> None:
         old = self._by_topic.get(topic)

@@ -116,7 +116,7 @@ class RouteInterest:
         def done(error: Any, record: Record) -> None:
             del self._adding[place]
             if error is not None:
-                adding.set_exception(BusError(f"the route {key!r} cannot be published: {error.str()}"))
+                adding.set_exception(BusError(f"cannot publish the route {key!r}: {error.str()}"))
                 adding.exception()  # there may be nobody left to look at it
                 return
             route = self._open[place] = Route(record.timestamp()[1] + self.lead_ms)
@@ -131,4 +131,4 @@ class RouteInterest:
 
 def _note_drop(error: Any, _record: Record) -> None:
     if error is not None:  # the route stays: more work for the router, nothing wrong
-        log.warning("a route cannot be dropped", reason=error.str())
+        log.warning("cannot drop a route", reason=error.str())

@@ -1,6 +1,7 @@
 """What one client may do: asked for each PUBLISH and SUBSCRIBE, once, at the gateway that it speaks to (Q12, R11).
 
-Whoever lets a client in (:mod:`gateway.host.gate`) gives it its rules; the home asks them, and knows nothing of users.
+Whoever lets a client in (:mod:`gateway.host.authenticator`) gives it its rules; the home asks them, and knows nothing
+of users.
 """
 
 import math

@@ -390,7 +390,7 @@ class Session:
             if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self._kept_packet_ids:
                 self._last_packet_id = packet_id
                 return packet_id
-        raise AssertionError("more in flight than packet ids")  # receive_maximum is at most as many
+        raise AssertionError("more messages in flight than packet ids")  # receive_maximum is at most as many
 
 
 def client_of(spool_key: str) -> str:

@@ -23,8 +23,8 @@ from schemas.envelope import Instruction
 from schemas.sql import named_blocks
 
 _REMEDY = (
-    "mend its directory or disk, or move the file away together with those that end in -wal and -shm, and start again "
-    "(docs/operators.md, 'A broken spool', says what is lost then)"
+    "repair its directory or disk, or move the file away together with its -wal and -shm files, then start again "
+    "(docs/operators.md, 'A broken spool', says what is lost)"
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mqtt.codes import ReasonCode
 
 if TYPE_CHECKING:
-    from gateway.host.server import HostServer
+    from gateway.host.host_server import HostServer
 
 ACKNOWLEDGE_S = 1.0
 ANSWER_S = 3.0

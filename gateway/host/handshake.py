@@ -6,7 +6,7 @@ from uuid import uuid4
 from gateway.home.home import Arrival
 from gateway.home.rules import ClientRules
 from gateway.home.system_topics import is_bridge_state, is_reserved
-from gateway.host.gate import Credentials, NotAdmitted
+from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
@@ -53,7 +53,7 @@ def arrival_of(
     """The client as the home expects it. Raises NotAdmitted if its identifier or will is too long, or if `rules` or the
     gateway do not allow its will. The will of a bridge that publishes its state is left out."""
     if len(credentials.client.encode()) > limits.client_id_bytes:
-        detail = f"its client identifier is longer than {limits.client_id_bytes} bytes"
+        detail = f"the client identifier is longer than {limits.client_id_bytes} bytes"
         raise NotAdmitted(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail)
     asked = connect.properties or {}
     window = min(asked.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT), limits.client_receive_maximum)
@@ -78,17 +78,17 @@ def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillR
     if will is None or is_bridge_state(will.topic):
         return None
     if is_reserved(will.topic):
-        raise NotAdmitted(ReasonCode.TOPIC_NAME_INVALID, "its will is for a topic of the gateway's own")
+        raise NotAdmitted(ReasonCode.TOPIC_NAME_INVALID, "the will is for a topic reserved for the gateway")
     flags = ""
     if not rules.open:
         packet = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
         reason, flags = rules.publish(packet)
         if reason is not ReasonCode.SUCCESS:
             known = reason in ALLOWED_REASONS[PacketType.CONNACK]
-            raise NotAdmitted(reason if known else ReasonCode.QUOTA_EXCEEDED, f"its will is refused: {reason.name}")
+            raise NotAdmitted(reason if known else ReasonCode.QUOTA_EXCEEDED, f"the will is refused: {reason.name}")
     asked = will.properties or {}
     section = forwarded_section(asked, WILL)
     if len(will.topic.encode()) + len(will.payload) + len(section) > most_bytes:  # it must fit into a Kafka record
-        raise NotAdmitted(ReasonCode.QUOTA_EXCEEDED, f"its will has more than {most_bytes} bytes")
+        raise NotAdmitted(ReasonCode.QUOTA_EXCEEDED, f"the will is larger than {most_bytes} bytes")
     delay, expiry = asked.get("will_delay_interval", 0), asked.get("message_expiry_interval")
     return WillRecord(will.topic, will.payload, will.qos, will.retain, section, delay, expiry, flags)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from websockets.asyncio.server import Server
 
 from gateway.host.drain import until
+from gateway.host.host_server import HostServer
 from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
-from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.tls import ServerTls, handshake_of
 from gateway.host.websocket import serve_websocket

@@ -10,10 +10,10 @@ from typing import Final, cast
 import structlog
 
 from gateway.errors import ProxyHeaderError
-from gateway.host.ends import PROXY_HEADER_MALFORMED, PROXY_HEADER_MISSING, UNTRUSTED_PROXY
+from gateway.host.close_reasons import PROXY_HEADER_MALFORMED, PROXY_HEADER_MISSING, UNTRUSTED_PROXY
+from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.proxy_protocol import HEADER_BYTES_MAX, client_address, missing
-from gateway.host.server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 
 _NOBODY: Final = ("", 0)
@@ -40,9 +40,9 @@ class ProxiedProtocol(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._proxy = (transport.get_extra_info("peername") or _NOBODY)[:2]
         if not self._trusted.trusts(self._proxy[0]):
-            self._refuse(UNTRUSTED_PROXY, "it is not from one of gateway.trusted_proxies")
+            self._refuse(UNTRUSTED_PROXY, "the peer is not in gateway.trusted_proxies")
             return
-        too_late = partial(self._refuse, PROXY_HEADER_MISSING, "no whole PROXY header came in time")
+        too_late = partial(self._refuse, PROXY_HEADER_MISSING, "no complete PROXY header arrived in time")
         self._timer = asyncio.get_running_loop().call_later(self._server.limits.connect_timeout_s, too_late)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -69,7 +69,7 @@ class ProxiedProtocol(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._refuse(PROXY_HEADER_MISSING, "the connection ended before a whole PROXY header")
+        self._refuse(PROXY_HEADER_MISSING, "the connection ended before a complete PROXY header arrived")
 
     def _hand_over(self, address: tuple[str, int] | None) -> None:
         protocol = MqttTcpProtocol(self._server)

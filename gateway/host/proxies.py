@@ -60,4 +60,4 @@ def _split(entry: str) -> tuple[str, int]:
     try:
         return str(_parsed(host)), int(port) if port.isascii() and port.isdigit() else _UNKNOWN_PORT
     except ValueError as error:
-        raise ProxyHeaderError("X-Forwarded-For names no address where the client's must stand") from error
+        raise ProxyHeaderError("the client's entry in X-Forwarded-For is not an address") from error

@@ -37,7 +37,7 @@ def missing(header: bytes) -> int:
             return _FIXED_BYTES - size
         whole = _FIXED_BYTES + int.from_bytes(header[14:16], "big")
         if whole > HEADER_BYTES_MAX:
-            raise ProxyHeaderError(f"a PROXY header of {whole} bytes is larger than {HEADER_BYTES_MAX}")
+            raise ProxyHeaderError(f"the PROXY header has {whole} bytes, more than {HEADER_BYTES_MAX}")
         return whole - size
     if header.startswith(_WORD[:size]):
         return _missing_in_line(header, size)
@@ -57,27 +57,27 @@ def _missing_in_line(header: bytes, size: int) -> int:
     end = header.find(b"\n")
     if end >= 0:
         if end < size - 1 or size < _LINE_BYTES_MIN or header[-2:] != b"\r\n":
-            raise ProxyHeaderError("the line of a PROXY header does not end as it must")
+            raise ProxyHeaderError("the line of the PROXY header does not end with CRLF")
         return 0
     if size < _LINE_BYTES_MIN:
         return _LINE_BYTES_MIN - size
     rest = 1 if header.endswith(b"\r") else 2
     if size + rest > _LINE_BYTES_MAX:
-        raise ProxyHeaderError(f"the line of a PROXY header is longer than {_LINE_BYTES_MAX} bytes")
+        raise ProxyHeaderError(f"the line of the PROXY header is longer than {_LINE_BYTES_MAX} bytes")
     return rest
 
 
 def _parse_binary(header: bytes) -> tuple[str, int] | None:
     command, family = header[12], header[13]
     if command not in (_LOCAL, _PROXY):
-        raise ProxyHeaderError(f"a PROXY header has the version and command 0x{command:02X}")
+        raise ProxyHeaderError(f"the PROXY header has the unknown version or command 0x{command:02X}")
     if command == _LOCAL or family == _UNSPECIFIED:
         return None
     if family not in _ADDRESS_BYTES:
-        raise ProxyHeaderError(f"a PROXY header has the family and protocol 0x{family:02X}")
+        raise ProxyHeaderError(f"the PROXY header has the unknown family or protocol 0x{family:02X}")
     body = header[_FIXED_BYTES:]
     if len(body) < _ADDRESS_BYTES[family]:
-        raise ProxyHeaderError("a PROXY header is too short for its addresses")
+        raise ProxyHeaderError("the PROXY header is too short for its addresses")
     if family not in _ADDRESSES:
         return None
     kind, size = _ADDRESSES[family]
@@ -91,16 +91,16 @@ def _parse_line(header: bytes) -> tuple[str, int] | None:
         return None
     kind = _LINE_ADDRESSES.get(words[1])
     if kind is None or len(words) != 6:
-        raise ProxyHeaderError("the line of a PROXY header does not name two addresses and two ports")
+        raise ProxyHeaderError("the line of the PROXY header does not have two addresses and two ports")
     try:
         source, _ = kind(words[2]), kind(words[3])
     except AddressValueError as error:
-        raise ProxyHeaderError("the line of a PROXY header has an address that is none") from error
+        raise ProxyHeaderError("the line of the PROXY header has an invalid address") from error
     port, _ = _port(words[4]), _port(words[5])
     return str(source), port
 
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 65_535 or str(int(text)) != text:
-        raise ProxyHeaderError("the line of a PROXY header has a port that is none")
+        raise ProxyHeaderError("the line of the PROXY header has an invalid port")
     return int(text)

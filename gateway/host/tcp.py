@@ -3,8 +3,8 @@
 import asyncio
 from typing import cast
 
-from gateway.host.connection import ClientConnection
-from gateway.host.server import HostServer
+from gateway.host.host_connection import HostConnection
+from gateway.host.host_server import HostServer
 from gateway.host.tls import common_name
 
 _BUFFER_BYTES = 32 * 1024
@@ -24,7 +24,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
     def __init__(self, server: HostServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._connection: ClientConnection | None = None
+        self._connection: HostConnection | None = None
         self._linger: asyncio.TimerHandle | None = None
         self.peer = ""
 
@@ -35,7 +35,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else ""
         self.certificate = common_name(transport.get_extra_info("peercert"))
-        self._connection = ClientConnection(self._server, self)
+        self._connection = HostConnection(self._server, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared

@@ -48,7 +48,7 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
 
 def _context(settings: TlsSettings) -> ssl.SSLContext:
     def no_password() -> str:
-        raise SettingsError(f"{settings.key} (gateway.tls.key) is encrypted: give a key that needs no password")
+        raise SettingsError(f"{settings.key} (gateway.tls.key) is encrypted: use a key without a password")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.minimum_version]
@@ -64,7 +64,7 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
     except FileNotFoundError as error:
-        raise SettingsError(f"cannot read {files}: a file is not there") from error
+        raise SettingsError(f"cannot read {files}: a file does not exist") from error
     except ssl.SSLError as error:
         raise SettingsError(f"{files} cannot be used: {error.reason or error}") from error
     except OSError as error:

@@ -20,9 +20,9 @@ from websockets.protocol import Event
 from websockets.typing import Origin, Subprotocol
 
 from gateway.errors import ProxyHeaderError
-from gateway.host.connection import ClientConnection
+from gateway.host.host_connection import HostConnection
+from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
-from gateway.host.server import HostServer
 from gateway.host.tls import common_name
 from mqtt.codes import ReasonCode
 from schemas.settings import GatewaySettings
@@ -75,7 +75,7 @@ class _WebSocketTransport:
         self._watchdog: asyncio.TimerHandle | None = None
         self.peer = peer
         self.certificate = common_name(socket.transport.get_extra_info("peercert"))
-        self.connection = ClientConnection(server, self)
+        self.connection = HostConnection(server, self)
 
     def write(self, data: bytes) -> None:
         self._out += data

@@ -23,9 +23,9 @@ async def read_body(request: web.BaseRequest, most: int, timeout_s: float) -> by
                 if len(body) > most:
                     raise too_large
     except TimeoutError as error:
-        raise Problem(408, "body_timeout", f"the body has not come within {timeout_s:g} s", close=True) from error
+        raise Problem(408, "body_timeout", f"the body did not arrive within {timeout_s:g} s", close=True) from error
     except web.RequestPayloadError as error:
-        raise Problem(400, "malformed_body", "the body is not well-formed", close=True) from error
+        raise Problem(400, "malformed_body", "the body is malformed", close=True) from error
     return bytes(body)
 
 
@@ -42,6 +42,6 @@ async def _continue(request: web.BaseRequest) -> None:
     if expectation is None or request.version < HttpVersion11:  # not part of HTTP/1.0
         return
     if expectation.lower() != "100-continue":
-        raise Problem(417, "expectation", "there is no other expectation than 100-continue")
+        raise Problem(417, "expectation", "the only supported expectation is 100-continue")
     await request.writer.write(_CONTINUE)
     request.writer.output_size = 0

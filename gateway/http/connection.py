@@ -8,7 +8,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.http.problems import Problem, problem_response
 
 STREAM = "/v1/stream"
@@ -62,9 +62,7 @@ class HttpConnection(web.RequestHandler):
         if isinstance(exc, LineTooLong):
             problem = Problem(431, "header_too_large", "the request line or a header is too long", close=True)
         else:
-            problem = Problem(
-                400, "malformed_request", "this is not a well-formed request of HTTP/1.1 or 1.0", close=True
-            )
+            problem = Problem(400, "malformed_request", "the request is not valid HTTP/1.1 or 1.0", close=True)
         self._hosts.counts[f"http_{problem.status}"] += 1
         return problem_response(problem)
 

@@ -21,7 +21,7 @@ from uuid import uuid4
 from multidict import CIMultiDictProxy
 
 from gateway.home.rules import ClientRules
-from gateway.host.gate import Credentials, Gate, NotAdmitted
+from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
 from gateway.http.problems import Problem, bad_request, not_admitted
 
 NAME_PATTERN = r"^[A-Za-z0-9._~-]{1,128}$"
@@ -49,7 +49,7 @@ def one_header(headers: CIMultiDictProxy[str], name: str) -> str | None:
     """A header that may occur at most once; raises Problem 400."""
     values = headers.getall(name, [])
     if len(values) > 1:
-        raise bad_request("repeated_header", f"the header {name} stands {len(values)} times: once is enough")
+        raise bad_request("repeated_header", f"the header {name} occurs {len(values)} times: send it once")
     return values[0] if values else None
 
 
@@ -58,7 +58,7 @@ def client_name(text: str | None) -> str:
     if text is None:
         return ""
     if not _NAME.fullmatch(text):
-        raise bad_request("client_identifier_not_valid", "a client's name has 1 to 128 letters, digits and - . _ ~")
+        raise bad_request("client_identifier_not_valid", "a client name must have 1 to 128 letters, digits and - . _ ~")
     return text
 
 
@@ -76,7 +76,7 @@ def new_nameless() -> str:
 
 
 async def admit(
-    gate: Gate,
+    authenticator: Authenticator,
     headers: CIMultiDictProxy[str],
     name: str,
     nameless: str,
@@ -88,11 +88,11 @@ async def admit(
     client = client_id(name, username or "", nameless)
     credentials = Credentials(client, username, password, origin.certificate, origin.peer, "http")
     try:
-        rules = await gate.admit(credentials)
+        rules = await authenticator.admit(credentials)
         known = client_id(name, rules.user, nameless)
         if known != client:  # a token's user is known only now: get the rules of the client id it makes
             credentials = credentials._replace(client=known)
-            rules = await gate.admit(credentials)
+            rules = await authenticator.admit(credentials)
     except NotAdmitted as error:
         refused(credentials, error)
         raise not_admitted(error, has_credentials=password is not None) from error
@@ -114,4 +114,6 @@ def _credentials(header: str | None) -> tuple[str | None, bytes | None]:
             colon = ""
         if colon:
             return username, password.encode()
-    raise Problem(401, "malformed_credentials", "Authorization is neither Basic with user:password nor Bearer token")
+    raise Problem(
+        401, "malformed_credentials", "Authorization must be Basic with user:password, or Bearer with a token"
+    )

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.errors import GatewayError
-from gateway.host.gate import NotAdmitted
+from gateway.host.authenticator import NotAdmitted
 from mqtt.codes import ReasonCode
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -44,26 +44,27 @@ def bad_request(reason: str, detail: str) -> Problem:
 
 _REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
     {
-        ReasonCode.UNSPECIFIED_ERROR: (503, "Kafka refuses the message; the gateway's log says why"),
-        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: (503, "Kafka cannot do what this needs; the gateway's log says why"),
-        ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: (403, "this client id is not allowed here"),
-        ReasonCode.BAD_USER_NAME_OR_PASSWORD: (401, "user name, password or token is not right"),
-        ReasonCode.NOT_AUTHORIZED: (403, "this client may not do that"),
-        ReasonCode.SERVER_UNAVAILABLE: (503, "the gateway cannot take this now; try again later"),
+        ReasonCode.UNSPECIFIED_ERROR: (503, "Kafka refused the message; the gateway's log says why"),
+        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: (503, "Kafka refused what this needs; the gateway's log says why"),
+        ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: (403, "this client id is not allowed"),
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD: (401, "the user name, password or token is wrong"),
+        ReasonCode.NOT_AUTHORIZED: (403, "this client is not allowed to do that"),
+        ReasonCode.SERVER_UNAVAILABLE: (503, "the gateway cannot accept this now; try again later"),
         ReasonCode.SERVER_BUSY: (503, "the gateway is busy; try again later"),
         ReasonCode.SERVER_SHUTTING_DOWN: (503, "the gateway is being stopped; try again later"),
         ReasonCode.BANNED: (403, "this client is banned"),
-        ReasonCode.BAD_AUTHENTICATION_METHOD: (401, "this way of authentication is not offered"),
+        ReasonCode.BAD_AUTHENTICATION_METHOD: (401, "this authentication method is not supported"),
         ReasonCode.TOPIC_FILTER_INVALID: (400, "the topic filter is not valid"),
         ReasonCode.TOPIC_NAME_INVALID: (400, "the destination is not allowed"),
         ReasonCode.PACKET_TOO_LARGE: (413, "the message is larger than allowed"),
         ReasonCode.MESSAGE_RATE_TOO_HIGH: (429, "too many messages in a short time; try again later"),
         ReasonCode.QUOTA_EXCEEDED: (
             429,
-            "a limit is reached: of this client, of retained messages, of subscriptions, or on the way to Kafka",
+            "a limit is reached: of this client, of retained messages, of subscriptions, or of messages in flight to "
+            "Kafka",
         ),
         ReasonCode.ADMINISTRATIVE_ACTION: (403, "the message is blocked"),
-        ReasonCode.PAYLOAD_FORMAT_INVALID: (400, "the payload is not what it says"),
+        ReasonCode.PAYLOAD_FORMAT_INVALID: (400, "the payload does not match its declared format"),
         ReasonCode.CONNECTION_RATE_EXCEEDED: (429, "too many requests in a short time; try again later"),
     }
 )
@@ -71,7 +72,7 @@ _REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
 
 def refusal(code: ReasonCode) -> Problem:
     """The problem for an MQTT reason code."""
-    status, detail = _REFUSALS.get(code, (403, "this is refused"))
+    status, detail = _REFUSALS.get(code, (403, "the request is refused"))
     return Problem(status, code.name.lower(), detail)
 
 
@@ -79,7 +80,7 @@ def not_admitted(error: NotAdmitted, has_credentials: bool) -> Problem:
     """A client that showed no credentials is asked for them."""
     problem = refusal(error.reason)
     if problem.status == 403 and error.reason == ReasonCode.NOT_AUTHORIZED and not has_credentials:
-        return Problem(401, problem.reason, "this needs credentials: Authorization: Basic or Bearer")
+        return Problem(401, problem.reason, "credentials are required: send Authorization: Basic or Bearer")
     return problem
 
 

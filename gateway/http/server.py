@@ -9,17 +9,17 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler
 
 from gateway.errors import ProxyHeaderError
+from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
-from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
 from gateway.http.connection import STREAM, HttpConnection, begun
+from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
-from gateway.http.message_presence import EVENT_BYTES, MessagePresenceDesk, named_message
-from gateway.http.messages import posted
+from gateway.http.message_presence_handler import EVENT_BYTES, MessagePresenceHandler, named_message
 from gateway.http.openapi import openapi
+from gateway.http.posted_message import posted
 from gateway.http.problems import Problem, bad_request, problem_response
-from gateway.http.publishing import HttpPublisher
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import Query, raw_tail
 from schemas.settings import GatewaySettings
@@ -42,7 +42,9 @@ class HttpServer:
         self._settings = settings.http
         self._streams = Streams(hosts, settings.http)
         self._publisher = HttpPublisher(hosts, settings.http)
-        self._desk = MessagePresenceDesk(hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s)
+        self._presence_handler = MessagePresenceHandler(
+            hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s
+        )
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
@@ -115,7 +117,7 @@ class HttpServer:
             raise
         except Exception:
             log.exception("request failed", path=request.path)
-            response = problem_response(Problem(500, "internal_error", "the gateway has failed; its log says why"))
+            response = problem_response(Problem(500, "internal_error", "the gateway failed; its log says why"))
         if not response.prepared:
             response.headers.update(headers)
         if cast(HttpConnection, request.protocol).is_last:
@@ -125,14 +127,14 @@ class HttpServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.version not in (HttpVersion10, HttpVersion11):
-            raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are spoken here", close=True)
+            raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are supported", close=True)
         handler = await self._handler(request)
         if self._is_stopping:
             raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
         if handler == self._stream:
             return await handler(request)
         if self._requests >= self._settings.requests:
-            raise Problem(503, "too_many_requests_at_once", "too many requests at a time; nothing was done, try again")
+            raise Problem(503, "too_many_requests_at_once", "too many concurrent requests; nothing was done, try again")
         self._requests += 1
         try:
             return await handler(request)
@@ -151,7 +153,7 @@ class HttpServer:
                 return found.handler
             allowed |= methods
         if not allowed:
-            raise Problem(404, "not_found", f"there is nothing here; {_OPENAPI} says what there is")
+            raise Problem(404, "not_found", f"this path does not exist; {_OPENAPI} lists all paths")
         allow = ", ".join(sorted(allowed))
         raise Problem(405, "method_not_allowed", f"only {allow} is allowed here", allow=allow)
 
@@ -162,7 +164,7 @@ class HttpServer:
         caller = await self._caller(request)
         message = posted(raw_tail(request), _query(request), request.headers)
         if "Content-Encoding" in request.headers:
-            raise Problem(415, "content_encoding", "a body goes on as it is: Content-Encoding cannot go with it")
+            raise Problem(415, "content_encoding", "Content-Encoding is not supported: the body is delivered as it is")
         message.packet.payload = await read_body(
             request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s
         )
@@ -176,21 +178,21 @@ class HttpServer:
         caller = await self._caller(request)
         message_id = named_message(raw_tail(request))
         _query(request).done(())
-        return _json(self._desk.ask(caller, message_id))
+        return _json(self._presence_handler.ask(caller, message_id))
 
     async def _tell_message_presence(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         message_id = named_message(raw_tail(request))
         _query(request).done(())
         body = await read_json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
-        claimed = await self._desk.say(caller, message_id, body)
+        claimed = await self._presence_handler.say(caller, message_id, body)
         return web.Response(status=204) if claimed is None else _json(claimed)
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         query = _query(request)
         name = query.take("client")
         if name is not None and "X-Client-Id" in request.headers:
-            raise bad_request("repeated_parameter", "client and X-Client-Id say the same: one of them is enough")
+            raise bad_request("repeated_parameter", "client and X-Client-Id mean the same: send only one of them")
         caller = await self._caller(request, name, new_nameless())
         asked = stream_request(query, one_header(request.headers, "Last-Event-ID"))
         return await self._streams.serve(request, caller, asked, self._cross_origin(request))
@@ -204,7 +206,7 @@ class HttpServer:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise bad_request("malformed_body", 'the body is not {"last_event_id": "…"}') from error
         if not caller.is_known:
-            raise Problem(404, "no_stream", "a stream without a name needs no acknowledgements; name the client")
+            raise Problem(404, "no_stream", "a stream without a client name needs no acknowledgements")
         self._streams.acknowledge(caller.client, last)
         return web.Response(status=204)
 
@@ -212,7 +214,9 @@ class HttpServer:
         name = client_name(one_header(request.headers, "X-Client-Id") if name is None else name)
         origin = self._origin(request)
         try:
-            return await admit(self._hosts.gate, request.headers, name, nameless, origin, self._hosts.not_admitted)
+            return await admit(
+                self._hosts.authenticator, request.headers, name, nameless, origin, self._hosts.not_admitted
+            )
         except Problem as problem:
             if problem.reason == "malformed_credentials":  # the authenticator was not asked
                 self._hosts.counts["not_admitted"] += 1
@@ -235,7 +239,7 @@ class HttpServer:
         if origin is None:
             return {}
         if origin not in self._settings.origins:
-            raise Problem(403, "origin_not_allowed", "web pages of this origin may not call; see gateway.http.origins")
+            raise Problem(403, "origin_not_allowed", "this origin is not allowed; see gateway.http.origins")
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
 

@@ -14,14 +14,14 @@ from gateway.errors import BusError
 from gateway.home.home import Arrival, Attached
 from gateway.home.rules import FOR_EVER
 from gateway.home.session import Session
-from gateway.host.gate import NotAdmitted
-from gateway.host.server import HostServer
-from gateway.http.events import RETRY_MS, EventId
+from gateway.host.authenticator import NotAdmitted
+from gateway.host.host_server import HostServer
+from gateway.http.event_window import StreamWindow
 from gateway.http.identity import Caller
-from gateway.http.link import Pace, StreamLink
 from gateway.http.problems import Problem, bad_request, not_admitted, refusal
+from gateway.http.stream_events import RETRY_MS, EventId
+from gateway.http.stream_link import Pace, StreamLink
 from gateway.http.target import Query
-from gateway.http.window import StreamWindow
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription, Unsubscribe
 from mqtt.topics import is_topic_filter
@@ -59,15 +59,15 @@ def stream_request(query: Query, last_event_id: str | None) -> StreamRequest:
         if not is_topic_filter(topic_filter):
             raise bad_request(
                 "topic_filter_invalid",
-                "a filter is not valid: + stands alone on its level, # alone and last, no U+0000",
+                "a filter is not valid: + must be alone on its level, # alone and last; no U+0000",
             )
     qos = query.take("qos") or "1"
     acknowledge, wait = query.take("acknowledge"), query.take("wait")
     query.done(PARAMETERS)
     if qos not in ("0", "1"):
-        raise bad_request("malformed_parameter", "qos is none of: 0, 1")
+        raise bad_request("malformed_parameter", "qos must be one of: 0, 1")
     if acknowledge not in (None, "client", "written"):
-        raise bad_request("malformed_parameter", "acknowledge is none of: client, written")
+        raise bad_request("malformed_parameter", "acknowledge must be one of: client, written")
     return StreamRequest(
         filters,
         int(qos),
@@ -81,14 +81,14 @@ def event_id(text: str) -> EventId:
     """Raises Problem 400."""
     parsed = EventId.parse(text)
     if parsed is None:
-        raise bad_request("malformed_event_id", "this is no id of an event: show one as it came in a stream")
+        raise bad_request("malformed_event_id", "this is not an event id: send one as it came in a stream")
     return parsed
 
 
 def _wait_s(text: str) -> float:
     seconds = float(text) if _NUMBER.fullmatch(text) else math.inf
     if not 0 < seconds <= WAIT_MAX_S:
-        raise bad_request("malformed_parameter", f"wait is no number of seconds above 0, up to {WAIT_MAX_S}")
+        raise bad_request("malformed_parameter", f"wait must be a number of seconds above 0, up to {WAIT_MAX_S}")
     return seconds
 
 
@@ -115,7 +115,7 @@ class Streams:
             if code := caller.rules.subscribe(topic_filter):
                 raise refusal(code)
         if len(self._links) >= self._settings.streams:
-            raise Problem(503, "too_many_streams", "as many event streams are open as are allowed; try again later")
+            raise Problem(503, "too_many_streams", "too many event streams are open; try again later")
         acknowledges = not caller.is_known if asked.acknowledges is None else asked.acknowledges
         limits, settings = self._server.limits, self._settings
         link = StreamLink(self._server, limits.write_buffer_bytes, settings.stream_window, acknowledges)
@@ -152,10 +152,10 @@ class Streams:
         session = self._home.session(client)
         window = self._windows.get(session) if session is not None else None
         if session is None or window is None:
-            raise Problem(404, "no_stream", "this client has no stream, or its session is over")
+            raise Problem(404, "no_stream", "this client has no stream, or its session has ended")
         if not window.knows(last):
             raise Problem(
-                409, "unknown_event", "this is no event of the client's present session: what it was comes again"
+                409, "unknown_event", "the event id is from an earlier session; its events are delivered again"
             )
         window.acknowledge(self._home, session, last.number)
 
@@ -189,7 +189,7 @@ class Streams:
         self._server.spawn(attach())
         done, _ = await asyncio.wait([answered], timeout=self._settings.kafka_timeout_s)
         if not done:
-            raise Problem(503, "kafka_timeout", "Kafka has not taken the session or a subscription in time; try again")
+            raise Problem(503, "kafka_timeout", "Kafka did not store the session or a subscription in time; try again")
         result = answered.result()
         if isinstance(result, Problem):
             raise result

@@ -14,13 +14,13 @@ _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 def decode_percent(text: str, where: str) -> str:
     """The text; raises Problem 400 for a broken escape, bytes that are not UTF-8, or non-ASCII characters."""
     if not text.isascii():
-        raise bad_request("malformed_encoding", f"{where}: write characters beyond ASCII as percent-encoded UTF-8")
+        raise bad_request("malformed_encoding", f"{where}: write non-ASCII characters as percent-encoded UTF-8")
     if _BROKEN_ESCAPE.search(text):
         raise bad_request("malformed_encoding", f"{where}: a % is not followed by two hexadecimal digits; write %25")
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
-        raise bad_request("malformed_encoding", f"{where}: what is percent-encoded is not UTF-8") from error
+        raise bad_request("malformed_encoding", f"{where}: the percent-encoded bytes are not UTF-8") from error
 
 
 def raw_tail(request: web.BaseRequest) -> str:
@@ -46,7 +46,7 @@ class Query:
         """The value of a parameter that may occur at most once; raises Problem 400."""
         values = self._found.pop(name, [])
         if len(values) > 1:
-            raise bad_request("repeated_parameter", f"the parameter {name} stands {len(values)} times: once is enough")
+            raise bad_request("repeated_parameter", f"the parameter {name} occurs {len(values)} times: send it once")
         return values[0][1] if values else None
 
     def take_filters(self, name: str) -> list[str]:
@@ -63,5 +63,5 @@ class Query:
     def done(self, known: tuple[str, ...]) -> None:
         """Raises Problem 400 if a parameter is left; names it and the `known` ones."""
         for name in self._found:
-            listed = f"known here: {', '.join(known)}" if known else "none is known here"
-            raise bad_request("unknown_parameter", f"there is no parameter {name[:64]!r}; {listed}")
+            listed = f"allowed: {', '.join(known)}" if known else "none is allowed"
+            raise bad_request("unknown_parameter", f"unknown parameter {name[:64]!r}; {listed}")

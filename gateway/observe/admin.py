@@ -65,14 +65,14 @@ class AdminApi:
         try:
             token = read_token(self._token_file) if self._token_file else None
         except TokenError as error:
-            log.error("admin API is closed", reason=str(error))
-            return _json({"error": "the admin API's token cannot be read"}, 503)
+            log.error("the admin API refuses all requests", reason=str(error))
+            return _json({"error": "the gateway cannot read the token of the admin API; its log says why"}, 503)
         refused = refusal(token, request.headers, request.remote or "")
         if refused is not None:
             self._note_refusal(request, refused.status)
             return _json({"error": refused.sentence}, refused.status)
         if not self._is_serving():
-            return _json({"error": "the gateway is starting or being stopped; /readyz tells more"}, 503)
+            return _json({"error": "the gateway is starting or being stopped; see /readyz"}, 503)
         try:
             answered: web.StreamResponse = await handler(request)
         except _BadRequest as error:
@@ -118,7 +118,7 @@ class AdminApi:
 def _query(request: web.Request, *known: str) -> dict[str, str]:
     unknown = sorted(set(request.query) - set(known))
     if unknown:
-        raise _BadRequest(f"{unknown[0]!r} is no parameter here; known: {', '.join(known)}")
+        raise _BadRequest(f"unknown parameter {unknown[0]!r}; allowed: {', '.join(known)}")
     return dict(request.query)
 
 
@@ -147,7 +147,7 @@ def _limit(text: str) -> int:
 
 
 def _unknown(client: str) -> web.Response:
-    return _json({"error": f"there is no session of {client!r} here"}, 404)
+    return _json({"error": f"this gateway has no session of {client!r}"}, 404)
 
 
 def _json(content: Any, status: int = 200) -> web.Response:

@@ -36,8 +36,8 @@ def read_token(path: str) -> bytes:
         raise TokenError(f"gateway.admin_token_file = {path!r} cannot be read: {error.strerror}") from error
     if len(token) < TOKEN_CHARACTERS:
         raise TokenError(
-            f"gateway.admin_token_file = {path!r} holds {len(token)} characters: a token needs at least "
-            f"{TOKEN_CHARACTERS}, for example those of `openssl rand -hex 32`"
+            f"gateway.admin_token_file = {path!r} has {len(token)} characters: a token needs at least "
+            f"{TOKEN_CHARACTERS}; create it with `openssl rand -hex 32`"
         )
     return token
 
@@ -48,14 +48,14 @@ def refusal(token: bytes | None, headers: Mapping[str, str], peer: str) -> Refus
         kind, _, shown = headers.get("Authorization", "").partition(" ")
         if kind.lower() == "bearer" and hmac.compare_digest(shown.strip().encode(errors="surrogateescape"), token):
             return None
-        return Refusal(401, "the admin API needs the token of gateway.admin_token_file: `Authorization: Bearer …`")
+        return Refusal(401, "the admin API requires the token in gateway.admin_token_file: `Authorization: Bearer …`")
     if (
         is_loopback(peer)
         and is_loopback(_host_name(headers.get("Host", "")))
         and not any(name in headers for name in _PROXIED)
     ):
         return None
-    return Refusal(403, "without gateway.admin_token_file the admin API answers programs on its own machine only")
+    return Refusal(403, "without gateway.admin_token_file only programs on the gateway's machine may use the admin API")
 
 
 def _host_name(header: str) -> str:

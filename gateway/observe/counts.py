@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
 
-from gateway.host.ends import END_REASONS
+from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.http.problems import STATUSES
 
 
@@ -31,43 +31,49 @@ class _Labelled(NamedTuple):
 
 
 _PLAIN = {
-    "published": _Plain("waystation_publishes_stored", "PUBLISH that Kafka has, and that are acknowledged therefore"),
-    "connections_opened": _Plain("waystation_connections_opened", "Connections that were accepted"),
-    "not_admitted": _Plain("waystation_clients_not_admitted", "CONNECT and HTTP requests that the gate has refused"),
+    "published": _Plain("waystation_publishes_stored", "PUBLISH packets stored in Kafka and acknowledged (QoS 1, 2)"),
+    "connections_opened": _Plain("waystation_connections_opened", "Connections accepted"),
+    "not_admitted": _Plain(
+        "waystation_clients_not_admitted", "CONNECT packets and HTTP requests refused by authentication"
+    ),
     "will_left_out": _Plain(
-        "waystation_bridge_wills_left_out", "Wills that tell a bridge's state below $SYS, which were left out"
+        "waystation_bridge_wills_left_out", "Bridges accepted without their will, which is for $SYS"
     ),
     "websocket_refused": _Plain(
-        "waystation_websocket_handshakes_refused", "WebSocket handshakes that were answered with a status"
+        "waystation_websocket_handshakes_refused", "WebSocket handshakes answered with an error status"
     ),
-    "connections_refused": _Plain("waystation_http_connections_refused", "HTTP connections too many"),
-    "streams_opened": _Plain("waystation_streams_opened", "Event streams that were opened"),
+    "connections_refused": _Plain(
+        "waystation_http_connections_refused", "HTTP connections beyond limits.connections, closed without an answer"
+    ),
+    "streams_opened": _Plain("waystation_streams_opened", "Event streams opened"),
     "idempotency_keys_full": _Plain(
-        "waystation_idempotency_keys_forgotten", "Idempotency keys that were forgotten before their time"
+        "waystation_idempotency_keys_forgotten", "Idempotency keys forgotten before their time"
     ),
     "publish_not_authorized": _Plain(
-        "waystation_publishes_not_authorized", "PUBLISH that the access rules do not allow"
+        "waystation_publishes_not_authorized", "PUBLISH packets that the access rules do not allow"
     ),
     "subscriptions_ended_by_rule": _Plain(
-        "waystation_subscriptions_ended_by_rule", "Subscriptions that ended as the access rules no longer allow them"
+        "waystation_subscriptions_ended_by_rule",
+        "Subscriptions that ended because the access rules no longer allow them",
     ),
     "message_presence_forgotten": _Plain(
-        "waystation_message_presence_forgotten", "Messages of the mesh of which is forgotten here who has them"
+        "waystation_message_presence_forgotten", "Messages of the mesh forgotten because of limits.message_presences"
     ),
-    "copies_dropped": _Plain(
-        "waystation_instruction_copies_dropped", "Second copies of instructions, from the other router"
-    ),
+    "copies_dropped": _Plain("waystation_instruction_copies_dropped", "Second and further copies of instructions"),
     "held_back_full": _Plain(
-        "waystation_held_back_full", "How often own copies that wait for routers were left on Kafka"
+        "waystation_held_back_full",
+        "How often so many direct deliveries waited for routers that the rest was left on Kafka",
     ),
     "parked_full": _Plain(
-        "waystation_parked_full", "How often instructions that wait for own copies were left on Kafka"
+        "waystation_parked_full",
+        "How often so many instructions waited for direct deliveries that the rest was left on Kafka",
     ),
     "unspooled_full": _Plain(
-        "waystation_unspooled_full", "How often so much waited for a failing spool that reading from Kafka paused"
+        "waystation_unspooled_full",
+        "How often reading from Kafka paused because too many messages waited for a failing spool",
     ),
-    "admin_refused": _Plain("waystation_admin_requests_refused", "Admin requests without the right to it"),
-    "quarantined": _Plain("waystation_records_quarantined", "Records of Kafka that could not be read"),
+    "admin_refused": _Plain("waystation_admin_requests_refused", "Unauthorised admin requests"),
+    "quarantined": _Plain("waystation_records_quarantined", "Records that the gateway could not read"),
 }
 
 _POLICY = (
@@ -89,14 +95,14 @@ _LABELLED = (
     _Labelled(
         "closed_",
         "waystation_connections_closed",
-        "Connections that have ended, and why",
+        "Connections that have ended, by reason",
         "reason",
-        tuple(sorted(END_REASONS)),
+        tuple(sorted(CLOSE_REASONS)),
     ),
     _Labelled(
         "not_admitted_",
         "waystation_clients_refused",
-        "CONNECT that were refused, by what refused them",
+        "Refused clients, by cause",
         "reason",
         ("busy", "certificate", "client_id", "jwt", "other_user", "password", "unidentified"),
     ),
@@ -106,31 +112,35 @@ _LABELLED = (
     _Labelled(
         "refused_",
         "waystation_publishes_refused",
-        "PUBLISH that were refused, and why",
+        "PUBLISH packets refused, by reason",
         "reason",
         ("by_kafka", "by_rule", "retained_full", "system_topic"),
     ),
     _Labelled(
-        "policy_", "waystation_policy_findings", "What policy has refused, flagged or slowed down", "finding", _POLICY
+        "policy_",
+        "waystation_policy_findings",
+        "Messages and connections that policy refused, flagged or slowed down",
+        "finding",
+        _POLICY,
     ),
     _Labelled(
         "dropped_",
         "waystation_deliveries_dropped",
-        "Deliveries that were dropped, and why",
+        "Deliveries dropped, by reason",
         "reason",
         ("queue_full", "slow_qos0", "too_large_for_client"),
     ),
     _Labelled(
         "spool_failed_",
         "waystation_spool_failures",
-        "Uses of the spool that have failed, each try",
+        "Failed operations of the spool, each attempt",
         "operation",
         ("read", "write"),
     ),
     _Labelled(
         "subscription_refused_",
         "waystation_subscriptions_refused",
-        "Topic filters that were refused, and why",
+        "Topic filters refused in SUBACK, by reason",
         "reason",
         ("not_authorized", "quota_exceeded", "topic_filter_invalid", "unspecified_error"),
     ),
@@ -150,7 +160,7 @@ def count_families(counts: Mapping[str, int]) -> Iterator[CounterMetricFamily]:
     for word, plain in _PLAIN.items():
         yield CounterMetricFamily(plain.metric, plain.meaning, value=left.pop(word, 0))
     family = CounterMetricFamily(
-        "waystation_deliveries", "What became of messages, a count a recipient", labels=["outcome"]
+        "waystation_deliveries", "Outcomes of messages, one count per recipient", labels=["outcome"]
     )
     for outcome in _OUTCOMES:
         family.add_metric([outcome], left.pop(outcome, 0))
@@ -161,7 +171,7 @@ def count_families(counts: Mapping[str, int]) -> Iterator[CounterMetricFamily]:
         for label in sorted({*kind.known, *(word.removeprefix(kind.prefix) for word in found)}):
             family.add_metric([label], found.get(kind.prefix + label, 0))
         yield family
-    family = CounterMetricFamily("waystation_other_events", "What else has happened", labels=["event"])
+    family = CounterMetricFamily("waystation_other_events", "Events without a metric of their own", labels=["event"])
     for word, count in sorted(left.items()):
         family.add_metric([word], count)
     yield family

@@ -13,10 +13,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.home.context import HomeContext
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.kafka_stats import KafkaStats
-from gateway.observe.census import Census
 from gateway.observe.counts import count_families
+from gateway.observe.session_stats import SessionStats
 
 _QOS = ("0", "1", "2")
 _CLIENTS = (("tcp", "mqtt3.1.1"), ("tcp", "mqtt5"), ("ws", "mqtt3.1.1"), ("ws", "mqtt5"), ("tcp", "http"))
@@ -34,12 +34,12 @@ class Sources(NamedTuple):
     others: tuple[Collector, ...] = ()
 
 
-def gather(sources: Sources, census: Census) -> list[Metric]:
+def gather(sources: Sources, stats: SessionStats) -> list[Metric]:
     """All current figures; call it on the event loop."""
     return [
         *_identity(sources),
-        *_connections(sources, census),
-        *_sessions(census),
+        *_connections(sources, stats),
+        *_sessions(stats),
         *_traffic(sources),
         *count_families(sources.context.counts + sources.hosts.counts),
         *_stores(sources),
@@ -58,42 +58,52 @@ def _identity(sources: Sources) -> Iterator[Metric]:
     yield info
 
 
-def _connections(sources: Sources, census: Census) -> Iterator[Metric]:
+def _connections(sources: Sources, stats: SessionStats) -> Iterator[Metric]:
     limit = sources.hosts.limits.connections
-    yield _gauge("waystation_connections", "Open connections, CONNECT done or not", len(sources.hosts.connections))
-    yield _gauge("waystation_connections_limit", "Connections that are accepted at a time", limit)
+    yield _gauge(
+        "waystation_connections",
+        "Open MQTT connections, whether CONNECT has arrived or not",
+        len(sources.hosts.connections),
+    )
+    yield _gauge("waystation_connections_limit", "Limit of open connections, HTTP connections included", limit)
     clients = GaugeMetricFamily("waystation_clients", "Connected clients", labels=["bearer", "protocol"])
-    for place in sorted({*_CLIENTS, *census.clients}):
-        clients.add_metric(place, census.clients[place])
+    for place in sorted({*_CLIENTS, *stats.clients}):
+        clients.add_metric(place, stats.clients[place])
     yield clients
 
 
-def _sessions(census: Census) -> Iterator[Metric]:
+def _sessions(stats: SessionStats) -> Iterator[Metric]:
     sessions = GaugeMetricFamily("waystation_sessions", "Sessions", labels=["state"])
-    sessions.add_metric(["connected"], census.connected)
-    sessions.add_metric(["offline"], census.offline)
+    sessions.add_metric(["connected"], stats.connected)
+    sessions.add_metric(["offline"], stats.offline)
     yield sessions
-    yield _gauge("waystation_share_groups", "Groups of shared subscriptions", census.share_groups)
-    yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", census.subscriptions)
-    yield _gauge("waystation_queued_messages", "Messages waiting for sessions and share groups", census.queued_messages)
-    yield _gauge("waystation_queued_bytes", "Their payload bytes", census.queued_bytes)
-    yield _gauge("waystation_largest_queue_messages", "Messages waiting for one session", census.largest_queue_messages)
-    yield _gauge("waystation_largest_queue_bytes", "Bytes waiting for one session", census.largest_queue_bytes)
-    yield _gauge("waystation_unacknowledged_messages", "QoS 1 and 2, sent to clients", census.unacknowledged)
+    yield _gauge("waystation_share_groups", "Groups of shared subscriptions", stats.share_groups)
+    yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", stats.subscriptions)
+    yield _gauge("waystation_queued_messages", "Messages queued for sessions and share groups", stats.queued_messages)
+    yield _gauge("waystation_queued_bytes", "Payload bytes queued for sessions and share groups", stats.queued_bytes)
+    yield _gauge(
+        "waystation_largest_queue_messages", "Messages in the longest queue of a session", stats.largest_queue_messages
+    )
+    yield _gauge("waystation_largest_queue_bytes", "Bytes in the longest queue of a session", stats.largest_queue_bytes)
+    yield _gauge(
+        "waystation_unacknowledged_messages",
+        "QoS 1 and 2 messages sent to clients and not finished",
+        stats.unacknowledged,
+    )
 
 
 def _traffic(sources: Sources) -> Iterator[Metric]:
-    tally = sources.hosts.tally
+    traffic = sources.hosts.traffic
     for name, meaning, value in (
-        ("waystation_received_bytes", "MQTT bytes from clients", tally.bytes_received),
-        ("waystation_sent_bytes", "MQTT bytes to clients", tally.bytes_sent),
-        ("waystation_received_packets", "MQTT packets from clients, of any type", tally.packets_received),
-        ("waystation_sent_packets", "MQTT packets to clients, of any type", tally.packets_sent),
+        ("waystation_received_bytes", "MQTT bytes from clients", traffic.bytes_received),
+        ("waystation_sent_bytes", "MQTT bytes to clients", traffic.bytes_sent),
+        ("waystation_received_packets", "MQTT packets from clients, of any type", traffic.packets_received),
+        ("waystation_sent_packets", "MQTT packets to clients, of any type", traffic.packets_sent),
     ):
         yield CounterMetricFamily(name, meaning, value=value)
     for name, meaning, by_qos in (
-        ("waystation_received_publishes", "PUBLISH from clients", tally.publishes_received),
-        ("waystation_sent_publishes", "PUBLISH to clients, those sent again included", tally.publishes_sent),
+        ("waystation_received_publishes", "PUBLISH packets from clients", traffic.publishes_received),
+        ("waystation_sent_publishes", "PUBLISH packets to clients, including redeliveries", traffic.publishes_sent),
     ):
         family = CounterMetricFamily(name, meaning, labels=["qos"])
         for qos, count in zip(_QOS, by_qos, strict=True):
@@ -104,26 +114,28 @@ def _traffic(sources: Sources) -> Iterator[Metric]:
 def _stores(sources: Sources) -> Iterator[Metric]:
     context, spool = sources.context, sources.context.spool.size
     yield _gauge("waystation_retained_messages", "Retained messages", len(context.retained))
-    yield _gauge("waystation_routes", "Route keys this gateway has asked routers for", len(context.routes))
-    yield _gauge("waystation_spool_rows", "Deliveries that wait in the spool", spool.rows)
+    yield _gauge("waystation_routes", "Route keys requested from the routers", len(context.routes))
+    yield _gauge("waystation_spool_rows", "Deliveries in the spool", spool.rows)
     yield _gauge("waystation_spool_file_bytes", "Size of the spool's files", spool.file_bytes)
     failing = int(bool(context.outage.reason))
     yield _gauge("waystation_spool_failing", "1 while the spool cannot be written or read", failing)
     parked = sum(shard.parked_records for shard in context.shards)
-    yield _gauge("waystation_parked_instructions", "Instructions that wait for own copies", parked)
+    yield _gauge(
+        "waystation_parked_instructions", "Instructions waiting for direct deliveries of earlier messages", parked
+    )
 
 
 def _kafka(sources: Sources) -> Iterator[Metric]:
     context, kafka = sources.context, sources.kafka
-    yield _gauge("waystation_kafka_in_flight_records", "Records on their way to Kafka", sources.in_flight())
-    yield _gauge("waystation_kafka_waiting_bytes", "Bytes that wait to be sent to Kafka", kafka.waiting_bytes)
-    yield _gauge("waystation_kafka_brokers_up", "Brokers with a connection that is up", kafka.brokers_up)
+    yield _gauge("waystation_kafka_in_flight_records", "Records in flight to Kafka", sources.in_flight())
+    yield _gauge("waystation_kafka_waiting_bytes", "Bytes not sent to Kafka yet", kafka.waiting_bytes)
+    yield _gauge("waystation_kafka_brokers_up", "Brokers with a live connection", kafka.brokers_up)
     positions = GaugeMetricFamily(
-        "waystation_position", "First record of a partition that is not taken yet", labels=["topic", "partition"]
+        "waystation_position", "First record of a partition that is not processed yet", labels=["topic", "partition"]
     )
     lag = GaugeMetricFamily(
         "waystation_consumer_lag_records",
-        "Records of a partition that are not taken yet; its end is up to 5 s old",
+        "Records of a partition that are not processed yet; its end is up to 5 s old",
         labels=["topic", "partition"],
     )
     taken = {(context.topics.egress, shard.number): shard.folded_to for shard in context.shards}

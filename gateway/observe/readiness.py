@@ -52,11 +52,11 @@ class Readiness:
 
     def _consuming_fault(self) -> str:
         if not self._is_consuming():
-            return "nothing is read from Kafka"
+            return "the consumer does not run"
         drained_to, egress = self._kafka.drained_to, self._context.topics.egress
         taken = {s: max(s.position, drained_to.get((egress, s.number), 0)) for s in self._context.shards}  # or deleted
         behind = sum(max(0, shard.replay_to - position) for shard, position in taken.items())
-        return f"{behind} records of before the start are still to be read" if behind else ""
+        return f"{behind} records from before the start are not read yet" if behind else ""
 
     async def _ask_kafka(self) -> str:
         async with self._lock:

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from gateway.home.session import Session
 from gateway.home.shard import Shard
-from gateway.observe.census import slices
+from gateway.observe.session_stats import slices
 
 State = Literal["connected", "offline"]
 

@@ -13,9 +13,9 @@ from gateway.home.session import SessionSubscription
 from gateway.home.shard import Shard
 from gateway.home.system_topics import send_system
 from gateway.home.trie import Search
-from gateway.host.server import HostServer
-from gateway.observe.census import SLICE, Census, CensusTaker
+from gateway.host.host_server import HostServer
 from gateway.observe.load import Load
+from gateway.observe.session_stats import SLICE, SessionStats, SessionStatsCollector
 from schemas.version import installed_version
 
 _ROOT = "$SYS/broker/"
@@ -26,10 +26,10 @@ _DROPPED = "dropped"
 class SystemPublisher:
     """Publishes in `begin`, so that the topics exist, then in `run`."""
 
-    def __init__(self, context: HomeContext, hosts: HostServer, census: CensusTaker) -> None:
+    def __init__(self, context: HomeContext, hosts: HostServer, stats: SessionStatsCollector) -> None:
         self._context = context
         self._hosts = hosts
-        self._census = census
+        self._collector = stats
         self._load = Load()
         self._loop = asyncio.get_running_loop()
         self._started = self._last = self._loop.time()
@@ -39,7 +39,7 @@ class SystemPublisher:
         """Stores the values that never change, and first values of the rest, without load averages."""
         now_ms = int(self._context.clock() * 1000)
         self._context.system.put({f"{_ROOT}version": f"waystation version {installed_version()}"}, now_ms)
-        self._context.system.put(self._values(Census(), {}), now_ms)
+        self._context.system.put(self._values(SessionStats(), {}), now_ms)
 
     async def run(self) -> None:
         """Publishes for ever."""
@@ -50,11 +50,11 @@ class SystemPublisher:
 
     async def publish(self) -> None:
         """Publishes every value to every subscriber."""
-        census, now = await self._census.take(), self._loop.time()
+        stats, now = await self._collector.take(), self._loop.time()
         averages = self._load.update(self._totals(), max(now - self._last, 1e-3))
         self._last = now
         loads = {f"{name}/{minutes}min": f"{average:.2f}" for (name, minutes), average in averages.items()}
-        for message in self._context.system.put(self._values(census, loads), int(self._context.clock() * 1000)):
+        for message in self._context.system.put(self._values(stats, loads), int(self._context.clock() * 1000)):
             for shard in self._context.shards:
                 await self._send(shard, message)
 
@@ -78,43 +78,43 @@ class SystemPublisher:
                 await asyncio.sleep(0)
 
     def _totals(self) -> dict[str, int]:
-        tally, counts = self._hosts.tally, self._hosts.counts
+        traffic, counts = self._hosts.traffic, self._hosts.counts
         return {
-            "messages/received": tally.packets_received,
-            "messages/sent": tally.packets_sent,
-            "publish/received": sum(tally.publishes_received),
-            "publish/sent": sum(tally.publishes_sent),
+            "messages/received": traffic.packets_received,
+            "messages/sent": traffic.packets_sent,
+            "publish/received": sum(traffic.publishes_received),
+            "publish/sent": sum(traffic.publishes_sent),
             "publish/dropped": self._context.counts[_DROPPED],
-            "bytes/received": tally.bytes_received,
-            "bytes/sent": tally.bytes_sent,
+            "bytes/received": traffic.bytes_received,
+            "bytes/sent": traffic.bytes_sent,
             "sockets": counts["connections_opened"],
             "connections": self._context.counts["presence_connected"],
         }
 
-    def _values(self, census: Census, loads: dict[str, str]) -> dict[str, str]:
-        self._maximum = max(self._maximum, census.connected)
-        tally, context = self._hosts.tally, self._context
+    def _values(self, stats: SessionStats, loads: dict[str, str]) -> dict[str, str]:
+        self._maximum = max(self._maximum, stats.connected)
+        traffic, context = self._hosts.traffic, self._context
         publishes = {
-            "received": sum(tally.publishes_received),
-            "sent": sum(tally.publishes_sent),
+            "received": sum(traffic.publishes_received),
+            "sent": sum(traffic.publishes_sent),
             "dropped": context.counts[_DROPPED],
         }
         figures = {
-            "clients/connected": census.connected,
-            "clients/active": census.connected,
-            "clients/disconnected": census.offline,
-            "clients/inactive": census.offline,
-            "clients/total": census.sessions,
+            "clients/connected": stats.connected,
+            "clients/active": stats.connected,
+            "clients/disconnected": stats.offline,
+            "clients/inactive": stats.offline,
+            "clients/total": stats.sessions,
             "clients/maximum": self._maximum,
-            "messages/received": tally.packets_received,
-            "messages/sent": tally.packets_sent,
-            "bytes/received": tally.bytes_received,
-            "bytes/sent": tally.bytes_sent,
-            "subscriptions/count": census.subscriptions,
+            "messages/received": traffic.packets_received,
+            "messages/sent": traffic.packets_sent,
+            "bytes/received": traffic.bytes_received,
+            "bytes/sent": traffic.bytes_sent,
+            "subscriptions/count": stats.subscriptions,
             "retained messages/count": len(context.retained),
-            "store/messages/count": census.queued_messages,
-            "store/messages/bytes": census.queued_bytes,
-            "messages/stored": census.queued_messages,
+            "store/messages/count": stats.queued_messages,
+            "store/messages/bytes": stats.queued_bytes,
+            "messages/stored": stats.queued_messages,
             **{f"publish/messages/{name}": count for name, count in publishes.items()},
             **{f"messages/publish/{name}": count for name, count in publishes.items()},
         }

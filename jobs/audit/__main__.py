@@ -35,7 +35,7 @@ from jobs.stack.missing import why_no_tables
 from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
 from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged, place
-from pipelines.routing.route_buckets import in_groups
+from pipelines.routing.route_buckets import in_buckets
 from pipelines.sources import read_table
 from schemas.envelope import ROUTED
 from schemas.settings import Settings
@@ -99,7 +99,7 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
     ledger = Ledger(*(read_table(spark, tables, table) for table in tables_read))
     messages = ledger.messages.where((F.col("date") >= period.since.date()) & period.holds(F.col("appended")))
     messages = messages.where(F.col("date") <= period.until.date())
-    routes = in_groups(audit.routes_in(period, audit.intervals(ledger.routes_history)))
+    routes = in_buckets(audit.routes_in(period, audit.intervals(ledger.routes_history)))
     routes.rows.persist()
     ids = audit.doubtful(audit.wanted(messages, routes, period, shards), ledger, period, reach).persist()
     doubts = NO_DOUBTS

@@ -33,7 +33,7 @@ from jobs.runtime.application import hold_checkpoints, run_application
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings
 from pipelines import sinks
-from pipelines.ledger.batch_limiter import Turns
+from pipelines.ledger.batch_limiter import BatchLimiter
 from schemas.errors import WaystationError
 from schemas.events import PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
@@ -192,10 +192,10 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     listener = StatusListener(settings.data, PART, time.time, observer.watchers)
     spark.streams.addListener(listener)
     start_ticks(settings, stopped)
-    turns = Turns(of.batches_at_once)
+    limiter = BatchLimiter(of.batches_at_once)
     supervised = [
         Supervised(spark, name, start, of.restart_backoff_s, listener.failed)
-        for name, start in queries(spark, settings, time.time, routes_metrics.folded, turns).items()
+        for name, start in queries(spark, settings, time.time, routes_metrics.folded, limiter).items()
     ]
     observer.watch(spark, {query.name: trigger_s(query.name, settings) for query in supervised})
     started, at, folded, settled = 1, time.monotonic(), -1, False
@@ -220,7 +220,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
                 announce_ready(settings.data, part, {"listeners": observer.listeners, "settled": True})
         stopped.wait(FIRST_WATCH_S if started == 1 else WATCH_S)
     observer.readiness.ends()
-    turns.end(len(supervised))
+    limiter.end(len(supervised))
     with ThreadPoolExecutor(len(supervised)) as pool:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()

@@ -11,10 +11,10 @@ from pyspark.sql.streaming import StreamingQuery
 from pipelines import sinks
 from pipelines.kafka.broker_topics import KafkaTopics
 from pipelines.kafka.positions import Lost, ReadTopic
-from pipelines.kafka.starting_offsets import begin
+from pipelines.kafka.starting_offsets import resolve
 from pipelines.kafka.writer import KafkaWriter
 from pipelines.ledger import completion, history
-from pipelines.ledger.batch_limiter import Turns
+from pipelines.ledger.batch_limiter import BatchLimiter
 from pipelines.ledger.completion_sink import CompletionSink
 from pipelines.presence import client_presence, message_presence
 from pipelines.presence.client_presence_sink import PresenceSink
@@ -75,11 +75,11 @@ def queries(
     settings: Settings,
     clock: Callable[[], float],
     on_folded: Callable[[int], None] = lambda _as_of_us: None,
-    turns: Turns | None = None,
+    limiter: BatchLimiter | None = None,
 ) -> Mapping[str, Start]:
     """The function that starts each query of the application. Routes first, because routers wait for them. `clock`
-    gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch; `turns`
-    limits how many write history at the same time."""
+    gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch;
+    `limiter` limits how many write history at the same time."""
     topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
     partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
@@ -97,7 +97,7 @@ def queries(
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
         """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""
         topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
-        return read(topic, begin(topic, checkpoint, None, _say_lost))
+        return read(topic, resolve(topic, checkpoint, None, _say_lost))
 
     def append(
         name: str,
@@ -109,12 +109,12 @@ def queries(
     ) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
-        starting = begin(topic, checkpoint, files, _say_lost)
+        starting = resolve(topic, checkpoint, files, _say_lost)
         rows = rows_of(read(topic, starting, headers, min_offsets))
         bad_to = quarantine if "quarantined" in rows.columns else None
         every_s = trigger_s(table.name, settings)
         seen = sinks.Remembered(states, window * DAY_S) if has_copies else None
-        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic, turns, seen)
+        return sinks.append_to_table(rows, stream, settings.tables, table, every_s, bad_to, topic, limiter, seen)
 
     def fold_routes() -> StreamingQuery:
         table, stream = sinks.RoutesTable(settings.tables, lead_s, window, on_folded), StreamId("routes")
@@ -135,24 +135,24 @@ def queries(
 
     def merge_presence() -> StreamingQuery:
         stream = StreamId("presence_state")
-        events = client_presence.heard(read_anew(topics.presence, stream))
+        events = client_presence.reported(read_anew(topics.presence, stream))
         sink = PresenceSink(kafka, writer, topics, partitions, presence_of, clock, states)
         return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
     def merge_message_presence() -> StreamingQuery:
         limits = Limits(presence_of.claim_s, presence_of.kept_s, presence_of.agents)
         stream, topic = StreamId("message_presence_state"), topics.message_presence_state
-        events = message_presence.told(read_anew(topics.message_presence, stream))
+        events = message_presence.reported(read_anew(topics.message_presence, stream))
         sink = MessagePresenceSink(kafka, KafkaWriter(kafka), topic, partitions, limits, states)
         return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
     def keep(name: str, table: tables.Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
-        records = read(topic, begin(topic, checkpoint, files, _say_lost))
+        records = read(topic, resolve(topic, checkpoint, files, _say_lost))
         every_s = presence_of.table_trigger_s
         return sinks.keep_current(
-            records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic, turns
+            records, stream, settings.tables, table, form, columns_of(), quarantine, every_s, topic, limiter
         )
 
     return {

@@ -47,16 +47,16 @@ def offsets(text: str | None) -> Offsets:
         return {}
 
 
-def told_by(table: DeltaTable, topic: ReadTopic) -> dict[int, int]:
+def recorded_in(table: DeltaTable, topic: ReadTopic) -> dict[int, int]:
     """How far the table has `topic`, by partition; empty if it has nothing of it."""
-    told = {partition: table.transaction_version(_name(topic, partition)) for partition in topic.begins}
-    return {partition: offset for partition, offset in told.items() if offset is not None}
+    recorded = {partition: table.transaction_version(_name(topic, partition)) for partition in topic.begins}
+    return {partition: offset for partition, offset in recorded.items() if offset is not None}
 
 
 def transactions(topic: ReadTopic, reached: Mapping[int, int]) -> list[Transaction]:
     """The transactions that record these positions in a commit."""
-    told = [Transaction(_name(topic, partition), offset) for partition, offset in reached.items()]
-    return [Transaction(KNOWN, 1), *told]
+    recorded = [Transaction(_name(topic, partition), offset) for partition, offset in reached.items()]
+    return [Transaction(KNOWN, 1), *recorded]
 
 
 def is_silent(table: DeltaTable) -> bool:

@@ -17,7 +17,7 @@ class RecordsDeleted(WaystationError):
     """The broker deleted records before the query read them."""
 
 
-def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on_lost: Callable[[Lost], None]) -> str:
+def resolve(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on_lost: Callable[[Lost], None]) -> str:
     """Where a query with a new `checkpoint` starts reading `topic`, as Spark's option `startingOffsets`: where its
     `table` ends, if it writes one, otherwise at the oldest record.
 
@@ -29,16 +29,16 @@ def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on
         gone = lost(topic, checkpoint.taken().get(topic.name, {}))
         if gone:
             raise RecordsDeleted(
-                f"the broker has deleted records of topic {topic.name} before they were read: {_told(gone)}; to go on "
-                f"without them, stop the ledger, remove {checkpoint.uri} and start it"
+                f"the broker deleted records of topic {topic.name} before they were read: {_listed(gone)}; to continue "
+                f"without them, stop the ledger, remove {checkpoint.uri} and start it again"
             )
         return EARLIEST
     if table is None:
         return EARLIEST
     if table.is_silent:
         raise PositionsUnknown(
-            f"{checkpoint.uri} is not there, and its table has rows of an earlier version, which did not note what the "
-            f"table has: restore the checkpoint, or move the table away to have it written anew from what Kafka has"
+            f"{checkpoint.uri} is missing, and its table was written by an earlier version, which did not record its "
+            f"offsets: restore the checkpoint, or move the table away to have it rewritten from what Kafka still has"
         )
     reached = table.has_of_topic()
     for part in lost(topic, reached):
@@ -46,5 +46,5 @@ def begin(topic: ReadTopic, checkpoint: Checkpoint, table: TableFiles | None, on
     return beginning(topic, reached)
 
 
-def _told(gone: list[Lost]) -> str:
+def _listed(gone: list[Lost]) -> str:
     return ", ".join(f"offsets {part.first} to {part.end - 1} of partition {part.partition}" for part in gone)

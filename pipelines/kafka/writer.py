@@ -58,7 +58,7 @@ class KafkaWriter:
         left = self._producer.flush(TIMEOUT_S)
         if failed or left:
             why = failed[0].str() if failed else f"{left} records were not acknowledged within {TIMEOUT_S:g} s"
-            raise NotWritten(f"Kafka does not take what is to be written: {why}")
+            raise NotWritten(f"Kafka did not store the records: {why}")
 
     def since(self, topic: str, partitions: int, since_ms: int) -> Iterator[Message]:
         """The records of `topic` appended at `since_ms` (ms since the epoch) or later, at least up to its current end.

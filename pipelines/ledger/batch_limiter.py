@@ -11,7 +11,7 @@ Write = Callable[[DataFrame, int], None]
 LONGEST_WAIT_S = 60.0
 
 
-class Turns:
+class BatchLimiter:
     """Lets at most `at_once` batches be written at a time. Safe for use by many threads.
 
     A batch that has waited `longest_wait_s` goes ahead anyway, so a query that hangs never blocks the others for good.
@@ -22,18 +22,18 @@ class Turns:
         self._free = Semaphore(at_once)
         self._longest_wait_s = longest_wait_s
 
-    def taken_by(self, write: Write) -> Write:
+    def limited(self, write: Write) -> Write:
         """`write`, wrapped so that it waits for a free slot first."""
 
-        def write_in_turn(batch: DataFrame, batch_id: int) -> None:
-            has_turn = self._free.acquire(timeout=self._longest_wait_s)
+        def write_in_slot(batch: DataFrame, batch_id: int) -> None:
+            has_slot = self._free.acquire(timeout=self._longest_wait_s)
             try:
                 write(batch, batch_id)
             finally:
-                if has_turn:
+                if has_slot:
                     self._free.release()
 
-        return write_in_turn
+        return write_in_slot
 
     def end(self, waiting: int) -> None:
         """Let all waiting batches go ahead, `waiting` at most, for example when the application stops."""

@@ -174,7 +174,7 @@ def instructions(records: DataFrame) -> DataFrame:
         *appended(),
         "quarantined",
     )
-    return rows.transform(_told_by, "message_appended")
+    return rows.transform(_with_event_time, "message_appended")
 
 
 def outcomes(records: DataFrame) -> DataFrame:
@@ -208,7 +208,7 @@ def outcomes(records: DataFrame) -> DataFrame:
             "quarantined",
         )
     )
-    return rows.transform(_told_by, "message_appended")
+    return rows.transform(_with_event_time, "message_appended")
 
 
 def _path(event: Column) -> Column:
@@ -233,7 +233,7 @@ def completions(records: DataFrame) -> DataFrame:
         *appended(),
         "quarantined",
     )
-    return rows.transform(_told_by, "message_appended")
+    return rows.transform(_with_event_time, "message_appended")
 
 
 def presence_history(records: DataFrame) -> DataFrame:
@@ -272,7 +272,7 @@ def quarantine(records: DataFrame) -> DataFrame:
     )
 
 
-def _told_by(rows: DataFrame, time: str) -> DataFrame:
+def _with_event_time(rows: DataFrame, time: str) -> DataFrame:
     """The same rows with `time` as their event time, so that Spark's progress reports the youngest of each batch.
     Nothing is dropped for being late, because only a stateful operator would do that. The fields of bad records are not
     trusted."""

@@ -19,7 +19,7 @@ GATEWAY_LOST = "gateway_lost"
 """Why an attachment ended when its gateway was lost without reporting the end."""
 
 
-class Heard(NamedTuple):
+class ReportedEvent(NamedTuple):
     """An event of a client, as in :class:`schemas.events.PresenceEvent`. The fields are ordered so that tuples sort as
     events."""
 
@@ -39,37 +39,37 @@ class Heard(NamedTuple):
 class Known(NamedTuple):
     """An attachment: the `first` and the `last` event of its newest epoch."""
 
-    first: Heard
-    last: Heard
+    first: ReportedEvent
+    last: ReportedEvent
 
     @property
-    def place(self) -> tuple[str, str]:
+    def key(self) -> tuple[str, str]:
         return self.last.gateway, self.last.attachment
 
     @property
     def live(self) -> bool:
         return self.last.event in LIVE
 
-    def told(self) -> tuple[object, ...]:
+    def reported(self) -> tuple[object, ...]:
         """What is reported when it changes. Another heartbeat is not a change."""
         number = None if self.live else self.last.seq
-        return self.place, self.last.boot, self.last.epoch, self.live, self.first, number
+        return self.key, self.last.boot, self.last.epoch, self.live, self.first, number
 
 
-def after(known: Iterable[Known], events: Iterable[Heard], most: int) -> list[Known]:
+def after(known: Iterable[Known], events: Iterable[ReportedEvent], most: int) -> list[Known]:
     """The attachments after `events`, in a fixed order. At most `most` are kept."""
-    attachments = {one.place: one for one in known}
+    attachments = {one.key: one for one in known}
     for event in events:
-        place = event.gateway, event.attachment
-        old = attachments.get(place)
-        attachments[place] = Known(event, event) if old is None else _newer(old, event)
+        key = event.gateway, event.attachment
+        old = attachments.get(key)
+        attachments[key] = Known(event, event) if old is None else _newer(old, event)
     kept = sorted(attachments.values(), key=lambda one: (one.live, one.last))[-most:]
-    return sorted(kept, key=lambda one: one.place)
+    return sorted(kept, key=lambda one: one.key)
 
 
 def is_news(old: Sequence[Known], new: Sequence[Known]) -> bool:
     """Whether there is a change to report."""
-    return [one.told() for one in old] != [one.told() for one in new]
+    return [one.reported() for one in old] != [one.reported() for one in new]
 
 
 def state_of(client: str, known: Sequence[Known], gateways: Mapping[str, GatewayState]) -> PresenceState:
@@ -92,7 +92,7 @@ def state_of(client: str, known: Sequence[Known], gateways: Mapping[str, Gateway
         )
         for one in known
     ]
-    return _told(client, attachments, gateways, None)
+    return _published(client, attachments, gateways, None)
 
 
 def last_used_ms(known: Sequence[Known], gateways: Mapping[str, GatewayState], now_ms: int) -> int:
@@ -106,17 +106,17 @@ def last_used_ms(known: Sequence[Known], gateways: Mapping[str, GatewayState], n
     return max(used)
 
 
-def known_from(told: PresenceState) -> list[Known]:
+def known_from(published: PresenceState) -> list[Known]:
     """What is known of a client's attachments, as far as its published state says."""
-    return [Known(_first_of(one), _last_of(one)) for one in told.attachments]
+    return [Known(_first_of(one), _last_of(one)) for one in published.attachments]
 
 
-def revised(told: PresenceState, gateways: Mapping[str, GatewayState]) -> PresenceState:
+def revised(published: PresenceState, gateways: Mapping[str, GatewayState]) -> PresenceState:
     """The same state after gateways have gone or come back."""
-    return _told(told.client, told.attachments, gateways, None if told.online else told)
+    return _published(published.client, published.attachments, gateways, None if published.online else published)
 
 
-def _told(
+def _published(
     client: str,
     attachments: Sequence[Attachment],
     gateways: Mapping[str, GatewayState],
@@ -126,19 +126,19 @@ def _told(
     now = [msgspec.structs.replace(one, live=_lives(one, gateways)) for one in attachments]
     if offline is not None and not any(one.live for one in now):
         return msgspec.structs.replace(offline, attachments=now)
-    since = {_place(one): _since_us(one, gateways) for one in now}
-    newest = max(now, key=lambda one: (one.live, since[_place(one)], one.epoch, one.seq, _place(one)))
+    since = {_key(one): _since_us(one, gateways) for one in now}
+    newest = max(now, key=lambda one: (one.live, since[_key(one)], one.epoch, one.seq, _key(one)))
     ended = GATEWAY_LOST if newest.event in LIVE else newest.reason
     return PresenceState(
         client=client,
         online=newest.live,
-        at_us=since[_place(newest)],
+        at_us=since[_key(newest)],
         reason="" if newest.live else ended,
         attachments=now,
     )
 
 
-def _place(one: Attachment) -> tuple[str, str]:
+def _key(one: Attachment) -> tuple[str, str]:
     return one.gateway, one.attachment
 
 
@@ -158,16 +158,16 @@ def is_void(name: str, boot: int, gateways: Mapping[str, GatewayState]) -> bool:
     return gateway is not None and boot < gateway.void_before
 
 
-def _first_of(one: Attachment) -> Heard:
+def _first_of(one: Attachment) -> ReportedEvent:
     """Sorts before all other events of its epoch: the published state does not have the number of the first event."""
     return _last_of(one)._replace(seq=-1, event="connected", at_us=one.since_us, reason="")
 
 
-def _last_of(one: Attachment) -> Heard:
-    return Heard(*(getattr(one, name) for name in Heard._fields))
+def _last_of(one: Attachment) -> ReportedEvent:
+    return ReportedEvent(*(getattr(one, name) for name in ReportedEvent._fields))
 
 
-def _newer(old: Known, event: Heard) -> Known:
+def _newer(old: Known, event: ReportedEvent) -> Known:
     life, known = (event.boot, event.epoch), (old.last.boot, old.last.epoch)
     if life != known:
         return Known(event, event) if life > known else old

@@ -11,8 +11,8 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipelines.presence import attachments, ends
-from pipelines.presence.attachments import Heard, Known
+from pipelines.presence import attachments, lost_connections
+from pipelines.presence.attachments import Known, ReportedEvent
 from pipelines.presence.liveness import Sign
 from pipelines.records import Complaint, Format, complaint, event_format, moment_us, parsed, text
 from schemas.events import PresenceEvent, decode_good
@@ -29,7 +29,7 @@ class Changed(NamedTuple):
     client: str
     known: list[Known]
     before: list[Known]
-    superseded: list[tuple[Heard, int]]
+    superseded: list[tuple[ReportedEvent, int]]
 
 
 def presence_format() -> Format:
@@ -47,20 +47,21 @@ def presence_format() -> Format:
     return event_format(PresenceEvent, more)
 
 
-def heard(records: DataFrame) -> DataFrame:
-    """Events as :func:`fold` takes them: `kind, name, partition, offset, appended_ms` and the fields of `Heard`.
+def reported(records: DataFrame) -> DataFrame:
+    """Events as :func:`fold` takes them: `kind, name, partition, offset, appended_ms` and the fields of
+    `ReportedEvent`.
 
     `kind` and `name` are: client, with the client id; gateway, an event of a gateway about itself, with the gateway's
     name; tick, with the partition. A gateway and a client may have the same name. Events that this application itself
-    adds (:mod:`pipelines.presence.ends`) follow from the state and are left out.
+    adds (:mod:`pipelines.presence.lost_connections`) follow from the state and are left out.
     """
     event = F.col("record")
     is_tick, of_client = event["event"] == "tick", event["client"] != ""
     texts = {name: F.coalesce(event[name], F.lit("")) for name in ("peer", "protocol", "reason", "user", "attachment")}
     numbers = {"boot": F.coalesce(event["boot"], F.lit(0))}
-    fields = {name: event[name] for name in Heard._fields} | texts | numbers
+    fields = {name: event[name] for name in ReportedEvent._fields} | texts | numbers
     name = F.when(of_client, event["client"]).when(is_tick, F.col("partition").cast("string"))
-    is_own = F.coalesce(event["reason"].isin(*ends.REASONS), F.lit(False))
+    is_own = F.coalesce(event["reason"].isin(*lost_connections.REASONS), F.lit(False))
     return (
         parsed(records, presence_format())
         .where(~is_own)
@@ -75,19 +76,19 @@ def heard(records: DataFrame) -> DataFrame:
     )
 
 
-def begun(told: bytes) -> bytes | None:
+def begun(published: bytes) -> bytes | None:
     """The state of a client, rebuilt from its record on `presence-state`; None if that cannot be read. It may cover
     events that `presence` no longer has, and what it says is not reported again."""
-    state = decode_good(PresenceState, told)
+    state = decode_good(PresenceState, published)
     return None if state is None else msgspec.json.encode(attachments.known_from(state))
 
 
 def fold(most: int, state: bytes | None, client: str, rows: list[Row]) -> tuple[bytes, list[Changed]]:
-    """Folds the rows of :func:`heard` of one client: its new state, and a `Changed` if it has changed. For
+    """Folds the rows of :func:`reported` of one client: its new state, and a `Changed` if it has changed. For
     :class:`pipelines.storage.keyed_states.KeyedStates`."""
     old = [] if state is None else _KNOWN.decode(state)
-    events = [Heard(*(row[field] for field in Heard._fields)) for row in rows]
-    new, superseded = attachments.after(old, events, most), ends.superseded(old, events)
+    events = [ReportedEvent(*(row[field] for field in ReportedEvent._fields)) for row in rows]
+    new, superseded = attachments.after(old, events, most), lost_connections.superseded(old, events)
     has_news = bool(superseded) or attachments.is_news(old, new)
     return msgspec.json.encode(new), [Changed(client, new, old, superseded)] if has_news else []
 
@@ -98,14 +99,14 @@ def last_used_ms(gateways: Mapping[str, GatewayState], state: bytes, now_ms: int
 
 
 def signs(rows: Iterable[Row]) -> list[Sign]:
-    """What rows of :func:`heard` say about gateways: the last sign of each."""
+    """What rows of :func:`reported` say about gateways: the last sign of each."""
     said = sorted((row for row in rows if row.kind == GATEWAY), key=lambda row: (row.boot, row.offset))
     last = {row.name: row for row in said}
     return [Sign(row.name, row.boot, row.appended_ms, row.event == "disconnected") for row in last.values()]
 
 
 def ticks(rows: Iterable[Row]) -> dict[int, list[int]]:
-    """The append times of the ticks among rows of :func:`heard`, by partition, ms since the epoch, in order."""
+    """The append times of the ticks among rows of :func:`reported`, by partition, ms since the epoch, in order."""
     found: dict[int, list[int]] = {}
     for row in sorted((row for row in rows if row.kind == TICK), key=lambda row: row.offset):
         found.setdefault(row.partition, []).append(row.appended_ms)
@@ -119,11 +120,11 @@ def state_format() -> Format:
         return F.coalesce(F.col("key").cast("string").startswith(GATEWAY_MARK), F.lit(False))
 
     def of_client(state: Column) -> list[Complaint]:
-        return [complaint(~text("key").eqNullSafe(state["client"]), "the key is not the client")]
+        return [complaint(~text("key").eqNullSafe(state["client"]), "the key is not the client id")]
 
     def of_gateway(state: Column) -> list[Complaint]:
         key = F.concat(F.lit(GATEWAY_MARK), state["gateway"])
-        return [complaint(~text("key").eqNullSafe(key), "the key is not the gateway's")]
+        return [complaint(~text("key").eqNullSafe(key), "the key is not that of the gateway")]
 
     client, gateway = event_format(PresenceState, of_client), event_format(GatewayState, of_gateway)
 
@@ -146,12 +147,12 @@ def columns() -> list[Column]:
     """The columns of `presence`, except `bucket`, from a record of `presence-state`; null if the record is a
     gateway's."""
 
-    def attachment(told: Column) -> Column:
+    def attachment(published: Column) -> Column:
         return F.struct(
-            *(told[name].alias(name) for name in ("gateway", "attachment", "boot", "epoch", "seq", "live")),
-            moment_us(told["since_us"]).alias("since"),
-            moment_us(told["at_us"]).alias("at"),
-            *(_word(told, name) for name in ("peer", "protocol", "reason", "user")),
+            *(published[name].alias(name) for name in ("gateway", "attachment", "boot", "epoch", "seq", "live")),
+            moment_us(published["since_us"]).alias("since"),
+            moment_us(published["at_us"]).alias("at"),
+            *(_word(published, name) for name in ("peer", "protocol", "reason", "user")),
         )
 
     state = F.col("record.client")

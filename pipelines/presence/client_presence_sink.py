@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.kafka.writer import KafkaWriter, Out
-from pipelines.presence import ends
+from pipelines.presence import lost_connections
 from pipelines.presence.attachments import is_void, revised, state_of
 from pipelines.presence.client_presence import CLIENT, Changed, begun, fold, last_used_ms, signs, state_format, ticks
 from pipelines.presence.liveness import Liveness
@@ -31,8 +31,8 @@ QOS = 1
 
 
 class PresenceSink:
-    """Takes the batches of :func:`pipelines.presence.client_presence.heard`: a callback for `foreachBatch`. The state
-    of each client is in `directory`.
+    """Takes the batches of :func:`pipelines.presence.client_presence.reported`: a callback for `foreachBatch`. The
+    state of each client is in `directory`.
 
     A batch usually publishes few records: one for each client that has connected or disconnected. When a gateway is
     found gone, or comes back, it is one for each of the gateway's clients, which are looked up on `presence-state`. No
@@ -82,18 +82,22 @@ class PresenceSink:
         liveness, is_first = self._liveness, self._liveness is None
         if liveness is None:
             timeout_ms, beat_ms = (int(of * 1000) for of in (self._settings.timeout_s, self._settings.heartbeat_s))
-            liveness = Liveness(timeout_ms, beat_ms, self._gateways_told(spark))
+            liveness = Liveness(timeout_ms, beat_ms, self._published_gateways(spark))
         before = dict(liveness.gateways)
         gateways = liveness.judge(signs(rows), ticks(rows), self._partitions)
         revisions = self._revisions(spark, changed, liveness, gateways)
         states = [state_of(one.client, one.known, liveness.gateways) for one in changed]
         states += [state for _, state in revisions]
         found = [event for one in changed for event in _ends_of(one, before, liveness.gateways)]
-        found += [event for told, state in revisions for event in ends.revised(told, state, liveness.gateways)]
+        found += [
+            event
+            for published, state in revisions
+            for event in lost_connections.revised(published, state, liveness.gateways)
+        ]
         if found:
             self._writer.write(self._event_record(event) for event in found)
         if self._settings.publish and states:
-            there = self._published(min(row.appended_ms for row in rows)) if is_first else set()
+            there = self._message_ids(min(row.appended_ms for row in rows)) if is_first else set()
             now = max(self._clock(), max(row.appended_ms for row in rows) / 1000)
             self._writer.write(self._messages(states, batch, there, now))
         elif is_first and not self._settings.publish:
@@ -108,10 +112,10 @@ class PresenceSink:
         """For clients without events whose gateway has changed: the published state and the new one."""
         clients, names = {one.client for one in changed}, [gateway.gateway for gateway in gateways]
         found = []
-        for told in self._clients_told(spark, names) if names else ():
-            state = revised(told, liveness.gateways)
-            if told.client not in clients and state != told:
-                found.append((told, state))
+        for published in self._published_clients(spark, names) if names else ():
+            state = revised(published, liveness.gateways)
+            if published.client not in clients and state != published:
+                found.append((published, state))
         return found
 
     def _messages(self, states: Iterable[PresenceState], batch: str, there: set[bytes], now: float) -> Iterator[Out]:
@@ -135,7 +139,7 @@ class PresenceSink:
 
     def _retained_no_more(self, spark: SparkSession) -> Iterator[Out]:
         """Clears what was retained while presence was published: the messages of all clients published as online."""
-        for row in self._told(spark).where("record.client.online").toLocalIterator():
+        for row in self._published_states(spark).where("record.client.online").toLocalIterator():
             yield Out(self._topics.retained, 0, presence_topic(row.record.client.client).encode(), None)
 
     def _end(self, clients: list[str]) -> None:
@@ -148,7 +152,7 @@ class PresenceSink:
     def _last_used_ms(self, _client: str, state: bytes, now_ms: int) -> int:
         return now_ms if self._liveness is None else last_used_ms(self._liveness.gateways, state, now_ms)
 
-    def _published(self, since_ms: int) -> set[bytes]:
+    def _message_ids(self, since_ms: int) -> set[bytes]:
         """The ids of presence messages on `ingress` that were appended at `since_ms` or later. By the broker's clock, a
         message is later than the events it reports."""
         ids = set()
@@ -171,27 +175,27 @@ class PresenceSink:
         return Out(self._topics.presence_state, partition, f"{GATEWAY_MARK}{state.gateway}".encode(), encode(state))
 
     def _begun(self, spark: SparkSession) -> Iterator[tuple[str, bytes, int]]:
-        for row in self._told(spark).where("record.client IS NOT NULL").toLocalIterator():
+        for row in self._published_states(spark).where("record.client IS NOT NULL").toLocalIterator():
             state = begun(bytes(row.value))
             if state is not None:
                 yield row.record.client.client, state, row.appended_ms
 
-    def _gateways_told(self, spark: SparkSession) -> list[GatewayState]:
+    def _published_gateways(self, spark: SparkSession) -> list[GatewayState]:
         found = (
             decode_good(GatewayState, bytes(row.value))
-            for row in self._told(spark).where("record.gateway IS NOT NULL").collect()
+            for row in self._published_states(spark).where("record.gateway IS NOT NULL").collect()
         )
         return [state for state in found if state is not None]
 
-    def _clients_told(self, spark: SparkSession, gateways: list[str]) -> Iterator[PresenceState]:
+    def _published_clients(self, spark: SparkSession, gateways: list[str]) -> Iterator[PresenceState]:
         """The clients that have attachments at any of the gateways."""
         at_gateways = F.arrays_overlap("record.client.attachments.gateway", F.array(*map(F.lit, gateways)))
-        for row in self._told(spark).where(at_gateways).toLocalIterator():
+        for row in self._published_states(spark).where(at_gateways).toLocalIterator():
             state = decode_good(PresenceState, bytes(row.value))
             if state is not None:
                 yield state
 
-    def _told(self, spark: SparkSession) -> DataFrame:
+    def _published_states(self, spark: SparkSession) -> DataFrame:
         """The contents of `presence-state` at the time of reading. The plan is kept, because making it takes longer
         than running it."""
         if self._topic_now is None:
@@ -204,8 +208,8 @@ def _ends_of(
 ) -> list[PresenceEvent]:
     """The events to be added for a client that has changed; `before` are the gateways before the batch."""
     unsaid = [
-        ends.lost(one.client, last, at_us)
+        lost_connections.lost(one.client, last, at_us)
         for last, at_us in one.superseded
         if not is_void(last.gateway, last.boot, before)
     ]
-    return [*unsaid, *ends.of_gateways(one.client, one.before, one.known, before, gateways)]
+    return [*unsaid, *lost_connections.of_gateways(one.client, one.before, one.known, before, gateways)]

@@ -22,7 +22,7 @@ _WORDS: tuple[Literal["propagated", "attempting", "refused"], ...] = ("propagate
 """Event names by rank."""
 
 
-class Told(NamedTuple):
+class AgentReport(NamedTuple):
     """An event, as in :class:`schemas.events.MessagePresenceEvent`, with its offset and append time."""
 
     offset: int
@@ -75,13 +75,13 @@ class Custody(msgspec.Struct, frozen=True, kw_only=True):
     judged: int = -1
     judged_ms: int = 0
 
-    def is_judged(self, event: Told) -> bool:
+    def is_judged(self, event: AgentReport) -> bool:
         """Whether the event is a claim that was judged, or came with one, and is re-read. A later append time marks an
         event on a recreated topic, where offsets start again; on the same topic, append times grow with offsets."""
         return event.offset <= self.judged and event.appended_ms <= self.judged_ms
 
 
-def after(known: Custody, events: Iterable[Told], limits: Limits) -> Custody:
+def after(known: Custody, events: Iterable[AgentReport], limits: Limits) -> Custody:
     """What is known after `events`, given in any order; equal to `known` if they add nothing."""
     for event in sorted(events):
         known = _merged(known, event, limits)
@@ -122,23 +122,23 @@ def state_of(message_id: str, known: Custody) -> MessagePresenceState:
     )
 
 
-def known_from(told: MessagePresenceState) -> Custody:
+def known_from(published: MessagePresenceState) -> Custody:
     """What is known of a message, rebuilt from its published state: everything that affects later states."""
-    delivery = Delivery(told.delivered_us, told.delivered_by, told.delivered_to)
+    delivery = Delivery(published.delivered_us, published.delivered_by, published.delivered_to)
     return Custody(
-        origin=told.origin,
-        delivery=delivery if told.state == "delivered" else None,
-        expired=told.state == "expired",
-        retired=told.retired,
-        agents={word.agent: Standing(word.at_us, _WORDS.index(word.event), word.reason) for word in told.said},
-        claim=told.claim,
-        kept_until_ms=told.kept_until_ms,
-        judged=told.judged,
-        judged_ms=told.judged_ms,
+        origin=published.origin,
+        delivery=delivery if published.state == "delivered" else None,
+        expired=published.state == "expired",
+        retired=published.retired,
+        agents={word.agent: Standing(word.at_us, _WORDS.index(word.event), word.reason) for word in published.said},
+        claim=published.claim,
+        kept_until_ms=published.kept_until_ms,
+        judged=published.judged,
+        judged_ms=published.judged_ms,
     )
 
 
-def _merged(known: Custody, event: Told, limits: Limits) -> Custody:
+def _merged(known: Custody, event: AgentReport, limits: Limits) -> Custody:
     delivery = Delivery(event.at_us, event.agent, event.peer) if event.event == "delivered" else None
     origins = [name for name in (known.origin, event.origin) if name]
     is_new_claim = event.event == "claimed" and not known.is_judged(event)
@@ -155,7 +155,7 @@ def _merged(known: Custody, event: Told, limits: Limits) -> Custody:
     )
 
 
-def _agents(agents: dict[str, Standing], event: Told, most: int) -> dict[str, Standing]:
+def _agents(agents: dict[str, Standing], event: AgentReport, most: int) -> dict[str, Standing]:
     match event.event:
         case "attempting":
             agent, standing = event.agent, Standing(event.at_us, ATTEMPTS, "")
@@ -171,7 +171,7 @@ def _agents(agents: dict[str, Standing], event: Told, most: int) -> dict[str, St
     return newest
 
 
-def _claim(known: Custody, event: Told, claim_s: float) -> Claim | None:
+def _claim(known: Custody, event: AgentReport, claim_s: float) -> Claim | None:
     """The claim after an event that may not have been judged yet."""
     claim = known.claim
     if known.is_judged(event):
@@ -193,7 +193,7 @@ def _claim(known: Custody, event: Told, claim_s: float) -> Claim | None:
     return Claim(agent=event.agent, at_us=event.at_us, until_ms=until_ms)
 
 
-def _again(claim: Claim, event: Told, until_ms: int) -> Claim:
+def _again(claim: Claim, event: AgentReport, until_ms: int) -> Claim:
     """A claim that its holder asks for again. A request made before the one that was granted no longer counts."""
     if event.at_us < claim.at_us:
         return claim
@@ -202,7 +202,7 @@ def _again(claim: Claim, event: Told, until_ms: int) -> Claim:
     return Claim(agent=event.agent, at_us=event.at_us, until_ms=until_ms)
 
 
-def _kept_until_ms(event: Told, kept_s: float) -> int:
+def _kept_until_ms(event: AgentReport, kept_s: float) -> int:
     longest_ms = event.at_us // 1000 + int(kept_s * 1000)
     is_asked = event.until_us and event.event != "claimed"
     return min(longest_ms, event.until_us // 1000) if is_asked else longest_ms

@@ -20,12 +20,12 @@ class Sign(NamedTuple):
 
     gateway: str
     boot: int
-    heard_ms: int
+    at_ms: int
     ended: bool
 
 
 class Liveness:
-    """What is known of all gateways. `told` are the states published before a restart.
+    """What is known of all gateways. `published` are the states published before a restart.
 
     `beat_ms` is the interval of heartbeats and ticks. A time without ticks is a gap if it exceeds `timeout_ms` minus
     one and a half beats. So the first tick after a pause does not find a gateway gone whose heartbeat came a beat, or a
@@ -33,12 +33,12 @@ class Liveness:
     late would make a gap, and no gateway would ever be found gone. A timeout of three beats or more avoids that case.
     """
 
-    def __init__(self, timeout_ms: int, beat_ms: int, told: Iterable[GatewayState] = ()) -> None:
+    def __init__(self, timeout_ms: int, beat_ms: int, published: Iterable[GatewayState] = ()) -> None:
         self._timeout_ms = timeout_ms
         self._gap_ms = max(timeout_ms - beat_ms * 3 // 2, beat_ms * 3 // 2)
-        self._states = {state.gateway: state for state in told}
+        self._states = {state.gateway: state for state in published}
         # The time of the last heartbeat is not kept over a restart: a gateway's timeout runs from the next tick.
-        self._heard_ms: dict[str, int] = {}
+        self._last_sign_ms: dict[str, int] = {}
         self._last_tick_ms: dict[int, int] = {}
         self._after_gap_ms: dict[int, int] = {}
 
@@ -55,17 +55,17 @@ class Liveness:
         self._find_gaps(ticks)
         for sign in signs:
             old = self._states.get(sign.gateway)
-            if old is None or sign.boot > old.boot or (sign.boot == old.boot and sign.heard_ms >= old.at_ms):
-                self._heard_ms[sign.gateway] = sign.heard_ms
-                self._know(sign.gateway, sign.boot, not sign.ended, sign.heard_ms)
+            if old is None or sign.boot > old.boot or (sign.boot == old.boot and sign.at_ms >= old.at_ms):
+                self._last_sign_ms[sign.gateway] = sign.at_ms
+                self._know(sign.gateway, sign.boot, not sign.ended, sign.at_ms)
         for gateway in self._states:
             partition = partition_of(gateway, partitions)
             if not ticks.get(partition):
                 continue
             tick_ms, state = ticks[partition][-1], self._states[gateway]
             if state.alive and tick_ms > state.at_ms:
-                heard_ms = max(self._heard_ms.setdefault(gateway, tick_ms), self._after_gap_ms[partition])
-                if tick_ms - heard_ms > self._timeout_ms:
+                last_ms = max(self._last_sign_ms.setdefault(gateway, tick_ms), self._after_gap_ms[partition])
+                if tick_ms - last_ms > self._timeout_ms:
                     self._know(gateway, state.boot, False, tick_ms)
         return [state for gateway, state in self._states.items() if before.get(gateway) is not state]
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.ledger.history import appended
 from pipelines.presence import custody
-from pipelines.presence.custody import Custody, Limits, Told
+from pipelines.presence.custody import AgentReport, Custody, Limits
 from pipelines.records import (
     SKEW,
     Complaint,
@@ -39,14 +39,16 @@ def message_presence_format() -> Format:
             complaint(event["id"] == "", "id is empty"),
             complaint(event["agent"] == "", "agent is empty"),
             complaint(needs_peer & (F.coalesce(event["peer"], F.lit("")) == ""), "peer is missing"),
-            complaint(moment_us(event["at_us"]) > early, "at_us is after the record's own time, ", F.col("timestamp")),
+            complaint(
+                moment_us(event["at_us"]) > early, "at_us is after the record's append time, ", F.col("timestamp")
+            ),
         ]
 
     return event_format(MessagePresenceEvent, more)
 
 
-def told(records: DataFrame) -> DataFrame:
-    """Events as :func:`fold` takes them: `id` and the fields of `Told`."""
+def reported(records: DataFrame) -> DataFrame:
+    """Events as :func:`fold` takes them: `id` and the fields of `AgentReport`."""
     event = F.col("record")
     return parsed(records, message_presence_format()).select(
         event["id"].alias("id"),
@@ -58,20 +60,20 @@ def told(records: DataFrame) -> DataFrame:
     )
 
 
-def begun(told: bytes) -> bytes | None:
+def begun(published: bytes) -> bytes | None:
     """The state of a message, rebuilt from its record on `message-presence-state`; None if that cannot be read. It is
     the only source for events that `message-presence` no longer has."""
-    state = decode_good(MessagePresenceState, told)
+    state = decode_good(MessagePresenceState, published)
     return None if state is None else msgspec.json.encode(custody.known_from(state))
 
 
 def fold(
     limits: Limits, state: bytes | None, message_id: str, rows: list[Row]
 ) -> tuple[bytes, list[MessagePresenceState]]:
-    """Folds the rows of :func:`told` of one message: its new state, and the state to publish if it has changed. For
+    """Folds the rows of :func:`reported` of one message: its new state, and the state to publish if it has changed. For
     :class:`pipelines.storage.keyed_states.KeyedStates`."""
     old = Custody() if state is None else _CUSTODY.decode(state)
-    new = custody.after(old, (Told(*(row[field] for field in Told._fields)) for row in rows), limits)
+    new = custody.after(old, (AgentReport(*(row[field] for field in AgentReport._fields)) for row in rows), limits)
     return msgspec.json.encode(new), [custody.state_of(message_id, new)] if custody.is_news(old, new) else []
 
 

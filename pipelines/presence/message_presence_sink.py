@@ -18,8 +18,8 @@ from schemas.states import MessagePresenceState
 
 
 class MessagePresenceSink:
-    """Takes the batches of :func:`pipelines.presence.message_presence.told`: a callback for `foreachBatch`. The state
-    of each message is in `directory`.
+    """Takes the batches of :func:`pipelines.presence.message_presence.reported`: a callback for `foreachBatch`. The
+    state of each message is in `directory`.
 
     Contract: at least once on `topic`, where only the latest record of a key counts; a repeated batch publishes the
     same. A message without events for `kept_s`, whose record is no longer kept, is ended there, at least once.

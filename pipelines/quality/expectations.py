@@ -49,17 +49,20 @@ _LATENCY = "latency is within bounds"
 
 LOCAL = (
     Expectation("time_messages", _TIMES, MESSAGES, "A message is accepted before it is appended"),
-    Expectation("time_instructions", _TIMES, INSTRUCTIONS, "A message is appended before its instructions are"),
+    Expectation("time_instructions", _TIMES, INSTRUCTIONS, "A message is appended before its instructions"),
     Expectation(
-        "time_outcomes", _TIMES, OUTCOMES, "A message is appended before its outcomes are, and they happen before that"
+        "time_outcomes",
+        _TIMES,
+        OUTCOMES,
+        "A message is appended before its outcomes, and an outcome happens before it is appended",
     ),
     Expectation(
         "time_completions",
         _TIMES,
         COMPLETIONS,
-        "A message is appended before it is completed, and completed before that is appended",
+        "A message is appended before it is completed, and completed before its completion is appended",
     ),
-    Expectation("time_presence_history", _TIMES, PRESENCE_HISTORY, "Presence happens before it is appended"),
+    Expectation("time_presence_history", _TIMES, PRESENCE_HISTORY, "A presence event happens before it is appended"),
 )
 """Can be decided by looking at a single row."""
 
@@ -92,19 +95,19 @@ ACROSS = (
         "outcome_of_completion",
         "completion comes last",
         COMPLETIONS,
-        "Each shard that a completed message was to go to has an outcome of it by then",
+        "When a message is completed, each of its shards has an outcome of it",
     ),
     Expectation(
         "time_of_message", _TIMES, INSTRUCTIONS, "Instructions and messages agree on when the message was appended"
     ),
-    Expectation("time_of_instruction", _TIMES, OUTCOMES, "An instruction is appended before its outcomes are"),
+    Expectation("time_of_instruction", _TIMES, OUTCOMES, "An instruction is appended before its outcomes"),
     Expectation("offsets", "no gap in ingress", MESSAGES, "Every offset of ingress is in messages or in quarantine"),
 )
 """Need other rows to decide."""
 
 LATENCIES = (
     Expectation(ROUTING_LATENCY, _LATENCY, INSTRUCTIONS, "A message is routed in time"),
-    Expectation(DELIVERY_LATENCY, _LATENCY, OUTCOMES, "A message is sent in time at QoS 0, which waits for nobody"),
+    Expectation(DELIVERY_LATENCY, _LATENCY, OUTCOMES, "A message is sent in time at QoS 0"),
 )
 
 EXPECTATIONS = (

@@ -141,7 +141,7 @@ WITH counted AS (
     JOIN {instructions} AS i ON i.message_id = c.message_id AND i.message_appended = c.message_appended
     WHERE c.message_appended >= TIMESTAMP {since}
       AND c.completed <= TIMESTAMP {instructions_reach} AND c.completed <= TIMESTAMP {outcomes_reach}
-), told AS (
+), reported AS (
     SELECT message_id, shard, min(appended) AS appended
     FROM {outcomes}
     WHERE shard IS NOT NULL
@@ -149,7 +149,7 @@ WITH counted AS (
 ), decisions AS (
     SELECT c.date, c.message_id, c.completed, c.scope, min(CASE WHEN o.shard IS NULL THEN c.shard END) AS silent
     FROM counted AS c
-    LEFT JOIN told AS o ON o.message_id = c.message_id AND o.shard = c.shard AND o.appended <= c.completed
+    LEFT JOIN reported AS o ON o.message_id = c.message_id AND o.shard = c.shard AND o.appended <= c.completed
     GROUP BY c.date, c.message_id, c.completed, c.scope, c.touches
     HAVING count(*) = c.touches
 ), early AS (

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.routing.decisions import UNTOUCHED, Reach
 from pipelines.routing.instructions import RoutingPlan, numbered, with_route_keys, with_routes, with_shards
-from pipelines.routing.route_buckets import GroupedRoutes
+from pipelines.routing.route_buckets import BucketedRoutes
 from pipelines.routing.routes import stepped
 from schemas.envelope import EVERYONE, ROUTED
 from schemas.identity import CATCH_ALL, ROUTE_DEPTH
@@ -113,7 +113,7 @@ def routes_in(period: Period, intervals: DataFrame) -> DataFrame:
     )
 
 
-def wanted(messages: DataFrame, routes: GroupedRoutes, period: Period, shards: int) -> DataFrame:
+def wanted(messages: DataFrame, routes: BucketedRoutes, period: Period, shards: int) -> DataFrame:
     """`message_id, copy` for rows of `messages`: `copy` is the message as a struct `partition, offset, appended,
     destination, wanted` (the shards it should go to, ascending). All messages must be of `period`, and so must
     `routes`, as returned by :func:`routes_in`."""

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.origin import origin_of
-from pipelines.routing.route_buckets import GroupedRoutes, RouteGroups
+from pipelines.routing.route_buckets import BucketedRoutes, RouteBuckets
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Meta
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 from schemas.tables import FAR_FUTURE
@@ -40,7 +40,7 @@ class RoutingPlan:
     depth: int = ROUTE_DEPTH
 
 
-def route(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -> DataFrame:
+def route(messages: DataFrame, routes: BucketedRoutes, plan: RoutingPlan) -> DataFrame:
     """Instructions and zero-touch records for `messages`.
 
     `messages`: Kafka source columns with headers (`key, value, headers, partition, offset, timestamp`). `routes`: the
@@ -74,17 +74,17 @@ def with_route_keys(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
     return messages.select("*", catch_all, *keys)
 
 
-def with_routes(messages: DataFrame, routes: GroupedRoutes, plan: RoutingPlan) -> DataFrame:
+def with_routes(messages: DataFrame, routes: BucketedRoutes, plan: RoutingPlan) -> DataFrame:
     """Adds `targets` (all candidate routes, whatever their time) and `known_until` (the time until which the routes are
     known to be complete, `as_of + route_lead`), by depth+1 broadcast hash joins."""
     # Computed per route row rather than per message: Spark adds intervals through the calendar, which is slow.
     known_until = F.col("as_of") + F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
-    known = routes.rows.select("group", "route_keys", "targets", known_until.alias("known_until"))
+    known = routes.rows.select("bucket", "route_keys", "targets", known_until.alias("known_until"))
     joined = messages
     for level in range(plan.depth + 1):
         side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
-        joined = joined.join(side, routes.groups.of(F.col(f"key_{level}")) == F.col(f"group_{level}"), how="left")
-    found = [_targets_of(level, routes.groups) for level in range(plan.depth + 1)]
+        joined = joined.join(side, routes.buckets.of(F.col(f"key_{level}")) == F.col(f"bucket_{level}"), how="left")
+    found = [_targets_of(level, routes.buckets) for level in range(plan.depth + 1)]
     # Every side has the same columns, though only the catch-all's row has `known_until`, so that the joins share one
     # broadcast. A second broadcast would lengthen the pause between batches by a third.
     until = F.coalesce(*(f"known_until_{level}" for level in range(plan.depth + 1)))
@@ -177,12 +177,12 @@ def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
     )
 
 
-def _targets_of(level: int, groups: RouteGroups) -> Column:
+def _targets_of(level: int, buckets: RouteBuckets) -> Column:
     """The targets of this level's key in the bucket that was joined; none if the key is absent or there is no
     bucket."""
     key, all_keys, all_targets = (F.col(f"{column}_{level}") for column in ("key", "route_keys", "targets"))
-    part = groups.part_of(key, F.size(all_keys))
-    return F.coalesce(F.get(F.get(all_targets, part), _place(F.get(all_keys, part), key) - 1), F.array())
+    sub_bucket = buckets.sub_bucket_of(key, F.size(all_keys))
+    return F.coalesce(F.get(F.get(all_targets, sub_bucket), _place(F.get(all_keys, sub_bucket), key) - 1), F.array())
 
 
 def _place(elements: Column, element: Column) -> Column:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.routing.route_buckets import GROUPED, GROUPS, ArrowGrouping, GroupedRoutes, RouteGroups
+from pipelines.routing.route_buckets import BUCKETED, BUCKETS, ArrowBucketing, BucketedRoutes, RouteBuckets
 from pipelines.routing.routes import CATCH_ALL_BUCKET
 from pipelines.sources import table_uri
 from pipelines.storage.checkpoints import Checkpoint
@@ -21,7 +21,7 @@ from pipelines.streams import StreamId
 from schemas.tables import ROUTES
 
 COPY, COPY_OF_CATCH_ALL = "routes.parquet", "catch-all.parquet"
-ROWS_AT_ONCE = GROUPS // 4
+ROWS_AT_ONCE = BUCKETS // 4
 """The least that one Spark task reads, if the copy is too large for one task."""
 
 
@@ -36,13 +36,13 @@ class RoutesInMemory:
         self._table: DeltaTable | None = None
         self._version: int | None = None
         self._files: frozenset[str] | None = None
-        self._groups = RouteGroups()
-        self._routes = _Copy(spark, checkpoint, COPY, self._groups)
-        self._catch_all = _Copy(spark, checkpoint, COPY_OF_CATCH_ALL, self._groups)
+        self._buckets = RouteBuckets()
+        self._routes = _Copy(spark, checkpoint, COPY, self._buckets)
+        self._catch_all = _Copy(spark, checkpoint, COPY_OF_CATCH_ALL, self._buckets)
 
-    def read(self) -> GroupedRoutes:
+    def read(self) -> BucketedRoutes:
         """The routes in buckets, for a query's plan: each batch uses the routes as last refreshed."""
-        return GroupedRoutes(self._groups, self._routes.read().unionByName(self._catch_all.read()))
+        return BucketedRoutes(self._buckets, self._routes.read().unionByName(self._catch_all.read()))
 
     def refresh(self) -> bool:
         """Load the current table; False if nothing has changed. Raises what Spark and deltalake raise.
@@ -70,17 +70,17 @@ class RoutesInMemory:
 class _Copy:
     """Routes in buckets in a file that plans read and Spark caches."""
 
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, name: str, groups: RouteGroups) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, name: str, buckets: RouteBuckets) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
         self._name = name
-        self._grouping = ArrowGrouping(groups)
+        self._bucketing = ArrowBucketing(buckets)
 
     def read(self) -> DataFrame:
-        return self._spark.read.schema(GROUPED).parquet(f"{self._checkpoint.uri}/{self._name}")
+        return self._spark.read.schema(BUCKETED).parquet(f"{self._checkpoint.uri}/{self._name}")
 
     def replace(self, routes: pa.Table) -> None:
-        self._checkpoint.write(self._name, _as_parquet(self._grouping.rows(routes)))
+        self._checkpoint.write(self._name, _as_parquet(self._bucketing.rows(routes)))
         # Spark finds cached data by plan, including what an earlier instance has left.
         now = self.read().unpersist().cache()
         now.write.format("noop").mode("overwrite").save()

@@ -49,9 +49,9 @@ class Checkpoint:
         known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
         if known.get(topic.name, topic.id) != topic.id:
             raise TopicReplaced(
-                f"topic {topic.name} was deleted and made again since query {self._stream.query} has read it, and what "
-                f"it had not read of the old one is lost: to have it read the new one from its beginning, stop the "
-                f"ledger, remove {self.uri} and start it"
+                f"topic {topic.name} was deleted and created again after query {self._stream.query} had read it, and "
+                f"its unread records are lost: to read the new topic from its beginning, stop the ledger, remove "
+                f"{self.uri} and start it again"
             )
         if topic.name not in known:
             self.write(TOPICS, json.dumps({topic.name: topic.id}).encode())

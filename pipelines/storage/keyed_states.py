@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS states (key BLOB PRIMARY KEY, state BLOB NOT NULL, he
 CREATE INDEX IF NOT EXISTS heard ON states (heard_ms);
 """
 
-Told = Callable[[SparkSession], Iterable[tuple[str, bytes, int]]]
+PublishedStates = Callable[[SparkSession], Iterable[tuple[str, bytes, int]]]
 """Key, state, and when it was published, ms since the epoch."""
 
 Given = TypeVar("Given")
@@ -48,10 +48,10 @@ class KeyedStates:
     """For one thread at a time. A key is forgotten if it had no events for `kept_s` and its state was of no use for as
     long. Raises sqlite3.Error if the file cannot be written."""
 
-    def __init__(self, file: Path, kept_s: int, told: Told) -> None:
+    def __init__(self, file: Path, kept_s: int, published: PublishedStates) -> None:
         self._file = LocalDatabase(file, _TABLES)
         self._kept_ms = kept_s * 1000
-        self._told = told
+        self._published = published
 
     def take(
         self,
@@ -79,14 +79,16 @@ class KeyedStates:
             end(over)
         self.finish(query, batch_id, {**states, **dict.fromkeys(over)}, heard_ms, lasting)
 
-    def unused(self, now_ms: int, heard: Mapping[str, object], last_used: LastUsed) -> tuple[list[str], dict[str, int]]:
-        """Of at most `FORGOTTEN_A_BATCH` keys without events for long, except those `heard` just now: the keys to be
+    def unused(
+        self, now_ms: int, active: Mapping[str, object], last_used: LastUsed
+    ) -> tuple[list[str], dict[str, int]]:
+        """Of at most `FORGOTTEN_A_BATCH` keys without events for long, except those `active` just now: the keys to be
         forgotten, and when the others were last of use, ms since the epoch. Repeated calls give the same result."""
         since_ms, over, lasting = now_ms - self._kept_ms, list[str](), dict[str, int]()
         quiet = "SELECT key, state FROM states WHERE heard_ms < ? ORDER BY heard_ms, key LIMIT ?"
         for raw, state in self._database.execute(quiet, (since_ms, FORGOTTEN_A_BATCH)):
             key = raw.decode()
-            if key in heard:
+            if key in active:
                 continue
             used_ms = last_used(key, state, now_ms)
             if used_ms < since_ms:
@@ -162,7 +164,7 @@ class KeyedStates:
     def _begin_anew(self, spark: SparkSession, taken: Taken) -> None:
         with self._database as database:
             database.execute("DELETE FROM states")
-            self._write(database, self._told(spark))
+            self._write(database, self._published(spark))
             (rows,) = database.execute("SELECT count(*) FROM states").fetchone()
             self._file.take(taken, rows, rows, 0)
 

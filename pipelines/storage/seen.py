@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS seen (key BLOB PRIMARY KEY, heard_ms INTEGER NOT NULL
 CREATE INDEX IF NOT EXISTS heard ON seen (heard_ms);
 """
 
-Told = Callable[[Sequence[str], int], Iterable[pa.RecordBatch]]
+RecentRows = Callable[[Sequence[str], int], Iterable[pa.RecordBatch]]
 """`(columns, kept_s)` -> these columns of the table's rows of the last `kept_s`."""
 
 
@@ -50,10 +50,10 @@ class SeenKeys:
     For one thread at a time. Raises sqlite3.Error if the file cannot be written.
     """
 
-    def __init__(self, file: Path, key: Sequence[str], kept_s: int, told: Told) -> None:
+    def __init__(self, file: Path, key: Sequence[str], kept_s: int, recent_rows: RecentRows) -> None:
         self._key = tuple(key)
         self._kept_s = kept_s
-        self._told = told
+        self._recent_rows = recent_rows
         self._file = LocalDatabase(file, _TABLES)
 
     def columns(self, names: Iterable[str]) -> list[str]:
@@ -82,7 +82,7 @@ class SeenKeys:
             self._file.forget()
             database.execute("DELETE FROM seen")
         inserted = 0
-        for rows in self._told([*self._key, HEARD, BORN], self._kept_s):
+        for rows in self._recent_rows([*self._key, HEARD, BORN], self._kept_s):
             table = pa.Table.from_batches([rows])
             keys = zip(keys_of(table, self._key), _ms(table[HEARD]), strict=True)
             with self._file.connection as database:  # one by one: a single transaction would double the file

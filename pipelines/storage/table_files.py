@@ -156,7 +156,7 @@ class TableFiles:
     @cached_property
     def _has_of_topic(self) -> dict[int, int]:
         """Read once, because asking for each partition takes milliseconds and a table has one writer."""
-        return {} if self._topic is None else positions.told_by(self._delta, self._topic)
+        return {} if self._topic is None else positions.recorded_in(self._delta, self._topic)
 
     @cached_property
     def _delta(self) -> DeltaTable:
@@ -226,16 +226,16 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
         known = [part for part in parts if part.has_min_max]
         if len(known) == sum(part.num_values > 0 for part in parts) > 0:
             low, high = min(part.min for part in known), max(part.max for part in known)
-            if _is_told(low) and _is_told(high):
-                least[name], greatest[name] = _told(low), _told(high, MILLISECOND)
+            if _is_statistic(low) and _is_statistic(high):
+                least[name], greatest[name] = _as_statistic(low), _as_statistic(high, MILLISECOND)
     return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
 
 
-def _is_told(value: Any) -> bool:
+def _is_statistic(value: Any) -> bool:
     return not isinstance(value, bool | bytes) and not (isinstance(value, str) and len(value) > LONGEST_STATISTIC)
 
 
-def _told(value: Any, step: timedelta = timedelta(0)) -> Any:
+def _as_statistic(value: Any, step: timedelta = timedelta(0)) -> Any:
     """A value as statistics have it. Their times are in milliseconds, and some readers take the maximum literally. So
     with `step` a time between two milliseconds is rounded up."""
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Fuzz target: a client's connection over a home in memory, gateway.host.connection (G11, R12).
+"""Fuzz target: a client's connection over a home in memory, gateway.host.host_connection (G11, R12).
 
 A program (see programs.py) is played by one client, on a new connection whenever the last one has ended. What its
 ACCEPT, REFUSE and DISCONNECT steps do here: let things happen, make Kafka hold back its acknowledgements or give them,
@@ -16,16 +16,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from gateway.host.connection import ClientConnection
-from gateway.host.ends import END_REASONS
-from gateway.host.server import HostServer
+from gateway.host.close_reasons import CLOSE_REASONS
+from gateway.host.host_connection import HostConnection
+from gateway.host.host_server import HostServer
 from mqtt.codes import VERSION_5
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Packet, Puback, Publish
 from mqtt.server_connection import ServerConnection
 from tests.fuzz.programs import Kind, Step, parse
-from tests.unit.gateway.home.home_world import World, turn
+from tests.unit.gateway.home.home_harness import HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import VirtualLoop
 
 LIMITS = {
@@ -57,7 +57,7 @@ class _Wire:
         self.sent = b""
         self.is_closed = False
         self.is_paused = False
-        self.connection = ClientConnection(server, self)
+        self.connection = HostConnection(server, self)
 
     @property
     def core(self) -> ServerConnection:
@@ -94,28 +94,30 @@ class _Stage:
         self._loop = VirtualLoop()
         self._raised: list[object] = []
         self._loop.set_exception_handler(lambda _loop, context: self._raised.append(context))
-        self.world, self.server = self._loop.run_until_complete(self._build())
+        self.harness, self.server = self._loop.run_until_complete(self._build())
 
-    async def _build(self) -> tuple[World, HostServer]:
-        world = await World(self._directory, **LIMITS).start()
-        gateway = world.settings().gateway
-        return world, HostServer(gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append)
+    async def _build(self) -> tuple[HomeHarness, HostServer]:
+        harness = await HomeHarness(self._directory, **LIMITS).start()
+        gateway = harness.settings().gateway
+        return harness, HostServer(
+            gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append
+        )
 
     def play(self, steps: list[Step]) -> None:
         self._loop.run_until_complete(asyncio.wait_for(self._play(steps), 100_000))
         assert not self._raised, self._raised
-        assert not self.world.fatal, self.world.fatal
+        assert not self.harness.fatal, self.harness.fatal
 
     async def _play(self, steps: list[Step]) -> None:
-        world, server = self.world, self.server
+        harness, server = self.harness, self.server
         wires = [_Wire(server)]
         for step in steps:
             if wires[-1].is_closed:
                 wires.append(_Wire(server))
             await self._step(wires[-1], step)
             self._check_sizes(wires[-1])
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         for wire in wires:
             wire.connection.transport_lost()
         await turn()
@@ -124,11 +126,11 @@ class _Stage:
         assert server.connections == set(), "the server still has the connection"
         ends = {name.removeprefix("closed_"): n for name, n in server.counts.items() if name.startswith("closed_")}
         assert sum(ends.values()) == len(wires), ends
-        assert ends.keys() <= END_REASONS, ends
+        assert ends.keys() <= CLOSE_REASONS, ends
         await self._serve()
 
     async def _step(self, wire: _Wire, step: Step) -> None:
-        bus, topics, connection = self.world.bus, self.world.topics, wire.connection
+        bus, topics, connection = self.harness.bus, self.harness.topics, wire.connection
         match step.kind:
             case Kind.FEED:
                 if not wire.is_paused:
@@ -161,7 +163,7 @@ class _Stage:
         waiting = session.queued + len(session.in_flight)
         assert waiting <= limits.queue_messages + limits.client_receive_maximum
         assert all(f.count("/") < limits.filter_levels for f in session.subscriptions)
-        assert len(self.world.context.retained) <= limits.retained_messages + attached.publisher.in_flight + 5
+        assert len(self.harness.context.retained) <= limits.retained_messages + attached.publisher.in_flight + 5
 
     async def _serve(self) -> None:
         """A client that behaves gets its answers."""
@@ -173,7 +175,7 @@ class _Stage:
         await turn()
 
     def close(self) -> None:
-        self.world.crash()
+        self.harness.crash()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0.1))

@@ -35,7 +35,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     from pipelines.quality.expectations import of_required
     from pipelines.routing import routes
     from pipelines.routing.instructions import RoutingPlan, route
-    from pipelines.routing.route_buckets import in_groups
+    from pipelines.routing.route_buckets import in_buckets
     from pipelines.sinks import RoutesTable, append_to_table, ensure_tables, keep_current
     from pipelines.sources import read_table
     from pipelines.streams import StreamId
@@ -104,7 +104,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         ],
     )
     plan = RoutingPlan("egress", "progress", 1, SHARDS, LEAD_S, "active")
-    known = in_groups(read_table(spark, tables, declared.ROUTES))
+    known = in_buckets(read_table(spark, tables, declared.ROUTES))
     routed = route(spark.read.schema(KAFKA).parquet(str(ingress)), known, plan).collect()
     shard_records: list[tuple[Any, ...]] = []
     progress: list[tuple[Any, ...]] = []

@@ -10,11 +10,11 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.access.access import Access, open_access
+from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
-from gateway.host.server import HostServer
 from gateway.host.tls import ServerTls
 from schemas.settings import GatewaySettings, load_settings
-from tests.unit.gateway.home.home_world import World
+from tests.unit.gateway.home.home_harness import HomeHarness
 from tests.unit.schemas.test_settings_errors import overlay
 
 PATIENCE_S = 20.0
@@ -34,7 +34,7 @@ class ListenerHarness:
         self._directory = directory
         ports = "mqtt_port = 0\nwebsocket_port = 0\n"
         self.settings: GatewaySettings = load_settings(overlay(directory, f"[gateway]\n{ports}{changes}"), {}).gateway
-        self.world: World
+        self.harness: HomeHarness
         self.server: HostServer
         self.access: Access
         self.tls: ServerTls | None = None
@@ -43,14 +43,19 @@ class ListenerHarness:
         self._clients: list[Paho] = []
 
     async def open(self) -> "ListenerHarness":
-        self.world = await World(self._directory).start()
-        world = self.world
-        self.access = open_access(self.settings, self.clock, world.context.counts)
-        if self.access.book is not None:
-            self.access.book.changed = world.home.rules_changed
+        self.harness = await HomeHarness(self._directory).start()
+        harness = self.harness
+        self.access = open_access(self.settings, self.clock, harness.context.counts)
+        if self.access.authorizer is not None:
+            self.access.authorizer.changed = harness.home.rules_changed
         self.tls = ServerTls(self.settings.tls) if self.settings.tls.is_on else None
         self.server = HostServer(
-            self.settings, world.home, self.clock, lambda: world.bus.in_flight, world.fatal.append, self.access.gate
+            self.settings,
+            harness.home,
+            self.clock,
+            lambda: harness.bus.in_flight,
+            harness.fatal.append,
+            self.access.authenticator,
         )
         self._listeners = await Listeners.open(self.server, self.settings, self.tls)
         return self
@@ -60,13 +65,13 @@ class ListenerHarness:
         await self.server.stop()
         for client in self._clients:
             await asyncio.to_thread(client.leave)
-        self.access.gate.close()
-        await self.world.stop()
-        assert not self.world.fatal
+        self.access.authenticator.close()
+        await self.harness.stop()
+        assert not self.harness.fatal
 
     def clock(self) -> float:
         """What the gateway takes for the time: `ahead_s` later than it is."""
-        return self.world.clock() + self.ahead_s
+        return self.harness.clock() + self.ahead_s
 
     def port(self, listener: str = "mqtt") -> int:
         return self._listeners.ports[listener]

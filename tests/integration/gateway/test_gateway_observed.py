@@ -203,7 +203,7 @@ def test_no_secret_is_in_the_log_at_its_most_talkative(gateway: ObservedGateway)
     log = gateway.log_file.read_bytes()
     assert b"client connected" in log
     assert b"client lost" in log
-    assert b"connection without a session" in log
+    assert b"connection ended without a session" in log
     for secret in SECRETS:
         assert secret not in log
 

@@ -58,12 +58,12 @@ def test_mosquitto_with_user_and_password(tmp_path: Path) -> None:
             for shows in (("-u", "alice", "-P", "wrong"), ("-u", "nobody", "-P", "secret"), ("-u", "alice")):
                 assert "assword" in (await gateway.pub("-V", version, *shows, "-t", "a", "-m", "no")).said
             assert "uthori" in (await gateway.pub("-V", version, "-t", "a", "-m", "no")).said
-        assert len(gateway.world.ids_of(b"hello")) == 2
-        assert not gateway.world.ids_of(b"no")
-        await gateway.until(lambda: len(gateway.world.presence("al")) == 4, "presence")
-        assert {event.user for event in gateway.world.presence("al")} == {"alice"}
-        assert gateway.world.context.counts["not_admitted_password"] == 6
-        assert gateway.world.context.counts["not_admitted_unidentified"] == 2
+        assert len(gateway.harness.ids_of(b"hello")) == 2
+        assert not gateway.harness.ids_of(b"no")
+        await gateway.until(lambda: len(gateway.harness.presence("al")) == 4, "presence")
+        assert {event.user for event in gateway.harness.presence("al")} == {"alice"}
+        assert gateway.harness.context.counts["not_admitted_password"] == 6
+        assert gateway.harness.context.counts["not_admitted_unidentified"] == 2
         assert gateway.server.counts["not_admitted"] == 8
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)
@@ -87,7 +87,7 @@ def test_waystation_publish_with_user_and_password(tmp_path: Path) -> None:
         status, said = await publish("wrong")
         assert status == 1
         assert "refused the connection: BAD_USER_NAME_OR_PASSWORD" in said
-        assert gateway.world.ids_of(b"secret")
+        assert gateway.harness.ids_of(b"secret")
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)
 
@@ -114,12 +114,12 @@ def test_mosquitto_with_a_client_certificate(tmp_path: Path) -> None:
         trust = ("--cafile", str(authority.file), "-t", "a", "-m")
         ended = await gateway.pub(*trust, "hello", *shows(authority, "device-7"), "-i", "d", listener="mqtts")
         assert ended.status == 0, ended.said
-        assert {event.user for event in gateway.world.presence("d")} == {"device-7"}
+        assert {event.user for event in gateway.harness.presence("d")} == {"device-7"}
         assert (await gateway.pub(*trust, "no", *shows(stranger, "device-7"), listener="mqtts")).status != 0
         assert (await gateway.pub(*trust, "no", listener="mqtts")).status != 0
         assert "uthori" in (await gateway.pub(*trust, "no", *shows(authority, "one", "two"), listener="mqtts")).said
         assert "uthori" in (await gateway.pub("-t", "a", "-m", "no")).said  # not over TLS
-        assert not gateway.world.ids_of(b"no")
+        assert not gateway.harness.ids_of(b"no")
 
     with_listeners(tmp_path, settings + "authentication.methods = ['certificate']\n", scenario)
 
@@ -136,7 +136,7 @@ def test_paho_over_tls(tmp_path: Path, listener: str) -> None:
         carol = gateway.client("c", tls=trusting(authority.file, *signed), websocket=listener == "wss")
         assert await alice.connect(gateway, listener) == "Success"
         assert await carol.connect(gateway, listener) == "Success"
-        assert [gateway.world.presence(name)[0].user for name in "ac"] == ["alice", "carol"]
+        assert [gateway.harness.presence(name)[0].user for name in "ac"] == ["alice", "carol"]
         assert await alice.subscribe(gateway, "t/#") == "Granted QoS 1"
         carol.publish("t/x", "y" * 200_000)
         await gateway.until(lambda: alice.got, "the message")
@@ -200,7 +200,7 @@ def test_another_authority_for_clients_counts_from_then_on(tmp_path: Path) -> No
         authority.file.write_bytes(Authority(tmp_path, "stranger").file.read_bytes())
         await gateway.refresh()
         assert (await gateway.pub(*shows, "-t", "a", "-m", "no", listener="mqtts")).status != 0
-        assert not gateway.world.ids_of(b"no")
+        assert not gateway.harness.ids_of(b"no")
 
     with_listeners(tmp_path, settings + "authentication.methods = ['certificate']\n", scenario)
 
@@ -245,8 +245,8 @@ def test_a_token_lets_in_until_it_expires(tmp_path: Path) -> None:
         await gateway.until(lambda: short.is_gone, "the end of the token's time")
         assert short.disconnect_code == "Not authorized"
         assert not long.is_gone
-        await gateway.until(lambda: len(gateway.world.presence("short")) == 2, "presence")
-        assert [(event.event, event.reason, event.user) for event in gateway.world.presence("short")] == [
+        await gateway.until(lambda: len(gateway.harness.presence("short")) == 2, "presence")
+        assert [(event.event, event.reason, event.user) for event in gateway.harness.presence("short")] == [
             ("connected", "", "alice"),
             ("lost", "not_authorized", "alice"),
         ]
@@ -271,7 +271,7 @@ def test_rules_by_topic_and_their_change_while_clients_are_connected(tmp_path: P
     settings = password_file(tmp_path, alice="secret", bob="other") + f"authorization.file = '{acl}'\n"
 
     async def scenario(gateway: ListenerHarness) -> None:
-        counts = gateway.world.context.counts
+        counts = gateway.harness.context.counts
         shows = ("-u", "alice", "-P", "secret")
         assert (await gateway.pub(*shows, "-t", "own/alice/x", "-m", "yes")).status == 0
         assert "uthori" in (await gateway.pub(*shows, "-t", "own/bob/x", "-m", "no")).said
@@ -333,7 +333,7 @@ def test_a_session_is_its_users(tmp_path: Path, version: MQTTProtocolVersion) ->
         assert not alice.is_gone
         again = gateway.client("same", user="alice", password="secret", version=version)
         assert await again.connect(gateway) == "Success"
-        assert gateway.world.context.counts["not_admitted_other_user"] == 1
+        assert gateway.harness.context.counts["not_admitted_other_user"] == 1
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret", bob="other"), scenario)
 
@@ -365,6 +365,6 @@ def test_a_client_that_goes_while_its_password_is_verified_leaves_nothing(tmp_pa
             writer.transport.abort()
         await gateway.until(lambda: gateway.server.counts["connections_opened"] == 5, "all connections")
         await gateway.until(lambda: not gateway.server.connections, "their end")
-        assert gateway.world.context.session("c") is None
+        assert gateway.harness.context.session("c") is None
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)

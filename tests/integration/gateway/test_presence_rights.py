@@ -25,8 +25,8 @@ def told(gateway: ListenerHarness, client: str) -> None:
     """As the ledger writes what is retained."""
     meta = Meta(1, RETAIN_FLAG, None, int(gateway.clock() * 1e6), None)
     headers = ingress_headers("0198c0de-0000-7000-8000-000000000000", "$presence", meta, NO_PROPERTIES)
-    gateway.world.bus.produce(
-        gateway.world.topics.retained, 0, f"$presence/{client}".encode(), b"here", headers, lambda *_: None
+    gateway.harness.bus.produce(
+        gateway.harness.topics.retained, 0, f"$presence/{client}".encode(), b"here", headers, lambda *_: None
     )
 
 
@@ -55,7 +55,7 @@ def test_presence_is_for_those_who_may_subscribe_to_it(tmp_path: Path) -> None:
             shows = ("-u", "alice", "-P", "secret", "-i", "forger", "-t", topic, "-m", "forged")
             assert "Topic Name invalid" in (await gateway.pub(*shows)).said, topic
             assert "Topic Name invalid" in (await gateway.pub(*shows, "-r")).said, topic
-        assert not gateway.world.ids_of(b"forged")
+        assert not gateway.harness.ids_of(b"forged")
         assert guard.got == [("$presence/al", b"here")]
 
     with_listeners(tmp_path, changes, scenario)

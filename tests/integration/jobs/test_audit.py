@@ -17,7 +17,7 @@ from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
 from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged, wanted_by
 from pipelines.routing.intervals import RouteChange, intervals
-from pipelines.routing.route_buckets import in_groups
+from pipelines.routing.route_buckets import in_buckets
 from schemas.identity import candidate_keys, route_key
 from schemas.spark import table_schema
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY, Table
@@ -92,7 +92,7 @@ def audited(tables: Ledger, reach: Reach, few: int = audit.FEW) -> dict[str, dic
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "FEW", few)
         known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
-    copies = audit.wanted(tables.messages, in_groups(known), PERIOD, SHARDS)
+    copies = audit.wanted(tables.messages, in_buckets(known), PERIOD, SHARDS)
     doubtful = {row.message_id for row in audit.doubtful(copies, tables, PERIOD, reach).collect()}
     found = list(judgements(audit.gathered(copies, tables, PERIOD), SHARDS, reach))
     by_id = {one["message_id"]: one for one in found}
@@ -199,5 +199,5 @@ def test_what_another_broker_dated_the_day_before_is_found(spark: SparkSession) 
     tables = ledger(spark, {"one": Sent("@bob", midnight, decided("routed", [HOME]), False)}, {})
     tables = tables._replace(instructions=tables.instructions.withColumn("date", F.lit(BEGIN.date())))
     routes = audit.routes_in(period, audit.intervals(tables.routes_history))
-    copies = audit.wanted(tables.messages, in_groups(routes), period, SHARDS)
+    copies = audit.wanted(tables.messages, in_buckets(routes), period, SHARDS)
     assert audit.doubtful(copies, tables, period, reach).collect() == []

@@ -52,7 +52,7 @@ def test_a_topic_made_again_is_refused_until_its_checkpoint_is_removed(
     query.watch(1.0)
     query.watch(2.0)
     assert len(failures) == 2
-    assert all("was deleted and made again since query messages has read it" in error for error in failures)
+    assert all("was deleted and created again after query messages had read it" in error for error in failures)
     with pytest.raises(TopicReplaced):
         world.run([QUERY])
     shutil.rmtree(world.checkpoint(QUERY))
@@ -67,7 +67,7 @@ def test_records_that_retention_took_are_named_and_then_passed_over(world: World
     ends = [world.end(world.topics.ingress, partition) for partition in range(2)]
     lost = TopicPartition(world.topics.ingress, 0, ends[0] - 1)
     admin.delete_records([lost])[lost].result()
-    with pytest.raises(RecordsDeleted, match=rf"offsets 3 to {ends[0] - 2} of partition 0; to go on without them"):
+    with pytest.raises(RecordsDeleted, match=rf"offsets 3 to {ends[0] - 2} of partition 0; to continue without them"):
         world.run([QUERY])
     shutil.rmtree(world.checkpoint(QUERY))
     with capture_logs() as lines:

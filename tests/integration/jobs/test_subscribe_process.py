@@ -47,7 +47,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def is_subscribed(gateway: SocketGateway, name: str) -> bool:
-    session = gateway.world.home.session(name)
+    session = gateway.harness.home.session(name)
     return session is not None and bool(session.subscriptions)
 
 

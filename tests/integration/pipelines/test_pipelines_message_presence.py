@@ -46,7 +46,7 @@ def test_a_message_from_hand_to_hand(spark: SparkSession, tmp_path: Path) -> Non
     given: list[list[MessagePresenceState]] = []
     for number, batch in enumerate(batches):
         assert known.begin(spark, "query", number)
-        rows = message_presence.told(kafka_rows(spark, batch)).collect()
+        rows = message_presence.reported(kafka_rows(spark, batch)).collect()
         states, told = known.folded(rows, "id", partial(message_presence.fold, LIMITS))
         known.finish("query", number, states, AT_MS)
         given.append(told)
@@ -75,7 +75,7 @@ def test_history_has_every_event_and_marks_bad_ones(spark: SparkSession) -> None
     ]
     bad = [row.quarantined.reason for row in found if row.quarantined is not None]
     assert bad[0] == "peer is missing"
-    assert bad[1].startswith("at_us is after the record's own time")
+    assert bad[1].startswith("at_us is after the record's append time")
 
 
 def test_a_message_is_ended_on_its_topic_once_it_is_kept_no_more(
@@ -107,7 +107,7 @@ def test_a_message_is_ended_on_its_topic_once_it_is_kept_no_more(
             LIMITS._replace(kept_s=kept_s),
             tmp_path / checkpoint,
         )
-        events, tables = message_presence.told(records), str(tmp_path / checkpoint)
+        events, tables = message_presence.reported(records), str(tmp_path / checkpoint)
         query = sinks.tell_states(events, StreamId("message_presence_state"), tables, sink, 0.1)
 
         def is_ended() -> bool:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import sinks
 from pipelines.kafka.writer import KafkaWriter, NotWritten
-from pipelines.presence import client_presence, ends
+from pipelines.presence import client_presence, lost_connections
 from pipelines.presence.client_presence_sink import PresenceSink
 from pipelines.sources import Kafka, topic_stream
 from pipelines.storage.keyed_states import KeyedStates
@@ -60,11 +60,11 @@ def test_changes_of_clients_gateways_and_ticks(spark: SparkSession, tmp_path: Pa
     found = []
     for number, batch in enumerate(batches):
         assert known.begin(spark, "query", number)
-        rows = client_presence.heard(kafka_rows(spark, batch)).collect()
+        rows = client_presence.reported(kafka_rows(spark, batch)).collect()
         clients = [row for row in rows if row.kind == "client"]
         states, changed = known.folded(clients, "name", partial(client_presence.fold, 8))
         known.finish("query", number, states, AT_MS)
-        signs = [(sign.gateway, sign.heard_ms - AT_MS, sign.ended) for sign in client_presence.signs(rows)]
+        signs = [(sign.gateway, sign.at_ms - AT_MS, sign.ended) for sign in client_presence.signs(rows)]
         ticks = {partition: [ms - AT_MS for ms in at_ms] for partition, at_ms in client_presence.ticks(rows).items()}
         found.append((changed, signs, ticks))
     assert [([one.client for one in changed], signs, ticks) for changed, signs, ticks in found] == [
@@ -128,7 +128,9 @@ class Town:
         records = topic_stream(self._spark, self._kafka, [self.topics.presence], 1000)
         of = msgspec.structs.replace(SETTINGS, **settings)
         sink = PresenceSink(self._kafka, self._writer, self.topics, PARTITIONS, of, time.time, Path(self._tables))
-        query = sinks.tell_states(client_presence.heard(records), StreamId("presence_state"), self._tables, sink, 0.1)
+        query = sinks.tell_states(
+            client_presence.reported(records), StreamId("presence_state"), self._tables, sink, 0.1
+        )
         try:
             query.processAllAvailable()
             if until is not None:
@@ -166,7 +168,7 @@ class Town:
     def added(self) -> list[tuple[str, str, str, int]]:
         """Client, event, gateway and epoch of what the query itself has added to `presence`, copies once, in order."""
         found = [decode(PresenceEvent, m.value()) for m in self.read(self.topics.presence, PARTITIONS)]
-        own = {(e.seq, e.client): e for e in found if e.reason in ends.REASONS}
+        own = {(e.seq, e.client): e for e in found if e.reason in lost_connections.REASONS}
         return [(e.client, e.event, e.gateway, e.epoch) for _, e in sorted(own.items())]
 
     def ends(self) -> list[str]:

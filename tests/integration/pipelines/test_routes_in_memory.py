@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 from bench.kafka_load import write_routes
 from pipelines.routing import route_buckets
 from pipelines.routing.route_buckets import (
-    CROWD,
-    GROUPED,
-    GROUPS,
-    KEYS_A_PART,
-    PARTS,
-    ArrowGrouping,
-    GroupedRoutes,
-    RouteGroups,
+    BUCKETED,
+    BUCKETS,
+    KEYS_PER_SUB_BUCKET,
+    OVERSIZED,
+    SUB_BUCKETS,
+    ArrowBucketing,
+    BucketedRoutes,
+    RouteBuckets,
 )
 from pipelines.routing.routes_in_memory import COPY, COPY_OF_CATCH_ALL, RoutesInMemory
 from pipelines.sources import read_table, table_uri
@@ -38,17 +38,17 @@ def routes(spark: SparkSession, tmp_path: Path) -> Iterator[RoutesInMemory]:
     spark.catalog.clearCache()
 
 
-def keys(routes: GroupedRoutes) -> int:
+def keys(routes: BucketedRoutes) -> int:
     return one_by_one(routes).count()
 
 
-def one_by_one(routes: GroupedRoutes) -> DataFrame:
-    """`route_key, targets, group, parts, part`: one row a key again, and where it stands."""
-    parts = F.posexplode(F.arrays_zip("route_keys", "targets")).alias("part", "both")
-    rows = routes.rows.select("group", F.size("route_keys").alias("parts"), parts)
+def one_by_one(routes: BucketedRoutes) -> DataFrame:
+    """`route_key, targets, bucket, sub_buckets, sub_bucket`: one row a key again, and where it stands."""
+    sub_buckets = F.posexplode(F.arrays_zip("route_keys", "targets")).alias("sub_bucket", "both")
+    rows = routes.rows.select("bucket", F.size("route_keys").alias("sub_buckets"), sub_buckets)
     one = F.explode(F.arrays_zip("both.route_keys", "both.targets")).alias("one")
-    each = rows.select("group", "parts", "part", one)
-    return each.select(F.col("one.route_keys").alias("route_key"), "one.targets", "group", "parts", "part")
+    each = rows.select("bucket", "sub_buckets", "sub_bucket", one)
+    return each.select(F.col("one.route_keys").alias("route_key"), "one.targets", "bucket", "sub_buckets", "sub_bucket")
 
 
 def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_path: Path) -> None:
@@ -77,70 +77,72 @@ def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_
 def test_a_later_one_does_not_find_the_routes_of_an_earlier(
     spark: SparkSession, routes: RoutesInMemory, tmp_path: Path
 ) -> None:
-    """Their groups are others: a message would find none of its routes, and go to nobody."""
+    """Their buckets are others: a message would find none of its routes, and go to nobody."""
     write_routes(tmp_path, 3, lambda _: [1])
     assert routes.refresh()
     later = RoutesInMemory(spark, str(tmp_path), STREAM)
     assert later.refresh()
     held = later.read()
-    assert one_by_one(held).where(F.col("group") == held.groups.of(F.col("route_key"))).count() == 1 + 3
+    assert one_by_one(held).where(F.col("bucket") == held.buckets.of(F.col("route_key"))).count() == 1 + 3
 
 
 @pytest.mark.parametrize(
-    ("group_count", "crowd"), [(16, CROWD), (4, 2), (GROUPS, CROWD)], ids=["keys share groups", "crowds", "as in life"]
+    ("bucket_count", "oversized"),
+    [(16, OVERSIZED), (4, 2), (BUCKETS, OVERSIZED)],
+    ids=["keys share buckets", "oversized buckets", "as in life"],
 )
 def test_what_is_in_memory_is_the_table(
     spark: SparkSession,
     routes: RoutesInMemory,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    group_count: int,
-    crowd: int,
+    bucket_count: int,
+    oversized: int,
 ) -> None:
-    """Each key with its targets, in the group and the part in which messages look for it; and `as_of`. Also once keys
-    have come and gone."""
-    for name, value in {"GROUPS": group_count, "CROWD": crowd, "KEYS_A_PART": 2}.items():
+    """Each key with its targets, in the bucket and the sub-bucket in which messages look for it; and `as_of`. Also once
+    keys have come and gone."""
+    for name, value in {"BUCKETS": bucket_count, "OVERSIZED": oversized, "KEYS_PER_SUB_BUCKET": 2}.items():
         monkeypatch.setattr(route_buckets, name, value)
     for count in (40, 60, 20):
         write_routes(tmp_path, count, lambda n: list(range(n % 3)))
         assert routes.refresh()
         held, table = routes.read(), read_table(spark, str(tmp_path), ROUTES)
-        assert held.rows.schema == spark.createDataFrame([], GROUPED).schema
-        assert held.rows.count() == held.rows.select("group").distinct().count() <= 1 + group_count
+        assert held.rows.schema == spark.createDataFrame([], BUCKETED).schema
+        assert held.rows.count() == held.rows.select("bucket").distinct().count() <= 1 + bucket_count
         key = F.col("route_key")
         found = one_by_one(held)
         assert sorted(found.select("route_key", "targets").collect()) == sorted(
             table.select("route_key", "targets").collect()
         )
-        assert found.where(F.col("group") != held.groups.of(key)).isEmpty()
-        assert found.where(F.col("part") != held.groups.part_of(key, F.col("parts"))).isEmpty()
-        has_crowd = not found.where(F.col("parts") != PARTS).isEmpty()
-        assert has_crowd == (crowd < CROWD)
-        known = table.where(F.col("as_of").isNotNull()).select(held.groups.of(key), "as_of")
-        assert held.rows.where(F.col("as_of").isNotNull()).select("group", "as_of").collect() == known.collect()
+        assert found.where(F.col("bucket") != held.buckets.of(key)).isEmpty()
+        assert found.where(F.col("sub_bucket") != held.buckets.sub_bucket_of(key, F.col("sub_buckets"))).isEmpty()
+        has_oversized = not found.where(F.col("sub_buckets") != SUB_BUCKETS).isEmpty()
+        assert has_oversized == (oversized < OVERSIZED)
+        known = table.where(F.col("as_of").isNotNull()).select(held.buckets.of(key), "as_of")
+        assert held.rows.where(F.col("as_of").isNotNull()).select("bucket", "as_of").collect() == known.collect()
 
 
-def test_nobody_knows_which_keys_share_a_group() -> None:
-    """Another process, other groups: clients choose the keys."""
+def test_nobody_knows_which_keys_share_a_bucket() -> None:
+    """Another process, other buckets: clients choose the keys."""
     keys = pa.array([f"town/{n}" for n in range(2000)])
     routes = pa.table(
         {"route_key": keys, "targets": [[]] * len(keys), "as_of": pa.nulls(len(keys), pa.timestamp("us"))}
     )
-    grouped = (ArrowGrouping(RouteGroups()).rows(routes) for _ in range(2))
-    one, other = ({tuple(chain(*parts)) for parts in rows["route_keys"].to_pylist()} for rows in grouped)
+    bucketed = (ArrowBucketing(RouteBuckets()).rows(routes) for _ in range(2))
+    one, other = ({tuple(chain(*sub_buckets)) for sub_buckets in rows["route_keys"].to_pylist()} for rows in bucketed)
     assert sum(map(len, one)) == sum(map(len, other)) == len(keys)
     assert one != other
 
 
-def test_clients_cannot_crowd_the_part_in_which_a_message_looks_for_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even with keys that they have chosen to share a group, and a part of any other group."""
-    monkeypatch.setattr(route_buckets, "GROUPS", 1)
-    keys = [key for n in range(100_000) if hash_of(key := f"town/{n}") % PARTS == 3]
-    assert len(keys) > 2 * CROWD
+def test_clients_cannot_overfill_the_sub_bucket_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even with keys that they have chosen to share a bucket, and a sub-bucket of any other bucket."""
+    monkeypatch.setattr(route_buckets, "BUCKETS", 1)
+    keys = [key for n in range(100_000) if hash_of(key := f"town/{n}") % SUB_BUCKETS == 3]
+    assert len(keys) > 2 * OVERSIZED
     routes = {"route_key": keys, "targets": [[]] * len(keys), "as_of": pa.nulls(len(keys), pa.timestamp("us"))}
-    (parts,) = ArrowGrouping(RouteGroups()).rows(pa.table(routes))["route_keys"].to_pylist()
-    assert sorted(chain(*parts)) == sorted(keys)
-    assert max(map(len, parts)) < 5 * KEYS_A_PART
+    (sub_buckets,) = ArrowBucketing(RouteBuckets()).rows(pa.table(routes))["route_keys"].to_pylist()
+    assert sorted(chain(*sub_buckets)) == sorted(keys)
+    assert max(map(len, sub_buckets)) < 5 * KEYS_PER_SUB_BUCKET
 
 
 def test_there_is_no_table_yet(routes: RoutesInMemory, tmp_path: Path) -> None:

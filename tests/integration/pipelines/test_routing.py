@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 
 from pipelines.routing import route_buckets
 from pipelines.routing.instructions import RoutingPlan, route, with_shards
-from pipelines.routing.route_buckets import CROWD, PARTS, in_groups
+from pipelines.routing.route_buckets import OVERSIZED, SUB_BUCKETS, in_buckets
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
 from schemas.spark import table_schema
@@ -97,8 +97,8 @@ def message_row(number: int, topic: str, appended: datetime) -> tuple[Any, ...]:
     messages=messages_of,
     routes=routes_of,
     as_of=st.one_of(st.none(), moments),
-    parts=st.sampled_from([1, PARTS]),
-    crowd=st.sampled_from([1, CROWD]),
+    sub_buckets=st.sampled_from([1, SUB_BUCKETS]),
+    oversized=st.sampled_from([1, OVERSIZED]),
 )
 def test_the_transform_equals_the_reference(
     spark: SparkSession,
@@ -106,19 +106,24 @@ def test_the_transform_equals_the_reference(
     messages: list[tuple[str, datetime]],
     routes: list[Any],
     as_of: datetime | None,
-    parts: int,
-    crowd: int,
+    sub_buckets: int,
+    oversized: int,
 ) -> None:
     """R3, R7: for any routes, topics and times; and the twin's decision is the same (R5)."""
-    for name, value in {"GROUPS": 16, "PARTS": parts, "CROWD": crowd, "KEYS_A_PART": 1}.items():
+    for name, value in {
+        "BUCKETS": 16,
+        "SUB_BUCKETS": sub_buckets,
+        "OVERSIZED": oversized,
+        "KEYS_PER_SUB_BUCKET": 1,
+    }.items():
         monkeypatch.setattr(
             route_buckets, name, value
-        )  # few groups, so that keys share them, and parts, or are a crowd
+        )  # few buckets, so that keys share them, and sub-buckets, or are oversized
     targets: dict[str, list[Target]] = {CATCH_ALL: []}
     for topic_filter, shard, (begin, end) in routes:
         targets.setdefault(route_key(topic_filter), []).append((shard, begin, end))
     rows = [(key, 0, found, as_of if key == CATCH_ALL else None) for key, found in targets.items()]
-    table = in_groups(spark.createDataFrame(rows, table_schema(ROUTES)))
+    table = in_buckets(spark.createDataFrame(rows, table_schema(ROUTES)))
     stream = spark.createDataFrame([message_row(n, *m) for n, m in enumerate(messages)], MESSAGE_SCHEMA)
     active = [observed(row) for row in route(stream, table, plan()).collect()]
     backup = [observed(row) for row in route(stream, table, plan("backup")).collect()]
@@ -149,7 +154,7 @@ def test_targets_are_decided_by_their_times(spark: SparkSession, cases: list[tup
 def test_routing_is_one_compiled_stage(spark: SparkSession) -> None:
     """What Spark would interpret takes the whole query's throughput with it."""
     stream = spark.createDataFrame([message_row(0, "a/b", EPOCH)], MESSAGE_SCHEMA)
-    table = in_groups(spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES)))
+    table = in_buckets(spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES)))
     adaptive = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     try:
@@ -170,6 +175,6 @@ def test_a_record_without_envelope_is_left_to_the_quarantine(spark: SparkSession
     """R2: the router passes over what has no valid envelope, and goes on."""
     good, bad = message_row(0, "a/b", EPOCH), (b"a/b", b"", headers, 0, 1, EPOCH)
     stream = spark.createDataFrame([bad, good], MESSAGE_SCHEMA)
-    table = in_groups(spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES)))
+    table = in_buckets(spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES)))
     offsets = {Instruction.decode(observed(row)[2]).offset for row in route(stream, table, plan()).collect()}
     assert offsets == {0}

@@ -152,7 +152,7 @@ def test_a_wrong_value_names_file_key_value_and_what_is_allowed(tmp_path, text, 
         ("[gateway]\nproxy_protocol = true", "needs gateway.trusted_proxies", ["gateway.proxy_protocol"]),
         (
             "[gateway.limits]\npacket_bytes = 4194304",
-            "gateway.limits.websocket_frame_bytes = 2097152 is too small: a frame must have room for a packet; "
+            "gateway.limits.websocket_frame_bytes = 2097152 is too small: a frame must hold a packet; "
             "allowed: "
             "at least gateway.limits.packet_bytes = 4194304",
             ["gateway.limits.packet_bytes"],
@@ -279,7 +279,7 @@ def test_the_environment_overrides():
         ("GATWAY__MQTT_PORT", "1", "[gatway] is not a table. Did you mean [gateway]?"),
         ("GATEWAY__MQTT_PORT", "no", 'gateway.mqtt_port = "no" is not allowed'),
         ("GATEWAY__MQTT_PORT", "-1", "gateway.mqtt_port = -1 is not allowed: expected a whole number from 0"),
-        ("GATEWAY__MQTT_PORT__X", "1", "gateway.mqtt_port is set as a whole, for it is a whole number"),
+        ("GATEWAY__MQTT_PORT__X", "1", "gateway.mqtt_port must be set as a whole: expected a whole number"),
         ("GATEWAY__LIMITS", "1", "[gateway.limits] is a table: set its keys one by one"),
         ("GATEWAY_MQTT_PORT", "1", "is not a setting. Did you mean WAYSTATION_GATEWAY__MQTT_PORT?"),
         ("GATEWAY__AUTHENTICATION__METHODS", "password", 'Did you mean ["password"]?'),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.access.acl import Acl, parse
-from gateway.access.rules import REFUSED, RuleBook
+from gateway.access.authorizer import REFUSED, Authorizer
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
@@ -168,10 +168,10 @@ def test_a_wrong_file_is_named_with_what_is_wrong(text: str, named: list[str]) -
 def test_a_client_keeps_its_answers_until_the_rules_change() -> None:
     """R11: refusals are counted, a change counts at once, and what is remembered is bounded."""
     counts: Counter[str] = Counter()
-    book = RuleBook(acl(), counts)
+    authorizer = Authorizer(acl(), counts)
     changes: list[None] = []
-    book.changed = lambda: changes.append(None)
-    rules = book.rules("alice", "c", 7.0)
+    authorizer.changed = lambda: changes.append(None)
+    rules = authorizer.rules("alice", "c", 7.0)
     assert (rules.user, rules.open, rules.until) == ("alice", False, 7.0)
     assert rules.publish(Publish("devices/1", b"")).reason is ReasonCode.SUCCESS
     for _ in range(3):
@@ -183,7 +183,7 @@ def test_a_client_keeps_its_answers_until_the_rules_change() -> None:
     for number in range(1000):
         rules.publish(Publish(f"devices/{number}", b""))
     assert len(rules._verdicts) <= 256
-    book.replace(acl('[[rules]]\npublish.allow = ["else"]\nsubscribe.allow = ["#"]\n'))
+    authorizer.replace(acl('[[rules]]\npublish.allow = ["else"]\nsubscribe.allow = ["#"]\n'))
     assert changes == [None]
     assert rules.publish(Publish("else", b"")).reason is ReasonCode.SUCCESS
     assert rules.publish(Publish("devices/1", b"")) is REFUSED
@@ -191,7 +191,7 @@ def test_a_client_keeps_its_answers_until_the_rules_change() -> None:
 
 
 def test_rules_of_clients_that_have_gone_are_forgotten() -> None:
-    book = RuleBook(acl(), Counter())
+    authorizer = Authorizer(acl(), Counter())
     for number in range(10):
-        book.rules("", str(number), 0.0)
-    assert len(book._given) == 0
+        authorizer.rules("", str(number), 0.0)
+    assert len(authorizer._given) == 0

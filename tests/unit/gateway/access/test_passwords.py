@@ -15,7 +15,7 @@ from gateway.access import passwords
 from gateway.access.methods import Identity
 from gateway.access.passwords import PasswordMethod, read_passwords
 from gateway.errors import NotAdmitted
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from gateway.watched import Watched
 from mqtt.codes import ReasonCode
 from schemas.access_settings import PasswordSettings
@@ -160,7 +160,7 @@ def test_too_many_at_a_time_are_told_to_come_later(tmp_path: Path, monkeypatch: 
         ("alice:secret", "line 2"),
         (":" + hashed("x"), "line 2"),
         ("alice:$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHRzYWx0$aGFzaGhhc2hoYXNo", "line 2"),
-        ("bob:" + hashed("x"), "'bob' is there twice"),
+        ("bob:" + hashed("x"), "'bob' is listed twice"),
     ],
     ids=["no hash", "no known hash", "no name", "another argon2", "twice"],
 )

@@ -15,7 +15,7 @@ from schemas.identity import inbox_of
 from schemas.session_log import WillRecord
 
 if TYPE_CHECKING:
-    from tests.unit.gateway.home.home_world import World
+    from tests.unit.gateway.home.home_harness import HomeHarness
 
 
 class Got(NamedTuple):
@@ -73,7 +73,7 @@ class Client:
 
     def __init__(
         self,
-        world: "World",
+        harness: "HomeHarness",
         name: str,
         *,
         expiry_s: int = 3600,
@@ -83,7 +83,7 @@ class Client:
         mute: bool = False,
         rules: ClientRules = EVERYTHING,
     ) -> None:
-        self._world = world
+        self._harness = harness
         self.name = name
         self.expiry_s, self.clean_start, self.will = expiry_s, clean_start, will
         self.receive_maximum = receive_maximum
@@ -114,9 +114,9 @@ class Client:
         clean = self.clean_start if clean_start is None else clean_start
         link = ClientLink(self)
         arrival = Arrival(self.name, clean, self.expiry_s, self.will, self.receive_maximum, "peer", "mqtt5", self.rules)
-        home = self._world.home
+        home = self._harness.home
         attached = await home.attach(arrival, link)
-        if not self._world.is_up or home is not self._world.home:
+        if not self._harness.is_up or home is not self._harness.home:
             return self  # it was killed meanwhile
         self.attached, self.link, self.present = attached, link, attached.present
         self._unanswered.clear()
@@ -137,13 +137,13 @@ class Client:
         """The connection breaks."""
         link, self.link = self.link, None
         if link is not None:
-            self._world.home.detach(self.attached.session, link, send_will=True, reason=reason)
+            self._harness.home.detach(self.attached.session, link, send_will=True, reason=reason)
 
     def disconnect(self, expiry_s: int | None = None) -> None:
         """An orderly DISCONNECT."""
         link, self.link = self.link, None
         if link is not None:
-            self._world.home.detach(
+            self._harness.home.detach(
                 self.attached.session, link, send_will=False, reason="normal_disconnection", expiry_s=expiry_s
             )
 
@@ -151,12 +151,12 @@ class Client:
         wanted = [Subscription(f, 2) if isinstance(f, str) else f for f in filters]
         answers: list[list[ReasonCode]] = []
         properties = None if identifier is None else {"subscription_identifier": [identifier]}
-        await self._world.home.subscribe(self.attached.session, Subscribe(1, wanted, properties), answers.append)
+        await self._harness.home.subscribe(self.attached.session, Subscribe(1, wanted, properties), answers.append)
         assert len(answers) == 1
         return answers[0]
 
     async def unsubscribe(self, *filters: str) -> list[ReasonCode]:
-        return await self._world.home.unsubscribe(self.attached.session, Unsubscribe(1, list(filters)))
+        return await self._harness.home.unsubscribe(self.attached.session, Unsubscribe(1, list(filters)))
 
     def publish(
         self,
@@ -210,7 +210,7 @@ class Client:
             self._released.add(packet_id)
             link = self.link
             assert link is not None
-            self._world.home.release(self.attached.session, link, packet_id)
+            self._harness.home.release(self.attached.session, link, packet_id)
 
     def take_complete(self, packet_id: int) -> None:
         self._outgoing.pop(packet_id, None)
@@ -224,7 +224,7 @@ class Client:
             self._say(word, packet_id)
 
     def _say(self, word: str, packet_id: int) -> None:
-        home, session = self._world.home, self.attached.session
+        home, session = self._harness.home, self.attached.session
         if self.link is None:
             return
         match word:

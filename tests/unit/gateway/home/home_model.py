@@ -16,7 +16,7 @@ from unittest.mock import patch
 from gateway.home.share_group import ShareGroup
 from mqtt.topics import matches
 from tests.unit.gateway.home.home_client import Client, Got
-from tests.unit.gateway.home.home_world import LEAD_S, PARTITIONS, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
 
 SENDERS = 2
 HELD = ("ingress", "sessions", "progress", "presence", "egress")
@@ -69,7 +69,7 @@ class HomeModel:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.world: World
+        self.harness: HomeHarness
         self.senders: list[Client] = []
         self.receivers: list[Receiver] = []
         self.sent: list[Sent] = []
@@ -85,15 +85,15 @@ class HomeModel:
 
     async def begin(self, directory: Path) -> None:
         setup = self.setup
-        self.world = await World(directory, **setup.limits).start()
-        self._crash, self.world.crash = self.world.crash, self._crashed  # type: ignore[method-assign]
-        self.world.spool.die = self._crashed
-        self.senders = [await self.world.client(f"s{n}") for n in range(SENDERS)]
+        self.harness = await HomeHarness(directory, **setup.limits).start()
+        self._crash, self.harness.crash = self.harness.crash, self._crashed  # type: ignore[method-assign]
+        self.harness.spool.die = self._crashed
+        self.senders = [await self.harness.client(f"s{n}") for n in range(SENDERS)]
         for n, options in enumerate(setup.receivers):
-            receiver = Receiver(self.world, f"r{n}", **options)
+            receiver = Receiver(self.harness, f"r{n}", **options)
             receiver.given = self.given
             self.receivers.append(receiver)
-            self.world.clients.append(receiver)
+            self.harness.clients.append(receiver)
             await receiver.connect()
             for topic_filter in setup.filters[n]:
                 await self.subscribe(n, topic_filter)
@@ -115,21 +115,23 @@ class HomeModel:
             yield
 
     def _crashed(self, stored: int = 0) -> None:
-        if self.world.is_up:
+        if self.harness.is_up:
             for group in self._share_groups():
                 self.moved |= {loan.entry.held.message.payload for loan in group.lent.values()}
             self.has_died, self.is_calm = True, False
         self._crash(stored)
 
     def _share_groups(self) -> list[ShareGroup]:
-        return [s for shard in self.world.context.shards for s in shard.sessions.values() if isinstance(s, ShareGroup)]
+        return [
+            s for shard in self.harness.context.shards for s in shard.sessions.values() if isinstance(s, ShareGroup)
+        ]
 
     # what may be done
 
     async def ensure_up(self) -> None:
-        if not self.world.is_up:
-            await self.world.start()
-            self.world.spool.die = self._crashed
+        if not self.harness.is_up:
+            await self.harness.start()
+            self.harness.spool.die = self._crashed
             for client in self.senders:
                 await self.connect(client)
 
@@ -196,29 +198,29 @@ class HomeModel:
         if receiver.link is not None:
             receiver.link.writable = writable
             if writable:
-                self.world.home.writable(receiver.attached.session, receiver.link)
+                self.harness.home.writable(receiver.attached.session, receiver.link)
 
     def release(self) -> None:
         """Kafka stores and acknowledges all that it has held back."""
-        self.world.bus.held_acks.clear()
-        self.world.bus.held_stores.clear()
-        self.world.bus.release()
+        self.harness.bus.held_acks.clear()
+        self.harness.bus.held_stores.clear()
+        self.harness.bus.release()
 
     async def stop(self) -> None:
         """An orderly end."""
         self.release()
-        await self.world.stop()
+        await self.harness.stop()
 
     def route(self, n: int, *, stopped: bool) -> None:
-        router = [self.world.active, self.world.backup][n]
+        router = [self.harness.active, self.harness.backup][n]
         router.stopped = stopped
         router.wake()
 
     async def finish(self) -> None:
         """Nothing is in the way any more, and all has time to come to its end."""
-        self.world.spool.dies = None
-        if self.world.is_up:
-            self.world.spool.free_disk()
+        self.harness.spool.dies = None
+        if self.harness.is_up:
+            self.harness.spool.free_disk()
         await self.ensure_up()
         self.release()
         for number in range(2):
@@ -249,21 +251,21 @@ class HomeModel:
                 if not again and payload not in twice:
                     assert payload not in self.dropped[n], f"{receiver.name} got {payload!r}, which had been dropped"
             self._seen[n] = len(receiver.payloads)
-            ids = [e.id for e in self.world.events() for d in e.deliveries
+            ids = [e.id for e in self.harness.events() for d in e.deliveries
                    if (d.client, d.outcome) == (receiver.name, "dropped") and d.qos]  # fmt: skip
             self.dropped[n] = {stored[i]: ids.count(i) for i in ids}
 
     def check(self) -> None:
         """At the end."""
-        assert not self.world.fatal
+        assert not self.harness.fatal
         for sent in self.sent:
             assert sent.payload in self.senders[sent.sender].acknowledged or not sent.qos
         for n in range(len(self.receivers)):
             self._check_deliveries(n)
             self._check_order(n)
         self._check_shares()
-        assert self.world.relinquished() == self.world.instructions()
-        assert self.world.completed() == set(self.world.published())
+        assert self.harness.relinquished() == self.harness.instructions()
+        assert self.harness.completed() == set(self.harness.published())
         self._check_nothing_left()
 
     def _check_deliveries(self, n: int) -> None:
@@ -313,12 +315,12 @@ class HomeModel:
                 assert len(names) <= 1, f"{sent} went to {names}"
 
     def _check_nothing_left(self) -> None:
-        world = self.world
-        assert world.spool_rows() == 0
-        assert world.home._instant.positions is None, "the reader has ended"
+        harness = self.harness
+        assert harness.spool_rows() == 0
+        assert harness.home._instant.positions is None, "the reader has ended"
         for options, receiver in zip(self.setup.receivers, self.receivers, strict=True):
             assert self.has_died or receiver.most_in_flight <= options.get("receive_maximum", 65_535)
-        for shard in world.context.shards:
+        for shard in harness.context.shards:
             assert not shard.parked
             for session in shard.sessions.values():
                 assert (session.queued, session.queued_bytes, session.replayed) == (0, 0, None)
@@ -333,7 +335,7 @@ class HomeModel:
             assert not any((session.received, session.publishing))
 
     def _ingress(self) -> list[Any]:
-        return [self.world.broker.partitions[self.world.topics.ingress, p] for p in range(PARTITIONS)]
+        return [self.harness.broker.partitions[self.harness.topics.ingress, p] for p in range(PARTITIONS)]
 
     def _payloads(self) -> dict[str, bytes]:
         """By message id."""

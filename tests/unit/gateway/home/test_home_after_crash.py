@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqtt.packets import Subscription
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
@@ -15,10 +15,10 @@ def test_qos_1_that_comes_again_after_a_crash_carries_dup(tmp_path: Path, wait_s
     """G8; MQTT 5.0, 3.3.1.1: what may have been sent before says so; what cannot have been does not."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        receiver = await world.client("receiver", mute=True, receive_maximum=2)
-        away = await world.client("away")
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        receiver = await harness.client("receiver", mute=True, receive_maximum=2)
+        away = await harness.client("away")
         for client in (receiver, away):
             await client.subscribe("a/b")
         await turn(wait_s)
@@ -30,7 +30,7 @@ def test_qos_1_that_comes_again_after_a_crash_carries_dup(tmp_path: Path, wait_s
         assert receiver.payloads == [b"0", b"1"]
         receiver.got.clear()
         receiver.mute = False
-        await world.restart()
+        await harness.restart()
         for client in (sender, receiver, away):
             await client.connect()
         await turn(5)
@@ -52,8 +52,8 @@ def test_what_a_start_reads_does_not_grow_however_often_the_gateway_is_killed(tm
     """Q1: it never lives as long as a message may wait in memory, and moves it to the spool all the same."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, away = await world.client("sender"), await world.client("away")
+        harness = await HomeHarness(tmp_path).start()
+        sender, away = await harness.client("sender"), await harness.client("away")
         await away.subscribe("a/b")
         await turn(LEAD_S + 5)
         away.lose()
@@ -62,9 +62,9 @@ def test_what_a_start_reads_does_not_grow_however_often_the_gateway_is_killed(tm
             for m in range(10):
                 sender.publish("a/b", b"%d %d" % (n, m), 1)
                 await turn(0.2)
-            await world.restart()
+            await harness.restart()
             await sender.connect()
-            read.append(world.home.recovered.get("egress", 0))
+            read.append(harness.home.recovered.get("egress", 0))
         assert max(read[10:]) <= max(read[:5])
         await away.connect()
         await turn(2)
@@ -77,14 +77,14 @@ def test_an_expiry_begins_once_however_often_the_gateway_is_killed(tmp_path: Pat
     """G9: whoever was connected at the first crash and never came back is gone after the session's time."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        await world.client("client", expiry_s=60)
+        harness = await HomeHarness(tmp_path).start()
+        await harness.client("client", expiry_s=60)
         for _ in range(4):
             await turn(19)
-            await world.restart()
-        assert world.context.session("client") is not None
+            await harness.restart()
+        assert harness.context.session("client") is not None
         await turn(4)
-        assert world.context.session("client") is None
+        assert harness.context.session("client") is None
 
     run(scenario())
 
@@ -93,8 +93,8 @@ def test_a_message_expires_though_the_gateway_is_killed(tmp_path: Path) -> None:
     """G8: DUP does not keep alive what expired while the gateway was away, or waits for a client that is away."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await world.client("sender"), await world.client("receiver")
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver")
         await receiver.subscribe("a/b")
         await turn(LEAD_S + 5)
         receiver.lose()
@@ -102,9 +102,9 @@ def test_a_message_expires_though_the_gateway_is_killed(tmp_path: Path) -> None:
         sender.publish("a/b", b"short", 1, properties={"message_expiry_interval": 10})
         sender.publish("a/b", b"long", 1, properties={"message_expiry_interval": 100})
         await turn(0.1)
-        world.crash()
+        harness.crash()
         await turn(11)
-        await world.start()
+        await harness.start()
         await turn(5)
         await receiver.connect()
         await turn(1)
@@ -119,24 +119,24 @@ def test_retained_messages_that_suback_promises_survive_a_crash(tmp_path: Path, 
     """G8, Q1: killed right after SUBACK, before the client has taken them: it has its session, and asks no more."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
         for n in range(3):
             sender.publish(f"a/{n}", b"%d" % n, qos, retain=True)
         await turn(1)
-        receiver = await world.client("receiver", mute=True, receive_maximum=1)
+        receiver = await harness.client("receiver", mute=True, receive_maximum=1)
         await receiver.subscribe(Subscription("a/+", 2, retain_handling=retain_handling))
-        world.crash()
+        harness.crash()
         receiver.mute = False
         taken = list(receiver.payloads)
-        await world.start()
+        await harness.start()
         await receiver.connect()
         await turn(5)
         assert set(receiver.payloads) == {b"0", b"1", b"2"}
         assert len(receiver.payloads) == 3 or (qos == 1 and len(receiver.payloads) == 3 + len(taken))
         assert all(got.retain for got in receiver.got)
         await turn(10)
-        assert world.spool_rows() == 0
-        assert not world.fatal
+        assert harness.spool_rows() == 0
+        assert not harness.fatal
 
     run(scenario())

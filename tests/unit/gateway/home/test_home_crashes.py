@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.home_model import KILLED, HomeModel
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
@@ -25,7 +25,7 @@ def test_a_crash_at_each_stage_of_an_exchange(tmp_path: Path, end: str, qos: int
         if end == "stop":
             await model.stop()
         else:
-            model.world.crash(stored)
+            model.harness.crash(stored)
         await model.ensure_up()
 
     async def scenario() -> None:
@@ -44,7 +44,7 @@ def test_a_crash_at_each_stage_of_an_exchange(tmp_path: Path, end: str, qos: int
         await model.finish()
         model.look()
         model.check()
-        model.world.crash()
+        model.harness.crash()
 
     run(scenario())
 
@@ -53,9 +53,9 @@ def test_the_window_record_does_not_grow_with_the_rate(tmp_path: Path) -> None:
     """G8: a record of the session log stays far below the broker's limit, whatever goes through between checkpoints."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        receiver = await world.client("receiver", receive_maximum=50)
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        receiver = await harness.client("receiver", receive_maximum=50)
         await receiver.subscribe("a/#")
         for _ in range(60):
             for n in range(100):
@@ -63,7 +63,7 @@ def test_the_window_record_does_not_grow_with_the_rate(tmp_path: Path) -> None:
             await turn(0.05)
         await turn(1)
         assert len(receiver.payloads) == 6_000
-        records = [r for p in (0, 1) for r in world.broker.partitions[world.topics.sessions, p]]
+        records = [r for p in (0, 1) for r in harness.broker.partitions[harness.topics.sessions, p]]
         windows = [r for r in records if r.key() == b"receiver\0w"]
         assert len(windows) > 1_000 / 50
         assert max(len(r.value() or b"") for r in windows) < 10_000

@@ -14,7 +14,7 @@ import pytest
 
 from schemas.session_log import WillRecord
 from tests.unit.gateway.home.home_client import Client
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import VirtualLoop, run
 
 PARTS = 4
@@ -24,8 +24,8 @@ STRIDE = 9
 class Life:
     """A story of a few seconds, and what must be true however it was interrupted."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, harness: HomeHarness) -> None:
+        self.harness = harness
         self.is_subscribed = False
         self.owed: list[bytes] = []
         self.with_will: list[bytes] = []
@@ -37,14 +37,14 @@ class Life:
 
     async def begin(self) -> None:
         """What was there before, long enough for its routes to be in effect."""
-        self.watcher = await self.world.client("watcher")
+        self.watcher = await self.harness.client("watcher")
         await self.watcher.subscribe("w/#", "a/#")
         await turn(LEAD_S + 5)
         self.sender, self.receiver, self.mortal = (
-            Client(self.world, name, **options)
+            Client(self.harness, name, **options)
             for name, options in (("sender", {}), ("receiver", {"receive_maximum": 2}), ("mortal", {"expiry_s": 1}))
         )
-        self.world.clients += [self.sender, self.receiver, self.mortal]
+        self.harness.clients += [self.sender, self.receiver, self.mortal]
 
     async def live(self) -> None:
         """Is killed anywhere in here."""
@@ -92,8 +92,8 @@ class Life:
         await turn(LEAD_S + 20)
 
     def check(self) -> None:
-        world = self.world
-        assert not world.fatal
+        harness = self.harness
+        assert not harness.fatal
         for client in (self.watcher, self.receiver):
             owed = self.owed if client is self.watcher or self.is_subscribed else []
             assert set(owed) <= set(client.payloads), f"{client.name} lost {set(owed) - set(client.payloads)}"
@@ -105,10 +105,10 @@ class Life:
         wills = [p for p in self.watcher.payloads if p in self.maybe_will]
         assert set(self.with_will) <= set(wills) <= set(self.maybe_will)
         assert wills == sorted(wills, key=self.maybe_will.index)
-        assert world.context.session("mortal") is None
-        assert world.relinquished() == world.instructions()
-        assert world.completed() == set(world.published())
-        assert world.spool_rows() == 0
+        assert harness.context.session("mortal") is None
+        assert harness.relinquished() == harness.instructions()
+        assert harness.completed() == set(harness.published())
+        assert harness.spool_rows() == 0
         for client in (self.watcher, self.sender, self.receiver):
             session = client.attached.session
             assert not any((session.queued, session.restored, session.in_flight, session.received, session.publishing))
@@ -118,8 +118,8 @@ async def _die(step: int | None, stored: int) -> int:
     """Lives through the story and dies `step` rounds after its beginning; returns how many rounds it has."""
     loop = cast(VirtualLoop, asyncio.get_running_loop())
     with tempfile.TemporaryDirectory() as directory:
-        world = await World(Path(directory)).start()
-        life = Life(world)
+        harness = await HomeHarness(Path(directory)).start()
+        life = Life(harness)
         await life.begin()
         first = loop.turns
         living = asyncio.ensure_future(life.live())
@@ -127,7 +127,7 @@ async def _die(step: int | None, stored: int) -> int:
             dead = loop.create_future()
 
             def kill() -> None:
-                world.crash(stored)
+                harness.crash(stored)
                 loop.call_soon(dead.set_result, None)
 
             loop.call_at_turn(first + step, kill)
@@ -135,13 +135,13 @@ async def _die(step: int | None, stored: int) -> int:
             living.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await living
-            await world.start()
+            await harness.start()
         else:
             await living
         rounds = loop.turns - first
         await life.go_on()
         life.check()
-        world.crash()
+        harness.crash()
         return rounds
 
 

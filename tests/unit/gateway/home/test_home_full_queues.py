@@ -6,18 +6,20 @@ import pytest
 
 from mqtt.codes import ReasonCode
 from tests.unit.gateway.home.home_client import Client
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
-async def meeting(tmp_path: Path, receive_maximum: int = 65_535, **limits: int | str) -> tuple[World, Client, Client]:
+async def meeting(
+    tmp_path: Path, receive_maximum: int = 65_535, **limits: int | str
+) -> tuple[HomeHarness, Client, Client]:
     """A sender, and a receiver whose route is in effect."""
-    world = await World(tmp_path, **limits).start()
-    sender = await world.client("sender")
-    receiver = await world.client("receiver", receive_maximum=receive_maximum)
+    harness = await HomeHarness(tmp_path, **limits).start()
+    sender = await harness.client("sender")
+    receiver = await harness.client("receiver", receive_maximum=receive_maximum)
     await receiver.subscribe("a")
     await turn(LEAD_S + 5)
-    return world, sender, receiver
+    return harness, sender, receiver
 
 
 def numbers(first: int, end: int) -> list[bytes]:
@@ -31,14 +33,14 @@ async def send(sender: Client, payloads: list[bytes], qos: int, pause_s: float =
             await turn(pause_s)
 
 
-def dropped(world: World, client: str) -> list[bytes]:
+def dropped(harness: HomeHarness, client: str) -> list[bytes]:
     """Payloads that have the outcome `dropped` for a client, in the order of `ingress`."""
     by_id = {
         (record.headers() or [])[0][1].decode(): record.value() or b""
         for p in (0, 1)
-        for record in world.broker.partitions[world.topics.ingress, p]
+        for record in harness.broker.partitions[harness.topics.ingress, p]
     }
-    ids = {e.id for e in world.events() for d in e.deliveries if (d.client, d.outcome) == (client, "dropped")}
+    ids = {e.id for e in harness.events() for d in e.deliveries if (d.client, d.outcome) == (client, "dropped")}
     return [payload for message_id, payload in by_id.items() if message_id in ids]
 
 
@@ -48,24 +50,24 @@ def test_the_oldest_make_room(tmp_path: Path, qos: int, pause_s: float) -> None:
     """G9: the newest are delivered, in order; the others have the outcome `dropped`, each once."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, queue_messages=5, queue_full="drop_oldest")
+        harness, sender, receiver = await meeting(tmp_path, queue_messages=5, queue_full="drop_oldest")
         receiver.lose()
         await send(sender, numbers(0, 30), qos, pause_s)
         await turn(20)
         session = receiver.attached.session
         assert session.queued == 5
         assert not session.dropping
-        assert dropped(world, "receiver") == numbers(0, 25)
-        assert world.outcomes("receiver").count("dropped") == 25
-        assert world.context.counts["dropped_queue_full"] == 25
+        assert dropped(harness, "receiver") == numbers(0, 25)
+        assert harness.outcomes("receiver").count("dropped") == 25
+        assert harness.context.counts["dropped_queue_full"] == 25
         await receiver.connect()
         await turn(5)
         assert receiver.payloads == numbers(25, 30)
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
         assert (session.queued, session.queued_bytes) == (0, 0)
         assert not session.dropped
-        assert world.spool_rows() == 0
-        assert not world.fatal
+        assert harness.spool_rows() == 0
+        assert not harness.fatal
 
     run(scenario())
 
@@ -75,17 +77,17 @@ def test_the_oldest_make_room_for_bytes(tmp_path: Path, spooled: bool) -> None:
     """G9: as many as needed; what is larger than the whole queue is dropped itself."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, queue_bytes=1_000, queue_full="drop_oldest")
+        harness, sender, receiver = await meeting(tmp_path, queue_bytes=1_000, queue_full="drop_oldest")
         receiver.lose()
         await send(sender, [b"%d" % n * 100 for n in range(9)], 1)
         await turn(20 if spooled else 1)
         await send(sender, [b"a" * 350, b"b" * 1_001], 1)
         await turn(20)
-        assert [payload[:1] for payload in dropped(world, "receiver")] == [b"0", b"1", b"2", b"b"]
+        assert [payload[:1] for payload in dropped(harness, "receiver")] == [b"0", b"1", b"2", b"b"]
         await receiver.connect()
         await turn(5)
         assert [payload[:1] for payload in receiver.payloads] == [*numbers(3, 9), b"a"]
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
         assert receiver.attached.session.queued_bytes == 0
 
     run(scenario())
@@ -97,7 +99,7 @@ def test_what_was_sent_stays(tmp_path: Path, qos: int, offline_s: float) -> None
     """G8: exchanges in flight are brought to their end, also those that wait for a new connection or in the spool."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, 3, queue_messages=4, queue_full="drop_oldest")
+        harness, sender, receiver = await meeting(tmp_path, 3, queue_messages=4, queue_full="drop_oldest")
         receiver.mute = True
         await send(sender, numbers(0, 10), qos)
         await turn(1)
@@ -113,12 +115,12 @@ def test_what_was_sent_stays(tmp_path: Path, qos: int, offline_s: float) -> None
         receiver.answer_all()
         await turn(20)
         last = 20 if offline_s else 10
-        assert set(numbers(0, 3)).isdisjoint(dropped(world, "receiver"))
+        assert set(numbers(0, 3)).isdisjoint(dropped(harness, "receiver"))
         assert list(dict.fromkeys(receiver.payloads)) == [
-            payload for payload in numbers(0, last) if payload not in dropped(world, "receiver")
+            payload for payload in numbers(0, last) if payload not in dropped(harness, "receiver")
         ]
         assert receiver.payloads[-1] == b"%d" % (last - 1)
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -127,14 +129,14 @@ def test_qos_0_gives_way_itself(tmp_path: Path) -> None:
     """A QoS 0 message takes no room from others."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, 1, queue_messages=3, queue_full="drop_oldest")
+        harness, sender, receiver = await meeting(tmp_path, 1, queue_messages=3, queue_full="drop_oldest")
         receiver.mute = True
         await send(sender, numbers(0, 4), 1)
         await turn()
         sender.publish("a", b"light", 0)
         await turn()
-        assert dropped(world, "receiver") == [b"light"]
-        assert world.context.counts["dropped_queue_full"] == 1
+        assert dropped(harness, "receiver") == [b"light"]
+        assert harness.context.counts["dropped_queue_full"] == 1
         receiver.mute = False
         receiver.answer_all()
         await turn(1)
@@ -147,7 +149,7 @@ def test_a_slow_client_is_told_and_its_session_stays(tmp_path: Path) -> None:
     """R9: DISCONNECT 0x97; what does not fit is dropped as it comes; the client finds what waits."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, 1, queue_messages=3, queue_full="disconnect")
+        harness, sender, receiver = await meeting(tmp_path, 1, queue_messages=3, queue_full="disconnect")
         receiver.mute = True
         await send(sender, numbers(0, 4), 2)
         await turn()
@@ -155,16 +157,16 @@ def test_a_slow_client_is_told_and_its_session_stays(tmp_path: Path) -> None:
         await send(sender, numbers(4, 7), 2)
         await turn()
         assert receiver.closed_by is ReasonCode.QUOTA_EXCEEDED
-        last = world.presence("receiver")[-1]
+        last = harness.presence("receiver")[-1]
         assert (last.event, last.reason) == ("lost", "quota_exceeded")
         await turn(1)
-        assert dropped(world, "receiver") == numbers(4, 7)
+        assert dropped(harness, "receiver") == numbers(4, 7)
         receiver.mute = False
         await receiver.connect()
         assert receiver.present
         await turn(1)
         assert list(dict.fromkeys(receiver.payloads)) == numbers(0, 4)
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -173,20 +175,20 @@ def test_a_session_that_ends_with_its_connection_ends_when_it_is_too_slow(tmp_pa
     """R9: others that get the same message are not disturbed."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, queue_messages=2, queue_full="disconnect").start()
-        sender = await world.client("sender")
-        slow = await world.client("slow", expiry_s=0, receive_maximum=1, mute=True)
-        quick = await world.client("quick")
+        harness = await HomeHarness(tmp_path, queue_messages=2, queue_full="disconnect").start()
+        sender = await harness.client("sender")
+        slow = await harness.client("slow", expiry_s=0, receive_maximum=1, mute=True)
+        quick = await harness.client("quick")
         for client in (slow, quick):
             await client.subscribe("a")
         await turn(LEAD_S + 5)
         await send(sender, numbers(0, 20), 1)
         await turn(1)
         assert slow.closed_by is ReasonCode.QUOTA_EXCEEDED
-        assert world.context.session("slow") is None
+        assert harness.context.session("slow") is None
         assert quick.payloads == numbers(0, 20)
-        assert world.relinquished() == world.instructions()
-        assert not world.fatal
+        assert harness.relinquished() == harness.instructions()
+        assert not harness.fatal
 
     run(scenario())
 
@@ -195,25 +197,25 @@ def test_what_was_dropped_does_not_come_back(tmp_path: Path) -> None:
     """Q2, G9: crashed right after the outcome is there, before any commit of the spool."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, queue_messages=5, queue_full="drop_oldest")
+        harness, sender, receiver = await meeting(tmp_path, queue_messages=5, queue_full="drop_oldest")
         receiver.lose()
         await send(sender, numbers(0, 5), 1)
         await turn(20)
         await send(sender, numbers(5, 8), 1)
         while len(receiver.attached.session.dropping) < 3:
             await turn(0.001)
-        assert dropped(world, "receiver") == []
-        world.spool.dies = "before"
+        assert dropped(harness, "receiver") == []
+        harness.spool.dies = "before"
         await turn(5)
-        assert not world.is_up
-        assert dropped(world, "receiver") == numbers(0, 3)
-        await world.start()
+        assert not harness.is_up
+        assert dropped(harness, "receiver") == numbers(0, 3)
+        await harness.start()
         await receiver.connect()
         await turn(30)
         assert receiver.payloads == numbers(3, 8)
-        assert set(world.outcomes("receiver")) == {"dropped", "delivered"}
-        assert world.outcomes("receiver").count("delivered") == 5
-        assert world.relinquished() == world.instructions()
+        assert set(harness.outcomes("receiver")) == {"dropped", "delivered"}
+        assert harness.outcomes("receiver").count("delivered") == 5
+        assert harness.relinquished() == harness.instructions()
         session = receiver.attached.session
         assert not any((session.dropped, session.dropped_before))
 
@@ -224,22 +226,22 @@ def test_a_restart_makes_no_queue_fuller(tmp_path: Path) -> None:
     """G9: what waits in the spool counts as before, in messages and in bytes."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, queue_bytes=100, queue_full="drop_oldest")
+        harness, sender, receiver = await meeting(tmp_path, queue_bytes=100, queue_full="drop_oldest")
         receiver.lose()
         await send(sender, numbers(10, 50), 1)
         await turn(20)
-        await world.restart()
+        await harness.restart()
         await sender.connect()
         await send(sender, numbers(50, 60), 1)
         await turn(20)
-        assert dropped(world, "receiver") == []
+        assert dropped(harness, "receiver") == []
         await send(sender, numbers(60, 65), 1)
         await turn(20)
-        assert dropped(world, "receiver") == numbers(10, 15)
+        assert dropped(harness, "receiver") == numbers(10, 15)
         await receiver.connect()
         await turn(5)
         assert receiver.payloads == numbers(15, 65)
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -248,12 +250,12 @@ def test_a_lower_limit_drops_nothing_that_waits_already(tmp_path: Path) -> None:
     """G9: it is for what comes."""
 
     async def scenario() -> None:
-        world, sender, receiver = await meeting(tmp_path, queue_messages=10)
+        harness, sender, receiver = await meeting(tmp_path, queue_messages=10)
         receiver.lose()
         await send(sender, numbers(0, 10), 1)
         await turn(20)
-        world.limits["queue_messages"] = 3
-        await world.restart()
+        harness.limits["queue_messages"] = 3
+        await harness.restart()
         await receiver.connect()
         await turn(5)
         assert receiver.payloads == numbers(0, 10)

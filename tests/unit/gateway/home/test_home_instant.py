@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from mqtt.packets import Subscription
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
@@ -12,8 +12,8 @@ def test_a_thousand_fresh_topics_each_published_at_once(tmp_path: Path) -> None:
     """Issue 3: subscribe, then publish at once, 1,000 times: each message arrives once."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await world.client("sender"), await world.client("receiver")
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver")
         for n in range(1_000):
             await receiver.subscribe(f"fresh-{n}/x")
             sender.publish(f"fresh-{n}/x", b"%d" % n, n % 2 + 1)
@@ -28,14 +28,14 @@ def test_the_reader_does_not_end_between_beginning_and_the_route(tmp_path: Path)
     """A route that is long in being stored: the reader has begun for it, nobody else needs it, and it stays."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await world.client("sender"), await world.client("receiver")
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver")
         await turn(10)
-        world.bus.held_acks = {world.topics.routes}
+        harness.bus.held_acks = {harness.topics.routes}
         waiting = asyncio.create_task(receiver.subscribe("a"))
         await turn(8)
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         await waiting
         sender.publish("a", b"one", 1)
         await turn(1)
@@ -52,18 +52,18 @@ def test_racing_subscribers_of_one_key_and_one_that_fails(tmp_path: Path) -> Non
 
         from gateway.errors import BusError
 
-        world = await World(tmp_path).start()
-        clients = [await world.client(f"client-{n}") for n in range(8)]
-        world.bus.refused[world.topics.routes] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        harness = await HomeHarness(tmp_path).start()
+        clients = [await harness.client(f"client-{n}") for n in range(8)]
+        harness.bus.refused[harness.topics.routes] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         results = await asyncio.gather(*(c.subscribe("a/1") for c in clients), return_exceptions=True)
         assert all(isinstance(result, BusError) for result in results)
-        world.bus.refused.clear()
+        harness.bus.refused.clear()
         waiting = [asyncio.create_task(client.subscribe("a/b/1", "a/b/2")) for client in clients]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         shards = {client.attached.session.shard for client in clients}
-        assert len(world.broker.partitions[world.topics.routes, 0]) == len(shards)
+        assert len(harness.broker.partitions[harness.topics.routes, 0]) == len(shards)
         clients[0].publish("a/b/1", b"one", 1)
         await turn()
         assert [client.payloads for client in clients[1:]] == [[b"one"]] * 7
@@ -75,9 +75,9 @@ def test_a_checkpoint_does_not_take_qos_0_from_a_client_that_is_about_to_get_it(
     """Own copies for others go to the spool at once; what waits a moment for this client at QoS 0 stays, in order."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, archive = await world.client("sender"), await world.client("archive", mute=True)
-        receiver = await world.client("receiver")
+        harness = await HomeHarness(tmp_path).start()
+        sender, archive = await harness.client("sender"), await harness.client("archive", mute=True)
+        receiver = await harness.client("receiver")
         await archive.subscribe("a")
         await receiver.subscribe(Subscription("a", 0))
         link = receiver.link
@@ -86,17 +86,17 @@ def test_a_checkpoint_does_not_take_qos_0_from_a_client_that_is_about_to_get_it(
         for n in range(3):
             sender.publish("a", b"%d" % n, 1)
         await turn(1)
-        assert world.spool_rows() == 3, "the archive's copies are durable"
+        assert harness.spool_rows() == 3, "the archive's copies are durable"
         assert receiver.payloads == []
         link.writable = True
-        world.home.writable(receiver.attached.session, link)
+        harness.home.writable(receiver.attached.session, link)
         await turn()
         assert receiver.payloads == [b"0", b"1", b"2"]
         archive.answer_all()
         await turn(1)
         assert archive.payloads == [b"0", b"1", b"2"]
-        assert world.outcomes("receiver") == ["sent"] * 3
-        assert world.outcomes("archive") == ["delivered"] * 3
-        assert world.spool_rows() == 0
+        assert harness.outcomes("receiver") == ["sent"] * 3
+        assert harness.outcomes("archive") == ["delivered"] * 3
+        assert harness.spool_rows() == 0
 
     run(scenario())

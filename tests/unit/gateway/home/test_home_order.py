@@ -15,21 +15,21 @@ from gateway.home.shard import Shard
 from gateway.memory_bus import MemoryRecord
 from schemas.envelope import ROUTED
 from tests.unit.gateway.home.home_client import Client
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
-async def with_old_and_new(world: World) -> tuple[Client, Client]:
+async def with_old_and_new(harness: HomeHarness) -> tuple[Client, Client]:
     """A sender, and a receiver with an old subscription to x/1; the routers stop."""
-    sender, receiver = await world.client("sender"), await world.client("receiver")
+    sender, receiver = await harness.client("sender"), await harness.client("receiver")
     await receiver.subscribe("x/1")
     await turn(LEAD_S + 5)
-    set_routers(world, stopped=True)
+    set_routers(harness, stopped=True)
     return sender, receiver
 
 
-def set_routers(world: World, *, stopped: bool) -> None:
-    for router in (world.active, world.backup):
+def set_routers(harness: HomeHarness, *, stopped: bool) -> None:
+    for router in (harness.active, harness.backup):
         router.stopped = stopped
         router.wake()
 
@@ -39,15 +39,15 @@ def test_what_routers_have_not_brought_when_a_client_subscribes_comes_first(tmp_
     """R8: also what was sent before the reader began."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await with_old_and_new(world)
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await with_old_and_new(harness)
         sender.publish(first, b"one", 1)
         await turn(1)
         await receiver.subscribe("y/1")
         sender.publish("y/1", b"two", 1)
         await turn(5)
         assert receiver.payloads == []
-        set_routers(world, stopped=False)
+        set_routers(harness, stopped=False)
         await turn()
         assert receiver.payloads == [b"one", b"two"]
 
@@ -59,33 +59,33 @@ def test_a_long_outage_of_the_routers_holds_back_little_and_loses_nothing(tmp_pa
     """R8, Q1: memory is bounded while routers are away; the reader does not end before all is delivered."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, held_back_messages=20).start()
-        sender, receiver = await with_old_and_new(world)
+        harness = await HomeHarness(tmp_path, held_back_messages=20).start()
+        sender, receiver = await with_old_and_new(harness)
         await receiver.subscribe("y/1")
         sent = [b"%d" % n for n in range(400)]
         for n, payload in enumerate(sent):
             sender.publish("x/1" if n % 10 == 0 else "y/1", payload, n % 2 + 1)
             await turn(0.05)
-            assert world.home._own.held_back <= 20
+            assert harness.home._own.held_back <= 20
         assert receiver.payloads == []
         await turn(LEAD_S + 100)
         if crashing:
-            await world.restart()
+            await harness.restart()
             await turn(10)
-            assert world.home._own.held_back <= 20
+            assert harness.home._own.held_back <= 20
             await receiver.connect()
-        late = await world.client("late")
+        late = await harness.client("late")
         await late.subscribe("y/1")
         if sender.link is None:
             await sender.connect()
         sender.publish("y/1", b"last", 1)
-        set_routers(world, stopped=False)
+        set_routers(harness, stopped=False)
         await turn(5)
         assert receiver.payloads == [*sent, b"last"]
         assert late.payloads == [b"last"], "what was held back when it came is not for it"
         await turn(LEAD_S + 5)
-        assert world.home._instant.positions is None
-        assert world.relinquished() == world.instructions()
+        assert harness.home._instant.positions is None
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -94,18 +94,18 @@ def test_what_nobody_wants_any_more_is_not_remembered(tmp_path: Path) -> None:
     """A newer subscription leaves messages to an older one, and both end before routers bring them."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await with_old_and_new(world)
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await with_old_and_new(harness)
         await receiver.subscribe("#")
         for n in range(3):
             sender.publish("x/1", b"%d" % n, 1)
         await turn(1)
-        assert sum(len(shard.left) for shard in world.context.shards) == 3
+        assert sum(len(shard.left) for shard in harness.context.shards) == 3
         await receiver.unsubscribe("x/1", "#")
-        set_routers(world, stopped=False)
+        set_routers(harness, stopped=False)
         await turn(5)
         assert receiver.payloads == []
-        assert not any(shard.left for shard in world.context.shards)
+        assert not any(shard.left for shard in harness.context.shards)
 
     run(scenario())
 
@@ -118,8 +118,8 @@ def test_what_an_older_subscription_was_to_bring_comes_though_it_ends(
     """R8, Q1: a newer subscription leaves a message to an older one, which ends before routers bring it."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await with_old_and_new(world)
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await with_old_and_new(harness)
         await receiver.subscribe("#")
         sender.publish("x/1", b"one", 1)
         await turn(1)
@@ -130,14 +130,14 @@ def test_what_an_older_subscription_was_to_bring_comes_though_it_ends(
         sender.publish("x/1", b"two", 1)
         await turn(1)
         if crashing:
-            await world.restart()
+            await harness.restart()
             await receiver.connect()
             await turn(1)
-        set_routers(world, stopped=False)
+        set_routers(harness, stopped=False)
         await turn(LEAD_S + 5)
         assert receiver.payloads == [b"one", b"two"]
-        assert world.relinquished() == world.instructions()
-        assert not any(shard.left for shard in world.context.shards)
+        assert harness.relinquished() == harness.instructions()
+        assert not any(shard.left for shard in harness.context.shards)
 
     run(scenario())
 
@@ -146,13 +146,13 @@ def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> N
     """R8: what is parked in memory is bounded; unless own copies wait, which may wait for what is still to come."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, held_back_messages=20).start()
-        world.bus.is_consuming = False
-        shard, place = world.context.shards[1], (world.topics.egress, 1)
-        flow = EgressFlow(world.context, asyncio.create_task)
+        harness = await HomeHarness(tmp_path, held_back_messages=20).start()
+        harness.bus.is_consuming = False
+        shard, place = harness.context.shards[1], (harness.topics.egress, 1)
+        flow = EgressFlow(harness.context, asyncio.create_task)
 
         def is_read() -> bool:
-            return place in world.bus.reading
+            return place in harness.bus.reading
 
         for offset in range(9):
             shard.park(0, offset, MemoryRecord(place, b"a", b"x", []))
@@ -163,7 +163,7 @@ def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> N
         flow.adjust(own_copies_wait=False)
         await turn()
         assert not is_read()
-        assert world.context.counts["parked_full"] == 1
+        assert harness.context.counts["parked_full"] == 1
         flow.adjust(own_copies_wait=True)
         await turn()
         assert is_read()
@@ -179,7 +179,7 @@ def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> N
         shard.position = 3
         flow.adjust(own_copies_wait=False)
         await turn()
-        assert world.bus.reading[place] == 3
+        assert harness.bus.reading[place] == 3
 
     run(scenario())
 
@@ -189,8 +189,8 @@ def test_what_is_held_back_for_somebody_who_leaves_holds_up_nobody(tmp_path: Pat
     """R8: a subscription, or a session, that ends while own copies for it wait."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await with_old_and_new(world)
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await with_old_and_new(harness)
         await receiver.subscribe("y/1")
         sender.publish("x/1", b"one", 1)
         sender.publish("y/1", b"two", 1, properties={"message_expiry_interval": 10})
@@ -201,12 +201,12 @@ def test_what_is_held_back_for_somebody_who_leaves_holds_up_nobody(tmp_path: Pat
         elif end == "end":
             receiver.disconnect(expiry_s=0)
         await turn(20)
-        assert (world.home._own.held_back == 0) == (end != "expire")
-        set_routers(world, stopped=False)
+        assert (harness.home._own.held_back == 0) == (end != "expire")
+        set_routers(harness, stopped=False)
         await turn(LEAD_S + 5)
         assert receiver.payloads == ([] if end == "end" else [b"one"])
-        assert world.home._instant.positions is None
-        assert world.relinquished() == world.instructions()
+        assert harness.home._instant.positions is None
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -217,16 +217,16 @@ def test_a_record_nobody_can_read_holds_up_nobody(tmp_path: Path, meta: bytes | 
     record whose headers cannot be read."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await with_old_and_new(world)
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await with_old_and_new(harness)
         await receiver.subscribe("y/1")
         partition = sender.attached.publisher._partition
         headers = [("id", b"-")] if meta is None else [("id", b"-"), ("src", b"s"), ("meta", meta), ("props", b"\0")]
-        world.broker.append(MemoryRecord((world.topics.ingress, partition), b"x/1", b"bad", headers))
+        harness.broker.append(MemoryRecord((harness.topics.ingress, partition), b"x/1", b"bad", headers))
         sender.publish("y/1", b"one", 1)
         await turn(1)
         assert receiver.payloads == ([b"one"] if meta is None else [])
-        set_routers(world, stopped=False)
+        set_routers(harness, stopped=False)
         await turn(1)
         assert receiver.payloads == [b"one"]
 
@@ -258,15 +258,15 @@ def test_an_instruction_of_either_scope_is_what_is_waited_for(tmp_path: Path) ->
     """R8, M14: a router with stale routes sends to everyone."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, receiver = await with_old_and_new(world)
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await with_old_and_new(harness)
         await receiver.subscribe("y/1")
         for topic, payload in (("x/1", b"one"), ("y/1", b"two"), ("x/1", b"three"), ("y/1", b"four")):
             sender.publish(topic, payload, 1)
         await turn(1)
-        world.active.stale = True
-        world.active.stopped = False
-        world.active.wake()
+        harness.active.stale = True
+        harness.active.stopped = False
+        harness.active.wake()
         await turn(1)
         assert receiver.payloads == [b"one", b"two", b"three", b"four"]
 
@@ -275,8 +275,8 @@ def test_an_instruction_of_either_scope_is_what_is_waited_for(tmp_path: Path) ->
 
 async def order_seen(tmp_path: Path, first: str, second: str) -> tuple[list[bytes], list[bytes]]:
     """What was sent to x/1 and y/1 in turn, and what came, while the subscription `second` takes effect."""
-    world = await World(tmp_path).start()
-    sender, receiver = await world.client("sender"), await world.client("receiver")
+    harness = await HomeHarness(tmp_path).start()
+    sender, receiver = await harness.client("sender"), await harness.client("receiver")
     await receiver.subscribe(first)
     await turn(LEAD_S + 5)
     await receiver.subscribe(second)
@@ -288,7 +288,7 @@ async def order_seen(tmp_path: Path, first: str, second: str) -> tuple[list[byte
         if n % 50 == 0:
             await turn(0.6)  # the route takes effect on the way
     await turn(1)
-    assert world.relinquished() == world.instructions()
+    assert harness.relinquished() == harness.instructions()
     return sent, receiver.payloads
 
 

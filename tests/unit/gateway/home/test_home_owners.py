@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from gateway.access.acl import parse
-from gateway.access.rules import RuleBook
+from gateway.access.authorizer import Authorizer
 from gateway.errors import NotAdmitted
 from gateway.home.rules import EVERYTHING, Everything
 from mqtt.codes import ReasonCode
 from tests.unit.gateway.home.home_client import Client
-from tests.unit.gateway.home.home_world import World, turn
+from tests.unit.gateway.home.home_harness import HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 ALICE, BOB = Everything("alice"), Everything("bob")
@@ -30,10 +30,10 @@ def test_nobody_else_takes_a_session(tmp_path: Path, clean_start: bool, expiry_s
     """R11: connected, offline, after a crash; not to resume it, and not to end it."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        alice = await world.client("c", rules=ALICE, expiry_s=expiry_s)
+        harness = await HomeHarness(tmp_path).start()
+        alice = await harness.client("c", rules=ALICE, expiry_s=expiry_s)
         await alice.subscribe("a")
-        bob, nobody = Client(world, "c", rules=BOB), Client(world, "c", rules=EVERYTHING)
+        bob, nobody = Client(harness, "c", rules=BOB), Client(harness, "c", rules=EVERYTHING)
         for other in (bob, nobody):
             await refused(other, clean_start=clean_start)
         assert alice.link is not None
@@ -46,14 +46,14 @@ def test_nobody_else_takes_a_session(tmp_path: Path, clean_start: bool, expiry_s
         alice.lose()
         for other in (bob, nobody):
             await refused(other, clean_start=clean_start)
-        await world.restart()
+        await harness.restart()
         for other in (bob, nobody):
             await refused(other, clean_start=clean_start)
         await alice.connect()
         assert alice.present
-        assert {event.user for event in world.presence("c")} == {"alice"}
-        assert world.context.counts["not_admitted_other_user"] == 2
-        assert not world.fatal
+        assert {event.user for event in harness.presence("c")} == {"alice"}
+        assert harness.context.counts["not_admitted_other_user"] == 2
+        assert not harness.fatal
 
     run(scenario())
 
@@ -62,19 +62,19 @@ def test_a_session_of_nobody_is_taken_up_by_whoever_has_its_client_id(tmp_path: 
     """R11: as before there were users, so that they can be introduced; from then on it is theirs."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        client = await world.client("c")
+        harness = await HomeHarness(tmp_path).start()
+        client = await harness.client("c")
         await client.subscribe("a")
         client.lose()
-        alice = Client(world, "c", rules=ALICE)
+        alice = Client(harness, "c", rules=ALICE)
         await alice.connect()
         assert alice.present
         await turn()
         alice.lose()
         await turn()
-        await world.restart()
-        await refused(Client(world, "c", rules=BOB), clean_start=False)
-        assert [event.user for event in world.presence("c")] == ["", "", "alice", "alice"]
+        await harness.restart()
+        await refused(Client(harness, "c", rules=BOB), clean_start=False)
+        assert [event.user for event in harness.presence("c")] == ["", "", "alice", "alice"]
 
     run(scenario())
 
@@ -83,15 +83,15 @@ def test_what_is_forbidden_meanwhile_ends_before_anything_is_delivered(tmp_path:
     """R11: rules that changed while the gateway was down count for a session that is resumed."""
 
     async def scenario() -> None:
-        def allowing(*filters: str) -> RuleBook:
-            return RuleBook(parse(f"[[rules]]\nsubscribe.allow = {list(filters)}\n", "acl", default=False), Counter())
+        def allowing(*filters: str) -> Authorizer:
+            return Authorizer(parse(f"[[rules]]\nsubscribe.allow = {list(filters)}\n", "acl", default=False), Counter())
 
-        world = await World(tmp_path).start()
-        client = await world.client("c", rules=allowing("a", "b").rules("alice", "c", 0.0))
-        sender = await world.client("sender")
+        harness = await HomeHarness(tmp_path).start()
+        client = await harness.client("c", rules=allowing("a", "b").rules("alice", "c", 0.0))
+        sender = await harness.client("sender")
         assert await client.subscribe("a", "b", "d") == [2, 2, ReasonCode.NOT_AUTHORIZED]
         client.lose()
-        await world.restart()
+        await harness.restart()
         client.rules = allowing("b").rules("alice", "c", 0.0)
         await client.connect()
         assert client.present
@@ -100,11 +100,11 @@ def test_what_is_forbidden_meanwhile_ends_before_anything_is_delivered(tmp_path:
             sender.publish(topic, topic.encode())
         await turn(1)
         assert client.payloads == [b"b"]
-        assert world.context.counts["subscriptions_ended_by_rule"] == 1
+        assert harness.context.counts["subscriptions_ended_by_rule"] == 1
         client.lose()
-        await world.restart()
-        assert set(world.context.session("c").subscriptions) == {"b"}  # type: ignore[union-attr]
-        assert not world.fatal
+        await harness.restart()
+        assert set(harness.context.session("c").subscriptions) == {"b"}  # type: ignore[union-attr]
+        assert not harness.fatal
 
     run(scenario())
 
@@ -113,20 +113,20 @@ def test_a_subscription_under_way_when_the_rules_change_ends_too(tmp_path: Path)
     """R11: the answer to SUBSCRIBE may have been decided by the rules before."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        book = RuleBook(parse("[[rules]]\nsubscribe.allow = ['a']\n", "acl", default=False), Counter())
-        book.changed = world.home.rules_changed
-        client = await world.client("c", rules=book.rules("alice", "c", 0.0))
-        world.bus.held_acks = {world.topics.sessions}
+        harness = await HomeHarness(tmp_path).start()
+        authorizer = Authorizer(parse("[[rules]]\nsubscribe.allow = ['a']\n", "acl", default=False), Counter())
+        authorizer.changed = harness.home.rules_changed
+        client = await harness.client("c", rules=authorizer.rules("alice", "c", 0.0))
+        harness.bus.held_acks = {harness.topics.sessions}
         task = asyncio.ensure_future(client.subscribe("a"))
         await turn()
-        book.replace(parse("", "acl", default=False))
+        authorizer.replace(parse("", "acl", default=False))
         await turn()
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         await task
         await turn()
-        assert world.context.session("c").subscriptions == {}  # type: ignore[union-attr]
-        assert not world.fatal
+        assert harness.context.session("c").subscriptions == {}  # type: ignore[union-attr]
+        assert not harness.fatal
 
     run(scenario())

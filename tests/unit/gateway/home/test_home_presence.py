@@ -8,74 +8,75 @@ import pytest
 from gateway.errors import SpoolError
 from gateway.home.spool import Spool
 from gateway.home.spool_batch import SpoolBatch
-from pipelines.presence.attachments import Heard, after, state_of
+from pipelines.presence.attachments import ReportedEvent, after, state_of
 from pipelines.presence.liveness import Liveness, Sign
 from schemas.events import PresenceEvent, decode
-from tests.unit.gateway.home.home_world import PARTITIONS, World, turn
+from tests.unit.gateway.home.home_harness import PARTITIONS, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 HOUR_S = 3600.0
 TIMEOUT_MS = 30_000
 
 
-def reported(world: World) -> list[PresenceEvent]:
+def reported(harness: HomeHarness) -> list[PresenceEvent]:
     """Everything on `presence`; a partition's records in their order."""
-    found = [world.broker.partitions[world.topics.presence, p] for p in range(PARTITIONS)]
+    found = [harness.broker.partitions[harness.topics.presence, p] for p in range(PARTITIONS)]
     return [decode(PresenceEvent, record.value() or b"") for records in found for record in records]
 
 
-def beats(world: World) -> list[PresenceEvent]:
-    return [event for event in reported(world) if not event.client]
+def beats(harness: HomeHarness) -> list[PresenceEvent]:
+    return [event for event in reported(harness) if not event.client]
 
 
-def is_online(world: World, client: str) -> bool:
+def is_online(harness: HomeHarness, client: str) -> bool:
     """As the ledger merges it."""
-    events = [event for event in reported(world) if event.client == client]
+    events = [event for event in reported(harness) if event.client == client]
     liveness = Liveness(TIMEOUT_MS, TIMEOUT_MS // 3)
     signs = [
-        Sign(beat.gateway, beat.boot, number, beat.event == "disconnected") for number, beat in enumerate(beats(world))
+        Sign(beat.gateway, beat.boot, number, beat.event == "disconnected")
+        for number, beat in enumerate(beats(harness))
     ]
     for sign in signs:
         liveness.judge([sign], {}, PARTITIONS)
-    heard = [Heard(*(getattr(event, name) for name in Heard._fields)) for event in events]
-    return state_of(client, after([], heard, 8), liveness.gateways).online
+    converted = [ReportedEvent(*(getattr(event, name) for name in ReportedEvent._fields)) for event in events]
+    return state_of(client, after([], converted, 8), liveness.gateways).online
 
 
 def no_room(_spool: Spool, _batch: SpoolBatch) -> None:
     raise SpoolError("the spool cannot be written: database or disk is full")
 
 
-def set_clock(world: World, by_s: float) -> None:
+def set_clock(harness: HomeHarness, by_s: float) -> None:
     """The gateway's machine shows another time from now on."""
-    clock = type(world).clock
-    world.clock = lambda: clock(world) + by_s  # type: ignore[method-assign]
-    if world.is_up:
-        world.context.clock = world.clock
+    clock = type(harness).clock
+    harness.clock = lambda: clock(harness) + by_s  # type: ignore[method-assign]
+    if harness.is_up:
+        harness.context.clock = harness.clock
 
 
 def test_a_clock_that_is_set_back_between_two_starts_makes_nobody_offline(tmp_path: Path) -> None:
     """R12: the later process counts as the later one, at once and over further starts, and so do its connections."""
 
     async def scenario() -> None:
-        world = World(tmp_path)
-        set_clock(world, HOUR_S)
-        await world.start()
-        await world.client("c")
+        harness = HomeHarness(tmp_path)
+        set_clock(harness, HOUR_S)
+        await harness.start()
+        await harness.client("c")
         await turn()
-        assert is_online(world, "c")
+        assert is_online(harness, "c")
         for _ in range(3):
-            world.crash()
-            set_clock(world, 0)
-            await world.start()
+            harness.crash()
+            set_clock(harness, 0)
+            await harness.start()
             await turn()
-            assert not is_online(world, "c"), "lost with its gateway"
-            await world.client("c")
+            assert not is_online(harness, "c"), "lost with its gateway"
+            await harness.client("c")
             await turn()
-            assert is_online(world, "c")
-        boots = [beat.boot for beat in beats(world)]
+            assert is_online(harness, "c")
+        boots = [beat.boot for beat in beats(harness)]
         assert boots == sorted(boots)
         assert len(set(boots)) == 4
-        assert all(event.epoch >= event.boot for event in reported(world))
+        assert all(event.epoch >= event.boot for event in reported(harness))
 
     run(scenario())
 
@@ -84,15 +85,15 @@ def test_a_clock_that_is_set_back_while_the_gateway_runs_makes_nobody_offline(tm
     """R12: a client without a session that outlives its connection comes again."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        client = await world.client("c", clean_start=True, expiry_s=0)
+        harness = await HomeHarness(tmp_path).start()
+        client = await harness.client("c", clean_start=True, expiry_s=0)
         client.lose("connection_lost")
         await turn()
-        assert not is_online(world, "c")
-        set_clock(world, -HOUR_S)
-        await world.client("c", clean_start=True, expiry_s=0)
+        assert not is_online(harness, "c")
+        set_clock(harness, -HOUR_S)
+        await harness.client("c", clean_start=True, expiry_s=0)
         await turn()
-        assert is_online(world, "c")
+        assert is_online(harness, "c")
 
     run(scenario())
 
@@ -101,18 +102,18 @@ def test_a_start_with_a_full_disk_has_its_number_kept_later(tmp_path: Path, monk
     """R12, G9: the gateway starts all the same; as soon as there is room a later process knows of this one."""
 
     async def scenario() -> None:
-        world = World(tmp_path)
-        set_clock(world, HOUR_S)
+        harness = HomeHarness(tmp_path)
+        set_clock(harness, HOUR_S)
         with monkeypatch.context() as full:
             full.setattr(Spool, "commit", no_room)
-            await world.start()
-        boot = world.context.boot
-        assert not world.context.outage.is_writing
-        await asyncio.sleep(5 * world.settings().gateway.checkpoint_s)
-        assert world.context.outage.is_writing
-        world.crash()
-        set_clock(world, 0)
-        await world.start()
-        assert world.context.boot == boot + 1
+            await harness.start()
+        boot = harness.context.boot
+        assert not harness.context.outage.is_writing
+        await asyncio.sleep(5 * harness.settings().gateway.checkpoint_s)
+        assert harness.context.outage.is_writing
+        harness.crash()
+        set_clock(harness, 0)
+        await harness.start()
+        assert harness.context.boot == boot + 1
 
     run(scenario())

@@ -7,7 +7,7 @@ import pytest
 
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscription
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
@@ -15,11 +15,11 @@ def test_a_retained_message_is_set_replaced_and_deleted(tmp_path: Path) -> None:
     """MQTT 5.0, 3.3.1.3; also over a crash."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
 
         async def retained(name: str) -> list[tuple[bytes, bool]]:
-            client = await world.client(name)
+            client = await harness.client(name)
             await client.subscribe("r/+")
             await turn()
             return [(got.payload, got.retain) for got in client.got]
@@ -34,7 +34,7 @@ def test_a_retained_message_is_set_replaced_and_deleted(tmp_path: Path) -> None:
         sender.publish("r/1", b"not kept", 1)
         await turn()
         assert await retained("c") == [(b"1 again", True)]
-        await world.restart()
+        await harness.restart()
         assert await retained("d") == [(b"1 again", True)]
 
     run(scenario())
@@ -44,16 +44,16 @@ def test_what_is_acknowledged_as_retained_is_there_for_the_next_subscriber(tmp_p
     """MQTT 5.0, 3.3.1.3: though the fold of `retained` may lag."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, client = await world.client("sender"), await world.client("client")
-        world.bus.is_consuming = False
+        harness = await HomeHarness(tmp_path).start()
+        sender, client = await harness.client("sender"), await harness.client("client")
+        harness.bus.is_consuming = False
         sender.publish("r", b"1", 1, retain=True)
         await turn()
         assert sender.acknowledged == {b"1"}
         subscribing = asyncio.create_task(client.subscribe("r"))
         await turn(0.3)
-        world.bus.is_consuming = True
-        world.bus.release()
+        harness.bus.is_consuming = True
+        harness.bus.release()
         await subscribing
         await turn(1)
         assert client.payloads == [b"1"]
@@ -65,17 +65,17 @@ def test_retain_handling_and_retain_as_published(tmp_path: Path) -> None:
     """MQTT 5.0, 3.8.3.1: 0 always, 1 if new, 2 never; live messages show RETAIN only where asked."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
         sender.publish("r", b"1", 1, retain=True)
         await turn()
         for handling, expected in ((0, 2), (1, 1), (2, 0)):
-            client = await world.client(f"client-{handling}")
+            client = await harness.client(f"client-{handling}")
             for _ in range(2):
                 await client.subscribe(Subscription("r", 1, retain_handling=handling))
                 await turn()
             assert client.payloads == [b"1"] * expected
-        plain, kept = await world.client("plain"), await world.client("kept")
+        plain, kept = await harness.client("plain"), await harness.client("kept")
         await plain.subscribe(Subscription("r", 1, retain_handling=2))
         await kept.subscribe(Subscription("r", 1, retain_handling=2, retain_as_published=True))
         sender.publish("r", b"2", 1, retain=True)
@@ -91,9 +91,9 @@ def test_a_retained_message_does_not_come_live_as_well(tmp_path: Path, delay_s: 
     """MQTT 5.0, 3.3.1.3: published just before or while the client subscribes, it comes once."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        world.active.delay_s = world.backup.delay_s = delay_s
-        sender, client = await world.client("sender"), await world.client("client")
+        harness = await HomeHarness(tmp_path).start()
+        harness.active.delay_s = harness.backup.delay_s = delay_s
+        sender, client = await harness.client("sender"), await harness.client("client")
         for n in range(20):
             topic = f"r{n}/x"
             sender.publish(topic, b"%d" % n, 2, retain=True)
@@ -112,20 +112,20 @@ def test_what_was_acknowledged_before_does_not_come_live(tmp_path: Path, crashin
     neither what that has replaced nor what was cleared."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
+        harness = await HomeHarness(tmp_path).start()
         for n in range(4):  # of both shards
-            await (await world.client(f"old-{n}")).subscribe("r/#")
-        sender = await world.client("sender")
+            await (await harness.client(f"old-{n}")).subscribe("r/#")
+        sender = await harness.client("sender")
         await turn(LEAD_S + 5)
-        world.active.delay_s = world.backup.delay_s = 3.0
+        harness.active.delay_s = harness.backup.delay_s = 3.0
         for topic, payload in (("r/1", b"old"), ("r/2", b"cleared"), ("r/1", b"new"), ("r/2", b"")):
             sender.publish(topic, payload, 1, retain=True)
         await turn()
         assert sender.acknowledged == {b"old", b"cleared", b"new", b""}
         if crashing:
-            await world.restart()
+            await harness.restart()
             await sender.connect()
-        late = [await world.client(f"late-{n}") for n in range(4)]
+        late = [await harness.client(f"late-{n}") for n in range(4)]
         for client in late:
             await client.subscribe("r/#")
         sender.publish("r/3", b"live", 1)
@@ -139,18 +139,18 @@ def test_what_is_on_its_way_to_kafka_while_somebody_subscribes_comes_once(tmp_pa
     """MQTT 5.0, 3.3.1.3: `ingress` has it and `retained` not yet; it comes live or as retained."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        await (await world.client("old")).subscribe("r")
+        harness = await HomeHarness(tmp_path).start()
+        await (await harness.client("old")).subscribe("r")
         await turn(LEAD_S + 5)
-        sender, late = await world.client("sender"), await world.client("late")
-        world.active.delay_s = world.backup.delay_s = 3.0
-        world.bus.held_acks = {world.topics.retained}
+        sender, late = await harness.client("sender"), await harness.client("late")
+        harness.active.delay_s = harness.backup.delay_s = 3.0
+        harness.bus.held_acks = {harness.topics.retained}
         sender.publish("r", b"one", 1, retain=True)
         await turn()
         subscribing = asyncio.create_task(late.subscribe("r"))
         await turn(1)
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         await subscribing
         await turn(10)
         assert late.payloads == [b"one"]
@@ -162,8 +162,8 @@ def test_retained_messages_are_limited(tmp_path: Path) -> None:
     """0x97 for one more topic; replacing and deleting go on."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, retained_messages=1).start()
-        sender = await world.client("sender")
+        harness = await HomeHarness(tmp_path, retained_messages=1).start()
+        sender = await harness.client("sender")
         sender.publish("a", b"1", 1, retain=True)
         await turn()
         sender.publish("b", b"2", 2, retain=True)
@@ -184,16 +184,16 @@ def test_each_sending_of_a_retained_message_is_told_apart(tmp_path: Path) -> Non
     """R4: on progress, from direct deliveries and from each other."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        client = await world.client("client")
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        client = await harness.client("client")
         await client.subscribe("r/1")
         sender.publish("r/1", b"1", 1, retain=True)
         await turn(1)
         await client.subscribe("r/1")
         await client.subscribe("r/+")
         await turn(1)
-        events = [e for e in world.events() if any(d.client == "client" for d in e.deliveries)]
+        events = [e for e in harness.events() if any(d.client == "client" for d in e.deliveries)]
         ways = [(e.number is not None, e.partition >= 0, e.offered_us is not None) for e in events]
         assert ways.count((False, False, True)) == 2
         assert set(ways) <= {(False, False, True), (False, True, False), (True, True, False)}

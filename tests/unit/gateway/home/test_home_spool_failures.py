@@ -11,7 +11,7 @@ from gateway.home.messages import Message
 from gateway.home.spool import Spool
 from gateway.home.spool_batch import SpoolBatch
 from schemas.envelope import Instruction
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
@@ -19,8 +19,8 @@ def numbered(first: int, last: int) -> list[bytes]:
     return [b"%d" % n for n in range(first, last)]
 
 
-async def publish(world: World, topic: str, payloads: list[bytes], qos: int) -> None:
-    sender = next(client for client in world.clients if client.name == "sender")
+async def publish(harness: HomeHarness, topic: str, payloads: list[bytes], qos: int) -> None:
+    sender = next(client for client in harness.clients if client.name == "sender")
     for payload in payloads:
         sender.publish(topic, payload, qos)
         await turn(0.1)
@@ -32,43 +32,43 @@ def test_a_full_disk_keeps_nobody_online_waiting_and_loses_nothing(tmp_path: Pat
     """Q1, G9: what is offline waits in memory and on Kafka; once there is room, or after a crash, it is all there."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        await world.client("sender")
-        online, offline = await world.client("online"), await world.client("offline")
+        harness = await HomeHarness(tmp_path).start()
+        await harness.client("sender")
+        online, offline = await harness.client("online"), await harness.client("offline")
         for client in (online, offline):
             await client.subscribe("a/b")
         await turn(LEAD_S + 5)
         offline.lose()
-        await publish(world, "a/b", numbered(0, 10), qos)
+        await publish(harness, "a/b", numbered(0, 10), qos)
         await turn(10)
-        assert world.spool_rows() == 10
-        world.spool.fill_disk()
+        assert harness.spool_rows() == 10
+        harness.spool.fill_disk()
         payloads = numbered(10, 50)
-        await publish(world, "a/b", [p * 500 for p in payloads], qos)
+        await publish(harness, "a/b", [p * 500 for p in payloads], qos)
         await turn(20)
         assert online.payloads == [*numbered(0, 10), *(p * 500 for p in payloads)]
-        assert "full" in world.context.outage.reason
-        assert world.spool_rows() == 10
-        assert world.context.counts["spool_failed_write"] > 3
+        assert "full" in harness.context.outage.reason
+        assert harness.spool_rows() == 10
+        assert harness.context.counts["spool_failed_write"] > 3
         if crash:
-            world.crash()
-            await world.start()
-            for client in world.clients:
+            harness.crash()
+            await harness.start()
+            for client in harness.clients:
                 if client is not offline:
                     await client.connect()
         else:
-            world.spool.free_disk()
+            harness.spool.free_disk()
             await turn(10)
-            assert world.spool_rows() == 50
-        assert not world.context.outage.reason
+            assert harness.spool_rows() == 50
+        assert not harness.context.outage.reason
         await offline.connect()
         await turn(5)
         assert list(dict.fromkeys(offline.payloads)) == [*numbered(0, 10), *(p * 500 for p in payloads)]
         assert qos == 1 or len(offline.payloads) == 50
         await turn(5)
-        assert world.relinquished() == world.instructions()
-        assert world.spool_rows() == 0
-        assert not world.fatal
+        assert harness.relinquished() == harness.instructions()
+        assert harness.spool_rows() == 0
+        assert not harness.fatal
 
     run(scenario())
 
@@ -78,29 +78,29 @@ def test_memory_is_bounded_while_the_spool_fails(tmp_path: Path, route: bool) ->
     """R8, Q1: what does not fit is not read from Kafka, and comes in order once there is room."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, unspooled_messages=20, unspooled_bytes=1 << 20).start()
-        await world.client("sender")
-        offline = await world.client("offline")
+        harness = await HomeHarness(tmp_path, unspooled_messages=20, unspooled_bytes=1 << 20).start()
+        await harness.client("sender")
+        offline = await harness.client("offline")
         await offline.subscribe("a/b")
         await turn(LEAD_S + 5 if route else 0)
         offline.lose()
-        world.spool.fill_disk()
+        harness.spool.fill_disk()
         payloads = [b"%03d" % n * 500 for n in range(200)]
-        await publish(world, "a/b", payloads, 1)
+        await publish(harness, "a/b", payloads, 1)
         await turn(60)
-        assert world.context.outage.is_full
-        assert world.context.counts["unspooled_full"] == 1
+        assert harness.context.outage.is_full
+        assert harness.context.counts["unspooled_full"] == 1
         session = offline.attached.session
         assert 20 <= session.queued < 120
-        world.spool.free_disk()
+        harness.spool.free_disk()
         await turn(30)
-        assert not world.context.outage.is_full
-        assert world.spool_rows() == 200
+        assert not harness.context.outage.is_full
+        assert harness.spool_rows() == 200
         await offline.connect()
         await turn(5)
         assert offline.payloads == payloads
-        assert world.relinquished() == world.instructions()
-        assert not world.fatal
+        assert harness.relinquished() == harness.instructions()
+        assert not harness.fatal
 
     run(scenario())
 
@@ -109,11 +109,11 @@ def test_what_clients_acknowledge_meanwhile_does_not_wait_for_the_spool(tmp_path
     """R4: a slow client's messages are relinquished when it has them, though their rows were never written."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, unspooled_messages=20).start()
-        sender, slow = await world.client("sender"), await world.client("slow")
+        harness = await HomeHarness(tmp_path, unspooled_messages=20).start()
+        sender, slow = await harness.client("sender"), await harness.client("slow")
         await slow.subscribe("a/b")
         await turn(LEAD_S + 5)
-        world.spool.fill_disk()
+        harness.spool.fill_disk()
         for n in range(20):
             slow.mute = True
             for _ in range(10):
@@ -123,19 +123,19 @@ def test_what_clients_acknowledge_meanwhile_does_not_wait_for_the_spool(tmp_path
             slow.answer_all()
             await turn(6)
             assert len(slow.got) == 10 * (n + 1)
-        assert world.context.counts["spool_failed_write"] > 20
-        assert not world.context.counts["unspooled_full"]
-        assert world.context.batch.is_empty()
-        assert world.relinquished() == world.instructions()
-        world.spool.free_disk()
+        assert harness.context.counts["spool_failed_write"] > 20
+        assert not harness.context.counts["unspooled_full"]
+        assert harness.context.batch.is_empty()
+        assert harness.relinquished() == harness.instructions()
+        harness.spool.free_disk()
         await turn(10)
-        assert world.spool_rows() == 0
-        await world.restart()
+        assert harness.spool_rows() == 0
+        await harness.restart()
         await slow.connect()
         await turn(5)
         assert len(slow.got) == 200
-        assert world.relinquished() == world.instructions()
-        assert not world.fatal
+        assert harness.relinquished() == harness.instructions()
+        assert not harness.fatal
 
     run(scenario())
 
@@ -144,13 +144,13 @@ def test_a_backlog_that_cannot_be_read_comes_once_it_can(tmp_path: Path) -> None
     """G9: the client stays connected and gets what needs no spool later, in order."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        await world.client("sender")
-        offline = await world.client("offline")
+        harness = await HomeHarness(tmp_path).start()
+        await harness.client("sender")
+        offline = await harness.client("offline")
         await offline.subscribe("a/b")
         await turn(LEAD_S + 5)
         offline.lose()
-        await publish(world, "a/b", numbered(0, 10), 2)
+        await publish(harness, "a/b", numbered(0, 10), 2)
         await turn(10)
         load, failing = Spool.load, [True]
 
@@ -162,15 +162,15 @@ def test_a_backlog_that_cannot_be_read_comes_once_it_can(tmp_path: Path) -> None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Spool, "load", fails)
             await offline.connect()
-            await publish(world, "a/b", numbered(10, 20), 2)
+            await publish(harness, "a/b", numbered(10, 20), 2)
             await turn(20)
             assert offline.payloads == []
-            assert world.context.outage.reason == "disk I/O error"
+            assert harness.context.outage.reason == "disk I/O error"
             failing[0] = False
             await turn(10)
         assert offline.payloads == numbered(0, 20)
-        assert not world.context.outage.reason
-        assert not world.fatal
+        assert not harness.context.outage.reason
+        assert not harness.fatal
 
     run(scenario())
 
@@ -179,19 +179,19 @@ def test_an_orderly_stop_with_a_full_disk_says_so_and_loses_nothing(tmp_path: Pa
     """Q1: the last checkpoint fails; the next start reads more."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        await world.client("sender")
-        offline = await world.client("offline")
+        harness = await HomeHarness(tmp_path).start()
+        await harness.client("sender")
+        offline = await harness.client("offline")
         await offline.subscribe("a/b")
         await turn(LEAD_S + 5)
         offline.lose()
-        world.spool.fill_disk()
-        await publish(world, "a/b", [p * 900 for p in numbered(0, 30)], 2)
+        harness.spool.fill_disk()
+        await publish(harness, "a/b", [p * 900 for p in numbered(0, 30)], 2)
         await turn(8)
         with pytest.raises(SpoolError, match=r"spool\.sqlite cannot be written: .*full"):
-            await world.home.stop()
-        world.crash(stored=1_000)
-        await world.start()
+            await harness.home.stop()
+        harness.crash(stored=1_000)
+        await harness.start()
         await offline.connect()
         await turn(5)
         assert offline.payloads == [p * 900 for p in numbered(0, 30)]
@@ -204,35 +204,35 @@ def test_a_spool_that_was_moved_away_loses_nothing_that_is_on_kafka(tmp_path: Pa
     not come again (docs/operators.md, "A broken spool", has the exceptions)."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        await world.client("sender")
-        online, offline = await world.client("online"), await world.client("offline")
+        harness = await HomeHarness(tmp_path).start()
+        await harness.client("sender")
+        online, offline = await harness.client("online"), await harness.client("offline")
         for client in (online, offline):
             await client.subscribe("a/b")
         await turn(LEAD_S + 5)
-        await publish(world, "a/b", [b"one", b"two"], 2)
+        await publish(harness, "a/b", [b"one", b"two"], 2)
         offline.lose()
-        await publish(world, "a/b", [b"three", b"four"], 2)
+        await publish(harness, "a/b", [b"three", b"four"], 2)
         await turn(10)
-        assert world.spool_rows() == 2
+        assert harness.spool_rows() == 2
         await offline.connect()
         await turn(1)
         assert offline.payloads == [b"one", b"two", b"three", b"four"]
         offline.lose()
-        await publish(world, "a/b", [b"waits"], 2)
+        await publish(harness, "a/b", [b"waits"], 2)
         await turn(10)
-        world.crash()
+        harness.crash()
         for file in tmp_path.glob("spool.sqlite*"):
             file.unlink()
-        await world.start()
-        for client in world.clients:
+        await harness.start()
+        for client in harness.clients:
             await client.connect()
         await turn(LEAD_S + 10)
         assert online.payloads == [b"one", b"two", b"three", b"four", b"waits"]
         assert offline.payloads == [b"one", b"two", b"three", b"four", b"waits"]
-        await publish(world, "a/b", [b"five"], 2)
+        await publish(harness, "a/b", [b"five"], 2)
         assert online.payloads[-1] == offline.payloads[-1] == b"five"
-        assert not world.fatal
+        assert not harness.fatal
 
     run(scenario())
 

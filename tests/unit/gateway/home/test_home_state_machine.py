@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests import draw
+from tests.unit.gateway.home.home_harness import LEAD_S, turn
 from tests.unit.gateway.home.home_model import HELD, KILLED, SENDERS, HomeModel, Setup
-from tests.unit.gateway.home.home_world import LEAD_S, turn
 from tests.unit.gateway.home.virtual_time import VirtualLoop
 
 FILTERS = ("x/1", "x/#", "y/+", "#", "z/1")
@@ -140,17 +140,17 @@ class HomeMachine(RuleBasedStateMachine):
     @only("holds")
     @rule(topic=st.sampled_from(HELD))
     def hold_acknowledgements(self, topic: str) -> None:
-        self._do(lambda model: model.world.bus.held_acks.add(topic))
+        self._do(lambda model: model.harness.bus.held_acks.add(topic))
 
     @only("holds")
     @rule(topic=st.sampled_from(HELD))
     def hold_records(self, topic: str) -> None:
-        self._do(lambda model: model.world.bus.held_stores.add(topic))
+        self._do(lambda model: model.harness.bus.held_stores.add(topic))
 
     @only("held sessions")
     @rule()
     def hold_the_session_log(self) -> None:
-        self._do(lambda model: model.world.bus.held_acks.add(model.world.topics.sessions))
+        self._do(lambda model: model.harness.bus.held_acks.add(model.harness.topics.sessions))
 
     @only("holds", "held sessions")
     @rule()
@@ -175,7 +175,7 @@ class HomeMachine(RuleBasedStateMachine):
     @only("full disk")
     @rule(full=st.booleans())
     def fill_disk(self, full: bool) -> None:
-        self._do(lambda model: model.world.spool.fill_disk() if full else model.world.spool.free_disk())
+        self._do(lambda model: model.harness.spool.fill_disk() if full else model.harness.spool.free_disk())
 
     # the home's end
 
@@ -183,12 +183,12 @@ class HomeMachine(RuleBasedStateMachine):
     @rule(stored=st.integers(0, 3))
     def crash(self, stored: int) -> None:
         """So many records of each topic are stored that the home had handed to Kafka."""
-        self._do(lambda model: model.world.crash(stored))
+        self._do(lambda model: model.harness.crash(stored))
 
     @only("crashes")
     @rule(when=st.sampled_from(["before", "after"]))
     def die_at_next_commit(self, when: str) -> None:
-        self._do(lambda model: setattr(model.world.spool, "dies", when))
+        self._do(lambda model: setattr(model.harness.spool, "dies", when))
 
     @only("stops")
     @rule()
@@ -203,8 +203,8 @@ class HomeMachine(RuleBasedStateMachine):
                 self.model.check()
         finally:
             self._stack.close()
-            if self.model is not None and hasattr(self.model, "world"):
-                self.model.world.crash()
+            if self.model is not None and hasattr(self.model, "harness"):
+                self.model.harness.crash()
             for task in asyncio.all_tasks(self._loop):
                 task.cancel()
             self._loop.run_until_complete(asyncio.sleep(0))
@@ -239,7 +239,7 @@ class HomeMachine(RuleBasedStateMachine):
 
     def _router(self, number: int) -> Any:
         assert self.model is not None
-        return [self.model.world.active, self.model.world.backup][number]
+        return [self.model.harness.active, self.model.harness.backup][number]
 
 
 def examine(events: str, *setups: Setup) -> None:

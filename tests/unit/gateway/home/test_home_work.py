@@ -10,9 +10,9 @@ from gateway.bus import Record
 from gateway.home import work as works
 from gateway.home.fold import LARGE
 from gateway.home.work import RECIPIENT, SLICE, Work
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from mqtt.packets import Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe
-from tests.unit.gateway.home.home_world import World, turn
+from tests.unit.gateway.home.home_harness import HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 
@@ -74,7 +74,7 @@ def test_overlapping_filters_within_the_limits_hold_nobody_up(tmp_path: Path, af
     after each turn of that work, before the next one."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wires = [await subscribed(server, f"c{number}", OVERLAPPING) for number in range(5)]
         await turn(after_s)
         other, publisher = Wire(server).send(connect("other")), Wire(server).send(connect("publisher"))
@@ -86,7 +86,7 @@ def test_overlapping_filters_within_the_limits_hold_nobody_up(tmp_path: Path, af
             answered.append(len(other.received))
             other.send(Pingreq())
 
-        work = world.context.work = CountedWork(ping)
+        work = harness.context.work = CountedWork(ping)
         publisher.send(*(Publish(topic(number), b"x") for number in range(10)))
         await turn()
         assert_bounded(work)
@@ -97,7 +97,7 @@ def test_overlapping_filters_within_the_limits_hold_nobody_up(tmp_path: Path, af
         identifiers = sorted(start + 1 for start in range(0, 1000, 100) for _ in range(100))
         for packet in delivered(wires):
             assert sorted((packet.properties or {})["subscription_identifier"]) == identifiers
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -111,7 +111,7 @@ def test_a_message_to_very_many_is_offered_in_steps(tmp_path: Path, after_s: int
     once, when all have."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wires = [await subscribed(server, f"c{number}", ["a/+"], qos) for number in range(500)]
         await turn(after_s)
 
@@ -122,7 +122,7 @@ def test_a_message_to_very_many_is_offered_in_steps(tmp_path: Path, after_s: int
                         wire.received.append(Puback(packet.packet_id))
                         wire.send(Puback(packet.packet_id))
 
-        work = world.context.work = CountedWork(acknowledge)
+        work = harness.context.work = CountedWork(acknowledge)
         Wire(server).send(connect("publisher"), Publish("a/b", b"x", qos, packet_id=qos))
         await turn()
         acknowledge()
@@ -130,9 +130,9 @@ def test_a_message_to_very_many_is_offered_in_steps(tmp_path: Path, after_s: int
         assert_bounded(work)
         assert len(work.turns) >= 10
         assert [packet.payload for packet in delivered(wires)] == [b"x"] * 500
-        assert world.context.counts["delivered" if qos else "sent"] == 500
-        assert all(not shard.live and not shard.own for shard in world.context.shards)
-        assert not world.fatal
+        assert harness.context.counts["delivered" if qos else "sent"] == 500
+        assert all(not shard.live and not shard.own for shard in harness.context.shards)
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -145,10 +145,10 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
     client unsubscribes. A client that keeps another subscription that matches gets the message."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wires = {f"c{number}": await subscribed(server, f"c{number}", ["a/+", "a/#"], 1) for number in range(300)}
         await turn(after_s)
-        untouched = [name for name, wire in wires.items() if world.context.shard_for(name).number == 0][-8:]
+        untouched = [name for name, wire in wires.items() if harness.context.shard_for(name).number == 0][-8:]
         ended, renewed, unsubscribed, narrowed = untouched[:2], untouched[2:4], untouched[4:6], untouched[6:]
         meanwhile = list[asyncio.Task[object]]()
 
@@ -157,7 +157,7 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
                 return
             assert not delivered([wires[name] for name in untouched])
             for name in ended:
-                meanwhile.append(asyncio.ensure_future(world.home.kick(name, end_session=True)))
+                meanwhile.append(asyncio.ensure_future(harness.home.kick(name, end_session=True)))
             for name in renewed:
                 again = Subscribe(1, [Subscription("a/+", 1), Subscription("a/#", 1)])
                 wires[name] = Wire(server).send(Connect(name, 5, True), again)
@@ -166,7 +166,7 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
             for name in narrowed:
                 wires[name].send(Unsubscribe(9, ["a/+"]))
 
-        world.context.work = CountedWork(between)
+        harness.context.work = CountedWork(between)
         Wire(server).send(connect("publisher"), Publish("a/b", b"x", 1, packet_id=1))
         await turn()
         assert meanwhile
@@ -177,8 +177,8 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
             for packet in delivered([wire]):
                 wire.send(Puback(packet.packet_id))
         await turn(ROUTED_S)
-        assert all(not shard.live and not shard.own for shard in world.context.shards)
-        assert not world.fatal
+        assert all(not shard.live and not shard.own for shard in harness.context.shards)
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -217,8 +217,8 @@ def test_the_bus_waits_with_more_until_a_batch_is_applied(tmp_path: Path, held: 
     """And whoever stops consuming waits for what was handed over: nothing comes later."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        loop, bus, batches = asyncio.get_running_loop(), world.bus, list[int]()
+        harness = await HomeHarness(tmp_path).start()
+        loop, bus, batches = asyncio.get_running_loop(), harness.bus, list[int]()
         applied = loop.create_future()
 
         def take(batch: list[Record]) -> asyncio.Future[None] | None:
@@ -226,7 +226,7 @@ def test_the_bus_waits_with_more_until_a_batch_is_applied(tmp_path: Path, held: 
             return applied if held else None
 
         bus.start(take)
-        place = (world.topics.retained, 0)
+        place = (harness.topics.retained, 0)
         bus.produce(*place, b"a", b"", None, lambda error, record: None)
         await turn()
         bus.produce(*place, b"a", b"", None, lambda error, record: None)
@@ -245,17 +245,17 @@ def test_what_one_read_brings_is_not_taken_all_at_once(tmp_path: Path, is_lost: 
     the client has gone."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, client_in_flight_messages=100_000)
+        harness, server = await hosted(tmp_path, client_in_flight_messages=100_000)
         wire = Wire(server).send(connect("c"))
         await turn()
         wire.send(*(Publish(f"a/{number}", b"") for number in range(3_000)))
         if is_lost:
             wire.lose()
-        taken = world.bus.in_flight
+        taken = harness.bus.in_flight
         assert 0 < taken < 1_000
         await asyncio.sleep(0)
         await turn()
-        topics = [r.key() for p in range(2) for r in world.broker.partitions[world.topics.ingress, p]]
+        topics = [r.key() for p in range(2) for r in harness.broker.partitions[harness.topics.ingress, p]]
         assert topics == [f"a/{number}".encode() for number in range(3_000)]
         assert (wire.connection in server.connections) != is_lost
         await server.stop()

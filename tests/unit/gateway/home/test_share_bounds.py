@@ -10,8 +10,8 @@ from gateway.home.messages import Entry, Message
 from gateway.home.share_group import GROUP_MARK
 from mqtt.codes import ReasonCode
 from schemas.session_log import GroupRecord, SessionKey, SettledRecord, encode
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
-from tests.unit.gateway.home.share_world import NAME, group_of, spread, with_members
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
+from tests.unit.gateway.home.share_harness import NAME, group_of, spread, with_members
 from tests.unit.gateway.home.virtual_time import run
 
 
@@ -19,13 +19,13 @@ def test_what_is_too_large_for_the_chosen_member_is_dropped(tmp_path: Path) -> N
     """[MQTT-3.1.2-25]: it counts as sent to that member, as 4.8.2 leaves open."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [small] = await with_members(world, "m0")
+        harness = await HomeHarness(tmp_path).start()
+        sender, [small] = await with_members(harness, "m0")
         link = small.link
         assert link is not None
 
         def refuse(message: Message, entry: Entry) -> bool:
-            asyncio.get_running_loop().call_soon(world.home.undeliverable, small.attached.session, entry)
+            asyncio.get_running_loop().call_soon(harness.home.undeliverable, small.attached.session, entry)
             return False
 
         deliver, link.deliver = link.deliver, refuse  # type: ignore[method-assign]
@@ -36,8 +36,8 @@ def test_what_is_too_large_for_the_chosen_member_is_dropped(tmp_path: Path) -> N
         sender.publish("a", b"small", 2)
         await turn(1)
         assert small.payloads == [b"small"]
-        assert Counter(world.outcomes("m0")) == Counter(dropped=3, delivered=1)
-        assert world.relinquished() == world.instructions()
+        assert Counter(harness.outcomes("m0")) == Counter(dropped=3, delivered=1)
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -46,17 +46,17 @@ def test_a_refused_message_is_done(tmp_path: Path) -> None:
     """4.3.3: PUBREC with an error ends the exchange."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [member] = await with_members(world, "m0", mute=True)
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0", mute=True)
         sender.publish("a", b"one", 2)
         await turn(1)
         borrower = member.attached.session.borrower
         assert borrower is not None
         [packet_id] = borrower.lent
-        world.home.received(member.attached.session, packet_id, ReasonCode.QUOTA_EXCEEDED)
+        harness.home.received(member.attached.session, packet_id, ReasonCode.QUOTA_EXCEEDED)
         await turn(1)
         assert not borrower.lent
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -65,8 +65,8 @@ def test_what_members_have_in_hand_is_limited(tmp_path: Path) -> None:
     """`limits.share_in_flight`: all members together; the rest waits, and comes as they acknowledge."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, share_in_flight=6).start()
-        sender, members = await with_members(world, "m0", "m1", mute=True)
+        harness = await HomeHarness(tmp_path, share_in_flight=6).start()
+        sender, members = await with_members(harness, "m0", "m1", mute=True)
         for n in range(20):
             sender.publish("a", b"%d" % n, 1 + n % 2)
         await turn(1)
@@ -89,14 +89,14 @@ def test_the_record_of_a_group_is_bounded_whatever_members_are_called(tmp_path: 
     """G8: a record of the session log stays far below the broker's limit."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        member = await world.client("\U0001f600" * 5_000, mute=True)
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        member = await harness.client("\U0001f600" * 5_000, mute=True)
         await member.subscribe(NAME)
         for n in range(300):
             sender.publish("a", b"%d" % n, 2)
         await turn(1)
-        records = [r for p in (0, 1) for r in world.broker.partitions[world.topics.sessions, p]]
+        records = [r for p in (0, 1) for r in harness.broker.partitions[harness.topics.sessions, p]]
         assert max(len(r.value() or b"") for r in records) < 1_000_000
         assert 10 < len(member.got) < 300
         member.mute = False
@@ -111,12 +111,12 @@ def test_packet_ids_are_used_again_only_when_no_record_names_them(tmp_path: Path
     """G8: a group's record and that of another are not written together."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [member] = await with_members(world, "m0")
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0")
         for n in range(40):
             sender.publish("a", b"%d" % n, 2)
             await turn(0.1)
-        borrower, group = member.attached.session.borrower, group_of(world)
+        borrower, group = member.attached.session.borrower, group_of(harness)
         assert borrower is not None
         assert borrower.ids == {packet_id for _, packet_id in group.closing}
         sender.publish("a", b"last", 2)
@@ -130,14 +130,14 @@ def test_first_members_of_one_group_at_the_same_time(tmp_path: Path) -> None:
     """One group comes of it, with one route; a session that ends meanwhile is no member."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        members = [await world.client(f"m{n}", expiry_s=0) for n in range(3)]
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        members = [await harness.client(f"m{n}", expiry_s=0) for n in range(3)]
         joining = [asyncio.create_task(member.subscribe(NAME)) for member in members]
         await asyncio.sleep(0)
         members[0].lose()
         await asyncio.gather(*joining)
-        group = group_of(world)
+        group = group_of(harness)
         assert set(group.members) == {"m1", "m2"}
         for n in range(10):
             sender.publish("a", b"%d" % n, 1)
@@ -146,7 +146,7 @@ def test_first_members_of_one_group_at_the_same_time(tmp_path: Path) -> None:
         for member in members[1:]:
             member.lose()
         await turn(LEAD_S + 70)
-        [route] = [world.broker.partitions[world.topics.routes, 0]]
+        [route] = [harness.broker.partitions[harness.topics.routes, 0]]
         assert len(route) == 2, "added once, and dropped once unused"
 
     run(scenario())
@@ -156,18 +156,18 @@ def test_records_of_groups_that_nobody_is_in_are_cleared(tmp_path: Path) -> None
     """After a crash that lost their tombstone; one of an earlier group of the same name means nothing."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [member] = await with_members(world, "m0")
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0")
         stale = encode(GroupRecord([], SettledRecord({0: 1 << 40, 1: 1 << 40}), [], [], born_us=1))
         for name in (NAME, "$share/gone/a"):
             key = SessionKey(GROUP_MARK + name, "g").encode()
-            shard = world.context.shard_for(GROUP_MARK + name).number
-            world.bus.produce(world.topics.sessions, shard, key, stale, None, lambda *_: None)
+            shard = harness.context.shard_for(GROUP_MARK + name).number
+            harness.bus.produce(harness.topics.sessions, shard, key, stale, None, lambda *_: None)
         await turn()
         sender.publish("a", b"one", 2)
-        world.bus.held_stores = {world.topics.sessions}
+        harness.bus.held_stores = {harness.topics.sessions}
         await turn(1)
-        await world.restart()
+        await harness.restart()
         await turn(1)
         await member.connect()
         await turn(1)
@@ -175,7 +175,7 @@ def test_records_of_groups_that_nobody_is_in_are_cleared(tmp_path: Path) -> None
         tombs = [
             r.key()
             for p in (0, 1)
-            for r in world.broker.partitions[world.topics.sessions, p]
+            for r in harness.broker.partitions[harness.topics.sessions, p]
             if r.value() is None and b"$share" in (r.key() or b"")
         ]
         assert tombs == [SessionKey(GROUP_MARK + "$share/gone/a", "g").encode()]
@@ -188,8 +188,8 @@ def test_what_is_unacknowledged_below_what_is_settled_comes_again_after_a_crash(
     """G8, Q1: the cursor of a group says that all before it is done, but for what its record lists as open."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [silent, other] = await with_members(world, "m0", "m1")
+        harness = await HomeHarness(tmp_path).start()
+        sender, [silent, other] = await with_members(harness, "m0", "m1")
         silent.mute = True
         for n in range(40):
             sender.publish("a", b"%d" % n, 1 if n % 2 == 0 else 2)  # in turn: QoS 1 is the silent one's
@@ -201,11 +201,11 @@ def test_what_is_unacknowledged_below_what_is_settled_comes_again_after_a_crash(
             silent.lose()
             sender.publish("a", b"more", 2)
             await turn(0.2)
-            assert group_of(world).put_back
-        world.home._writer.windows(group_of(world), lambda: None)
+            assert group_of(harness).put_back
+        harness.home._writer.windows(group_of(harness), lambda: None)
         await turn(0.05)
-        world.crash()
-        await world.start()
+        harness.crash()
+        await harness.start()
         silent.mute = False
         await silent.connect()
         await turn(10)
@@ -220,14 +220,14 @@ def test_what_a_member_has_in_hand_is_not_loaded_from_the_spool_again(tmp_path: 
     """G9: its row is there until it is acknowledged."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [silent, other] = await with_members(world, "m0", "m1", receive_maximum=3)
+        harness = await HomeHarness(tmp_path).start()
+        sender, [silent, other] = await with_members(harness, "m0", "m1", receive_maximum=3)
         silent.mute = True
         other.lose()
         for n in range(9):
             sender.publish("a", b"%d" % n, 1 + n % 2)
         await turn(20)
-        assert world.spool_rows() == 9
+        assert harness.spool_rows() == 9
         silent.lose()
         link = (await other.connect()).link
         await turn(1)
@@ -238,7 +238,7 @@ def test_what_a_member_has_in_hand_is_not_loaded_from_the_spool_again(tmp_path: 
         silent.answer_all()
         await turn(5)
         assert silent.payloads == [b"0", b"1", b"2"]
-        assert world.spool_rows() == 0
+        assert harness.spool_rows() == 0
 
     run(scenario())
 
@@ -247,17 +247,17 @@ def test_rows_are_loaded_around_what_a_member_has_in_hand(tmp_path: Path) -> Non
     """G9: a queue that was dropped from memory, before and behind it."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [silent, other] = await with_members(world, "m0", "m1", receive_maximum=3)
+        harness = await HomeHarness(tmp_path).start()
+        sender, [silent, other] = await with_members(harness, "m0", "m1", receive_maximum=3)
         silent.mute = other.mute = True
         other.lose()
         for n in range(9):
             sender.publish("a", b"%d" % n, 1 + n % 2)
         await turn(20)
         silent.disconnect()
-        world.home._lender._take_back(group_of(world), list(group_of(world).stranded.values()))
-        group_of(world).forget_spooled(world.context.committed_row)
-        assert group_of(world).backlog == 8
+        harness.home._lender._take_back(group_of(harness), list(group_of(harness).stranded.values()))
+        group_of(harness).forget_spooled(harness.context.committed_row)
+        assert group_of(harness).backlog == 8
         other.mute = False
         await other.connect()
         await turn(5)

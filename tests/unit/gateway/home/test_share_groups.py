@@ -7,8 +7,8 @@ import pytest
 
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscription
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
-from tests.unit.gateway.home.share_world import NAME, group_of, spread, with_members
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
+from tests.unit.gateway.home.share_harness import NAME, group_of, spread, with_members
 from tests.unit.gateway.home.virtual_time import run
 
 each_qos = pytest.mark.parametrize("qos", [0, 1, 2])
@@ -21,9 +21,9 @@ def test_members_get_each_message_once_among_them_and_in_turn(tmp_path: Path, qo
     """R6, R4, M14: load balanced; relinquished once; the ledger names who got it. Subscribing is instant."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        members = [await world.client(f"m{n}") for n in range(3)]
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        members = [await harness.client(f"m{n}") for n in range(3)]
         for member in members:
             await member.subscribe(NAME)
         await turn(wait_s)
@@ -34,10 +34,10 @@ def test_members_get_each_message_once_among_them_and_in_turn(tmp_path: Path, qo
         assert [len(member.got) for member in members] == [10, 10, 10]
         assert all(got.qos == qos and not got.dup for member in members for got in member.got)
         for member in members:
-            assert world.outcomes(member.name) == ["delivered" if qos else "sent"] * 10
+            assert harness.outcomes(member.name) == ["delivered" if qos else "sent"] * 10
         await turn(30)
-        assert world.relinquished() == world.instructions()
-        assert world.completed() == set(world.published())
+        assert harness.relinquished() == harness.instructions()
+        assert harness.completed() == set(harness.published())
 
     run(scenario())
 
@@ -46,8 +46,8 @@ def test_one_member_of_a_group_gets_all_in_order(tmp_path: Path) -> None:
     """R8."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [member] = await with_members(world, "m0", receive_maximum=7)
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0", receive_maximum=7)
         sent = [b"%d" % n for n in range(500)]
         for n, payload in enumerate(sent):
             sender.publish(f"a/{n % 3}", payload, 1 + n % 2)
@@ -62,8 +62,8 @@ def test_a_message_goes_to_each_group_and_to_ordinary_subscriptions(tmp_path: Pa
     """4.8.2: once to each group that matches, though they share members; an ordinary subscription is apart."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, client = await world.client("sender"), await world.client("client")
+        harness = await HomeHarness(tmp_path).start()
+        sender, client = await harness.client("sender"), await harness.client("client")
         await client.subscribe("a/#", identifier=1)
         await client.subscribe("$share/g/a/#", identifier=2)
         await client.subscribe("$share/h/a/#", identifier=3)
@@ -72,7 +72,7 @@ def test_a_message_goes_to_each_group_and_to_ordinary_subscriptions(tmp_path: Pa
         sender.publish("a/x", b"one", 2)
         await turn()
         assert sorted(got.identifiers for got in client.got) == [(1,), (2,), (3,), (4,)]
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
         assert not client.attached.session.in_flight
 
     run(scenario())
@@ -83,9 +83,9 @@ def test_a_member_gets_it_by_its_own_subscription(tmp_path: Path) -> None:
     subscribing again changes them."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender = await world.client("sender")
-        low, high = await world.client("low"), await world.client("high")
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        low, high = await harness.client("low"), await harness.client("high")
         await low.subscribe(Subscription(NAME, 0, retain_handling=2), identifier=5)
         await high.subscribe(Subscription(NAME, 1, retain_as_published=True), identifier=6)
         for n in range(4):
@@ -98,7 +98,7 @@ def test_a_member_gets_it_by_its_own_subscription(tmp_path: Path) -> None:
         sender.publish("a", b"4", 2)
         await turn(1)
         assert (low.got[-1].qos, low.got[-1].identifiers) == (2, ())
-        assert Counter(world.outcomes("low")) == Counter(sent=2, delivered=1)
+        assert Counter(harness.outcomes("low")) == Counter(sent=2, delivered=1)
 
     run(scenario())
 
@@ -107,8 +107,8 @@ def test_retained_messages_are_not_sent_to_shared_subscriptions(tmp_path: Path) 
     """3.8.4: but they are to an ordinary one in the same SUBSCRIBE."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, member = await world.client("sender"), await world.client("member")
+        harness = await HomeHarness(tmp_path).start()
+        sender, member = await harness.client("sender"), await harness.client("member")
         sender.publish("a", b"kept", 1, retain=True)
         await turn(1)
         await member.subscribe(NAME)
@@ -125,8 +125,8 @@ def test_an_inbox_cannot_be_shared(tmp_path: Path) -> None:
     """0x87, also for one's own."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        client = await world.client("client")
+        harness = await HomeHarness(tmp_path).start()
+        client = await harness.client("client")
         refused = ReasonCode.NOT_AUTHORIZED
         assert await client.subscribe("$share/g/@client", "$share/g/@other") == [refused, refused]
 
@@ -137,8 +137,8 @@ def test_members_with_room_come_first(tmp_path: Path) -> None:
     """R6, R9: a silent member gets what its window takes, and holds up nobody; nothing waits with it."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [silent, *others] = await with_members(world, "m0", "m1", "m2", receive_maximum=5)
+        harness = await HomeHarness(tmp_path).start()
+        sender, [silent, *others] = await with_members(harness, "m0", "m1", "m2", receive_maximum=5)
         silent.mute = True
         for n in range(60):
             sender.publish("a", b"%d" % n, 1 + n % 2)
@@ -155,9 +155,9 @@ def test_members_with_room_come_first(tmp_path: Path) -> None:
         others[1].lose()
         sender.publish("a", b"80", 1)
         await turn(1)
-        assert group_of(world).queued == 1
+        assert group_of(harness).queued == 1
         link.writable = True
-        world.home.writable(others[0].attached.session, link)
+        harness.home.writable(others[0].attached.session, link)
         await turn(1)
         assert others[0].payloads[-1] == b"80"
 
@@ -169,8 +169,8 @@ def test_a_member_takes_turns_between_its_group_and_its_own(tmp_path: Path, wind
     """R9: neither of two long queues waits for the end of the other."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [member] = await with_members(world, "m0", receive_maximum=window, mute=True)
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0", receive_maximum=window, mute=True)
         for n in range(400):
             sender.publish("a", b"shared %d" % n, 1 + n % 2)
             sender.publish("@m0", b"own %d" % n, 1 + n % 2)
@@ -193,8 +193,8 @@ def test_qos_0_goes_to_connected_members_only(tmp_path: Path) -> None:
     """4.8.2: and to nobody if there is none."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [gone, here] = await with_members(world, "m0", "m1")
+        harness = await HomeHarness(tmp_path).start()
+        sender, [gone, here] = await with_members(harness, "m0", "m1")
         gone.lose()
         sender.publish("a", b"one", 0)
         sender.publish("a", b"two", 0)
@@ -207,7 +207,7 @@ def test_qos_0_goes_to_connected_members_only(tmp_path: Path) -> None:
         await gone.connect()
         await turn(1)
         assert gone.payloads == [b"four"]
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -220,23 +220,23 @@ def test_what_nobody_is_there_for_waits_for_whoever_comes_first(
     """G9, R4: the queue is the group's, as long as it has a member with a session."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, members = await with_members(world, "m0", "m1")
+        harness = await HomeHarness(tmp_path).start()
+        sender, members = await with_members(harness, "m0", "m1")
         for member in members:
             member.lose()
         sent = [b"%d" % n for n in range(1_200)]
         for n, payload in enumerate(sent):
             sender.publish("a", payload, 1 + n % 2)
         await turn(offline_s)
-        assert world.relinquished() == set()
+        assert harness.relinquished() == set()
         if restarting:
-            await world.restart()
+            await harness.restart()
             await sender.connect()
         await members[1].connect()
         await turn(5)
         assert members[1].payloads == sent
-        assert world.relinquished() == world.instructions()
-        assert world.spool_rows() == 0
+        assert harness.relinquished() == harness.instructions()
+        assert harness.spool_rows() == 0
 
     run(scenario())
 
@@ -247,21 +247,21 @@ def test_a_full_queue_drops_what_limits_say_and_names_the_group(tmp_path: Path, 
     """R6: limits of a session are those of a group; what is dropped does not come back."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, queue_messages=5, queue_full=choice).start()
-        sender, [member] = await with_members(world, "m0")
+        harness = await HomeHarness(tmp_path, queue_messages=5, queue_full=choice).start()
+        sender, [member] = await with_members(harness, "m0")
         member.lose()
         for n in range(8):
             sender.publish("a", b"%d" % n, 1 + n % 2)
             await turn(3 if ending == "aged" else 0.01)
         await turn(20 if ending == "aged" else 1)
-        assert world.outcomes(NAME) == ["dropped"] * 3
+        assert harness.outcomes(NAME) == ["dropped"] * 3
         if ending == "restart":
-            await world.restart()
+            await harness.restart()
         await member.connect()
         await turn(5)
         kept = range(3, 8) if choice == "drop_oldest" else range(5)
         assert member.payloads == [b"%d" % n for n in kept]
-        assert world.relinquished() == world.instructions()
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())
 
@@ -270,8 +270,8 @@ def test_a_batch_larger_than_the_queue_is_not_dropped_while_members_take_it(tmp_
     """R6: members are not slow because many messages come at once."""
 
     async def scenario() -> None:
-        world = await World(tmp_path, queue_messages=5).start()
-        sender, members = await with_members(world, "m0", "m1")
+        harness = await HomeHarness(tmp_path, queue_messages=5).start()
+        sender, members = await with_members(harness, "m0", "m1")
         for n in range(100):
             sender.publish("a", b"%d" % n, 1)
         await turn(1)
@@ -285,8 +285,8 @@ def test_a_message_expires_in_the_queue_of_a_group(tmp_path: Path, offline_s: fl
     """3.3.2.3.3: outcome `expired`."""
 
     async def scenario() -> None:
-        world = await World(tmp_path).start()
-        sender, [member] = await with_members(world, "m0")
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0")
         member.lose()
         for n in range(10):
             sender.publish("a", b"%d" % n, 1, properties={"message_expiry_interval": 1})
@@ -295,7 +295,7 @@ def test_a_message_expires_in_the_queue_of_a_group(tmp_path: Path, offline_s: fl
         await member.connect()
         await turn(3)
         assert member.payloads == [b"last"]
-        assert world.outcomes(NAME) == ["expired"] * 10
-        assert world.relinquished() == world.instructions()
+        assert harness.outcomes(NAME) == ["expired"] * 10
+        assert harness.relinquished() == harness.instructions()
 
     run(scenario())

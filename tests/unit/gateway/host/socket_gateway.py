@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
-from gateway.host.gate import OpenGate
+from gateway.host.authenticator import OpenAuthenticator
+from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
-from gateway.host.server import HostServer
-from gateway.policy.gate import PolicyGate
-from tests.unit.gateway.home.home_world import World
+from gateway.policy.policy_authenticator import PolicyAuthenticator
+from tests.unit.gateway.home.home_harness import HomeHarness
 
 HOST = "127.0.0.1"
 PATIENCE_S = 20.0
@@ -41,7 +41,7 @@ class SocketGateway:
         self._stopping: asyncio.Event
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main)
-        self.world: World
+        self.harness: HomeHarness
         self.server: HostServer
         self.listeners: Listeners
         self.mqtt_port = self.websocket_port = 0
@@ -58,7 +58,7 @@ class SocketGateway:
         self.stop()
         assert self._failure is None, self._failure
         if error is None:
-            assert not self.world.fatal, self.world.fatal
+            assert not self.harness.fatal, self.harness.fatal
 
     def begin_to_stop(self) -> None:
         with suppress(RuntimeError):  # its loop is closed: it has stopped
@@ -81,7 +81,7 @@ class SocketGateway:
 
     def count(self, name: str) -> int:
         """An event of the metrics."""
-        return self.server.counts[name] + self.world.context.counts[name]
+        return self.server.counts[name] + self.harness.context.counts[name]
 
     def _main(self) -> None:
         try:
@@ -93,11 +93,13 @@ class SocketGateway:
 
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self.world = world = await World(self._directory, **self._limits).start()
-        gateway = msgspec.structs.replace(world.settings().gateway, **self._settings)
-        gate = PolicyGate(OpenGate(), gateway.policy, world.context.counts, self._loop.time)
+        self.harness = harness = await HomeHarness(self._directory, **self._limits).start()
+        gateway = msgspec.structs.replace(harness.settings().gateway, **self._settings)
+        authenticator = PolicyAuthenticator(
+            OpenAuthenticator(), gateway.policy, harness.context.counts, self._loop.time
+        )
         self.server = HostServer(
-            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, gate
+            gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append, authenticator
         )
         self.listeners = listeners = await Listeners.open(self.server, gateway)
         self.mqtt_port, self.websocket_port = listeners.mqtt_port, listeners.websocket_port
@@ -107,4 +109,4 @@ class SocketGateway:
         await self.server.stop()
         await listeners.closed()
         self.left_open = len(self.server.transports)
-        await world.stop()
+        await harness.stop()

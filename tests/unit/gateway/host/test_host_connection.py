@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.host.connection import ClientConnection
 from gateway.host.drain import ACKNOWLEDGE_S, ANSWER_S
-from gateway.host.server import HostServer
+from gateway.host.host_connection import HostConnection
+from gateway.host.host_server import HostServer
 from mqtt.codes import ReasonCode
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Disconnect, Packet, Puback, Publish, Suback, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_world import World, turn
+from tests.unit.gateway.home.home_harness import HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 
 
@@ -29,7 +29,7 @@ class Wire:
         self.is_closed = False
         self.is_paused = False
         self.received: list[Packet] = []
-        self.connection = ClientConnection(server, self)
+        self.connection = HostConnection(server, self)
 
     def write(self, data: bytes) -> None:
         assert not self.is_closed
@@ -56,14 +56,14 @@ def connect(client: str, expiry_s: int = 100, will: Will | None = None, keep_ali
     return Connect(client, 5, False, keep_alive, will=will, properties={"session_expiry_interval": expiry_s})
 
 
-async def hosted(tmp_path: Path, **limits: int) -> tuple[World, HostServer]:
-    world = await World(tmp_path, **limits).start()
-    return world, server_of(world)
+async def hosted(tmp_path: Path, **limits: int) -> tuple[HomeHarness, HostServer]:
+    harness = await HomeHarness(tmp_path, **limits).start()
+    return harness, server_of(harness)
 
 
-def server_of(world: World) -> HostServer:
-    gateway = world.settings().gateway
-    return HostServer(gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append)
+def server_of(harness: HomeHarness) -> HostServer:
+    gateway = harness.settings().gateway
+    return HostServer(gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append)
 
 
 def kinds(wire: Wire) -> list[type]:
@@ -72,7 +72,7 @@ def kinds(wire: Wire) -> list[type]:
 
 def test_a_message_from_one_connection_to_another(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         one, two = Wire(server), Wire(server)
         one.send(connect("one"), Subscribe(1, [Subscription("a/#", 1)]))
         two.send(connect("two"))
@@ -85,7 +85,7 @@ def test_a_message_from_one_connection_to_another(tmp_path: Path) -> None:
         assert isinstance(delivered, Publish)
         assert (delivered.topic, delivered.payload) == ("a/b", b"hello")
         assert (delivered.properties or {})["message_expiry_interval"] in (59, 60)
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -95,25 +95,25 @@ def test_a_connection_lost_while_connect_is_worked_on(tmp_path: Path) -> None:
     """R12: the session is left without a link, no will, and the next connection finds it."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
-        world.bus.held_acks = {world.topics.sessions}
+        harness, server = await hosted(tmp_path)
+        harness.bus.held_acks = {harness.topics.sessions}
         wire = Wire(server).send(connect("c", will=Will("w", b"gone")))
         await turn()
         wire.lose()
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         await turn()
-        session = world.context.session("c")
+        session = harness.context.session("c")
         assert session is not None
         assert session.link is None
         assert server.connections == set()
-        assert world.published() == {}
-        assert [e.event for e in world.presence("c")] == ["connected", "lost"]
+        assert harness.published() == {}
+        assert [e.event for e in harness.presence("c")] == ["connected", "lost"]
         again = Wire(server).send(connect("c"))
         await turn()
         assert isinstance(again.received[0], Connack)
         assert again.received[0].session_present
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -121,7 +121,7 @@ def test_a_connection_lost_while_connect_is_worked_on(tmp_path: Path) -> None:
 
 def test_a_connection_too_many_is_refused_even_if_it_has_gone(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, connections=1)
+        harness, server = await hosted(tmp_path, connections=1)
         first = Wire(server).send(connect("one"))
         await turn()
         second, third = Wire(server).send(connect("two")), Wire(server).send(connect("three"))
@@ -133,7 +133,7 @@ def test_a_connection_too_many_is_refused_even_if_it_has_gone(tmp_path: Path) ->
         assert refusal.reason_code == ReasonCode.QUOTA_EXCEEDED
         assert third.is_closed
         assert not first.is_closed
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -143,7 +143,7 @@ def test_what_a_client_sent_before_it_left_takes_effect(tmp_path: Path) -> None:
     """Packets take effect in their order, though the connection ended while the first was worked on."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server).send(connect("c", will=Will("w", b"gone")))
         await turn()
         wire.send(
@@ -153,12 +153,12 @@ def test_what_a_client_sent_before_it_left_takes_effect(tmp_path: Path) -> None:
         )
         wire.lose()
         await turn()
-        assert world.ids_of(b"last words")
-        assert not world.ids_of(b"gone")
-        assert world.context.session("c") is None, "DISCONNECT ended the session"
-        assert [e.event for e in world.presence("c")] == ["connected", "disconnected"]
+        assert harness.ids_of(b"last words")
+        assert not harness.ids_of(b"gone")
+        assert harness.context.session("c") is None, "DISCONNECT ended the session"
+        assert [e.event for e in harness.presence("c")] == ["connected", "disconnected"]
         assert server.connections == set()
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -168,7 +168,7 @@ def test_taking_over_and_stopping_say_why(tmp_path: Path) -> None:
     """MQTT 5.0, 3.14.2.1: 0x8E, 0x8B; a will is due when the gateway stops (G9)."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         first = Wire(server).send(connect("c"))
         await turn()
         second = Wire(server).send(connect("c", will=Will("w", b"gone")))
@@ -181,9 +181,9 @@ def test_taking_over_and_stopping_say_why(tmp_path: Path) -> None:
         assert not second.is_closed
         await server.stop()
         assert second.received[-1] == Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
-        await asyncio.wait_for(world.home.stop(), 10)
-        assert world.ids_of(b"gone")
-        assert not world.fatal
+        await asyncio.wait_for(harness.home.stop(), 10)
+        assert harness.ids_of(b"gone")
+        assert not harness.fatal
 
     run(scenario())
 
@@ -192,16 +192,16 @@ def test_a_client_that_is_not_listened_to_is_not_silent(tmp_path: Path) -> None:
     """[MQTT-3.1.2-22]: while the gateway itself does not read, for Kafka is slow, keep alive waits too."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, client_in_flight_messages=2)
+        harness, server = await hosted(tmp_path, client_in_flight_messages=2)
         wire = Wire(server).send(connect("c", keep_alive=2))
         await turn()
-        world.bus.held_acks = {world.topics.ingress}
+        harness.bus.held_acks = {harness.topics.ingress}
         wire.send(Publish("a", b"", 1, packet_id=1), Publish("a", b"", 1, packet_id=2))
         assert wire.is_paused
         await turn(60)
         assert not wire.is_closed
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         await turn(0.01)
         assert not wire.is_paused
         await turn(60)
@@ -215,14 +215,14 @@ def test_an_orderly_stop_answers_what_it_took_and_lets_clients_acknowledge(tmp_p
     """G8, Q1: PUBACK, then 0x8B; what a client acknowledges before does not come again; nothing new is sent."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         receiver = Wire(server).send(connect("receiver"), Subscribe(1, [Subscription("a", 1)]))
         sender = Wire(server).send(connect("sender"))
         await turn()
         sender.send(Publish("a", b"sent", 1, packet_id=1))
         await turn()
         assert kinds(receiver) == [Connack, Suback, Publish]
-        world.bus.held_stores = {world.topics.ingress}
+        harness.bus.held_stores = {harness.topics.ingress}
         sender.send(Publish("a", b"under way", 1, packet_id=2))
         await turn()
         stopping = asyncio.ensure_future(server.stop())
@@ -231,20 +231,20 @@ def test_an_orderly_stop_answers_what_it_took_and_lets_clients_acknowledge(tmp_p
         await turn(0.1)
         assert sender.is_paused
         sender_got = kinds(sender)
-        world.bus.held_stores = set()
-        world.bus.release()
+        harness.bus.held_stores = set()
+        harness.bus.release()
         await stopping
         assert sender_got == [Connack, Puback]
         assert kinds(sender) == [Connack, Puback, Puback, Disconnect]
         assert isinstance(sender.received[-1], Disconnect)
         assert sender.received[-1].reason_code == ReasonCode.SERVER_SHUTTING_DOWN
         assert kinds(receiver) == [Connack, Suback, Publish, Disconnect]
-        await world.stop()
-        await world.start()
-        again = Wire(server_of(world)).send(connect("receiver"))
+        await harness.stop()
+        await harness.start()
+        again = Wire(server_of(harness)).send(connect("receiver"))
         await turn()
         assert [p.payload for p in again.received if isinstance(p, Publish)] == [b"under way"]
-        assert not world.fatal
+        assert not harness.fatal
 
     run(scenario())
 
@@ -254,11 +254,11 @@ def test_an_orderly_stop_waits_for_nobody_for_ever(tmp_path: Path, silent: str) 
     """G8: neither for a client that acknowledges nothing nor for Kafka."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server).send(connect("c"), Subscribe(1, [Subscription("a", 1)]))
         await turn()
         if silent == "kafka":
-            world.bus.held_stores = {world.topics.ingress}
+            harness.bus.held_stores = {harness.topics.ingress}
         wire.send(Publish("a", b"", 1, packet_id=1))
         await turn()
         await asyncio.wait_for(server.stop(), ACKNOWLEDGE_S + ANSWER_S + 1)
@@ -273,20 +273,20 @@ def test_reading_pauses_while_too_many_bytes_are_on_their_way_to_kafka(tmp_path:
     """R9: of all connections together; it goes on as Kafka takes them."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, in_flight_bytes=10_000)
+        harness, server = await hosted(tmp_path, in_flight_bytes=10_000)
         one, two = Wire(server).send(connect("one")), Wire(server).send(connect("two"))
         await turn()
-        world.bus.held_acks = {world.topics.ingress}
+        harness.bus.held_acks = {harness.topics.ingress}
         one.send(Publish("a", b"x" * 9_000, 0, packet_id=0))
         assert not one.is_paused
         two.send(Publish("a", b"x" * 1_000, 1, packet_id=1))
         assert two.is_paused
-        assert world.home.in_flight_bytes == 10_000
-        world.bus.held_acks = set()
-        world.bus.release()
+        assert harness.home.in_flight_bytes == 10_000
+        harness.bus.held_acks = set()
+        harness.bus.release()
         await turn()
         assert not two.is_paused
-        assert world.home.in_flight_bytes == 0
+        assert harness.home.in_flight_bytes == 0
         await server.stop()
 
     run(scenario())

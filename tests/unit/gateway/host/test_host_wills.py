@@ -6,10 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.home.rules import ClientRules, Everything, Verdict
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, hosted
 
@@ -27,7 +27,7 @@ class Refusing(Everything):
         return Verdict(ReasonCode[packet.topic])
 
 
-class RefusingGate:
+class RefusingAuthenticator:
     async def admit(self, credentials: Credentials) -> ClientRules:
         return Refusing()
 
@@ -39,19 +39,19 @@ def test_the_state_of_a_bridge_is_left_out_of_its_connect(tmp_path: Path, versio
     """The bridge is let in, its will is not published; the log and the metrics say so."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         will = Will(STATE, b"0", qos, retain)
         with capture_logs() as lines:
             wire = Wire(server, version).send(Connect("bridge", version, False, will=will))
             await turn()
         assert isinstance(wire.received[0], Connack)
         assert not wire.received[0].reason_code
-        assert [line["client"] for line in lines if line["event"] == "will of a bridge left out"] == ["bridge"]
+        assert [line["client"] for line in lines if line["event"] == "bridge accepted without its will"] == ["bridge"]
         assert server.counts["will_left_out"] == 1
         wire.lose()
         await turn()
-        assert world.published() == {}
-        assert not world.fatal
+        assert harness.published() == {}
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -80,7 +80,7 @@ def test_a_will_that_is_not_accepted_is_answered_and_logged(
 
     async def scenario() -> None:
         _, server = await hosted(tmp_path, will_bytes=1_000)
-        server.gate = RefusingGate()
+        server.authenticator = RefusingAuthenticator()
         with capture_logs() as lines:
             wire = Wire(server, version).send(Connect("c", version, will=Will(topic, bytes(size))))
             await turn()
@@ -89,7 +89,7 @@ def test_a_will_that_is_not_accepted_is_answered_and_logged(
         assert answer.reason_code == (reason if version == 5 else return_code)
         assert wire.is_closed
         (line,) = [line for line in lines if line["event"] == "client not admitted"]
-        assert (line["client"], "its will" in line["reason"]) == ("c", True)
+        assert (line["client"], "the will" in line["reason"]) == ("c", True)
         await server.stop()
 
     run(scenario())
@@ -101,7 +101,7 @@ def test_who_cannot_hear_a_refusal_does_not_send_the_same_for_ever(tmp_path: Pat
     3.1.1], in its turn, and counted. Otherwise the client would connect and send it again without end."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server, 4).send(Connect("bridge", 4, False), Subscribe(1, [Subscription("#", 0)]))
         await turn()
         wire.received.clear()
@@ -110,9 +110,9 @@ def test_who_cannot_hear_a_refusal_does_not_send_the_same_for_ever(tmp_path: Pat
             wire.send(Publish("a", b"", 1, packet_id=9), Pubrel(2))
             await turn()
         assert [p for p in wire.received if not isinstance(p, Publish)] == [Puback(1), Pubrec(2), Pubcomp(2), Puback(9)]
-        assert [line["topic"] for line in lines if line["event"] == "publish to a reserved topic dropped"] == [topic]
-        assert world.context.counts["refused_system_topic"] == 3
-        assert len(world.published()) == 1
+        assert [line["topic"] for line in lines if line["event"] == "PUBLISH to a reserved topic dropped"] == [topic]
+        assert harness.context.counts["refused_system_topic"] == 3
+        assert len(harness.published()) == 1
         assert not wire.is_closed
         await server.stop()
 

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError
 from gateway.home.progress import portions
 from gateway.home.retained import RetainedMessages
 from gateway.home.trie import SubscriptionTrie
-from gateway.host import ends
-from gateway.host.ends import END_REASONS, ORDINARY, EndLog
+from gateway.host import close_reasons
+from gateway.host.close_reasons import CLOSE_REASONS, ORDINARY, CloseLog
 from jobs.stack.broker import EVENT_BYTES
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
@@ -21,7 +21,7 @@ from schemas.envelope import Meta, ingress_headers
 from schemas.events import Delivery
 from schemas.identity import new_message_id
 from schemas.session_log import encode
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 
@@ -44,13 +44,13 @@ def test_what_does_not_fit_the_session_log_is_refused(
     """A record that Kafka refuses would end the gateway; what is let in has room in one."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server).send(connect(client, will=will))
         await turn()
         answer = wire.received[0]
         assert isinstance(answer, Connack)
         assert answer.reason_code is reason
-        session = world.context.session(client)
+        session = harness.context.session(client)
         assert (session is not None) == (reason is ReasonCode.SUCCESS)
         if session is not None:
             assert len(encode(session.opened_record())) < EVENT_BYTES
@@ -64,7 +64,7 @@ def test_all_subscriptions_fit_the_session_log(tmp_path: Path, filling: str) -> 
     """Whatever filters a client chooses: beyond the limit of their bytes 0x97, and room again behind UNSUBSCRIBE."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server).send(connect("c"))
         await turn()
         wire.send(Subscribe(1, [Subscription(f"{number}{filling}", 1) for number in range(100)]))
@@ -72,12 +72,12 @@ def test_all_subscriptions_fit_the_session_log(tmp_path: Path, filling: str) -> 
         (answer,) = (packet for packet in wire.received if isinstance(packet, Suback))
         granted = answer.reason_codes.count(ReasonCode.GRANTED_QOS_1)
         assert set(answer.reason_codes) == {ReasonCode.GRANTED_QOS_1, ReasonCode.QUOTA_EXCEEDED}
-        session = world.context.session("c")
+        session = harness.context.session("c")
         assert session is not None
         assert len(session.subscriptions) == granted
         limit = server.limits.subscription_bytes
         assert limit - 9_000 * 6 - 300 < len(encode(session.subscribed_record())) < limit
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -87,7 +87,7 @@ def test_levels_of_a_filter(tmp_path: Path) -> None:
     """Refused by itself with 0x8F; topic names may have more."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server).send(connect("c"))
         await turn()
         most = server.limits.filter_levels
@@ -99,7 +99,7 @@ def test_levels_of_a_filter(tmp_path: Path) -> None:
         codes = [ReasonCode.GRANTED_QOS_1, ReasonCode.TOPIC_FILTER_INVALID, ReasonCode.GRANTED_QOS_1]
         assert wire.received[1] == Suback(1, codes)
         assert isinstance(wire.received[2], Publish)
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -109,7 +109,7 @@ def test_sessions_are_limited(tmp_path: Path) -> None:
     """A client that has one comes in."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, sessions=2)
+        harness, server = await hosted(tmp_path, sessions=2)
         for client in ("one", "two", "three", "", "one"):
             wire = Wire(server).send(connect(client))
             await turn()
@@ -118,7 +118,7 @@ def test_sessions_are_limited(tmp_path: Path) -> None:
             fits = client in ("one", "two")
             assert answer.reason_code is (ReasonCode.SUCCESS if fits else ReasonCode.QUOTA_EXCEEDED), client
             wire.lose()
-        assert world.context.session("three") is None
+        assert harness.context.session("three") is None
         await server.stop()
 
     run(scenario())
@@ -128,7 +128,7 @@ def test_retained_bytes_are_limited(tmp_path: Path) -> None:
     """0x97; less in the place of more is always taken, and what ends makes room."""
 
     async def scenario() -> None:
-        _world, server = await hosted(tmp_path, retained_bytes=10_000)
+        _harness, server = await hosted(tmp_path, retained_bytes=10_000)
         wire = Wire(server).send(connect("c"))
         await turn()
         steps = [
@@ -156,26 +156,26 @@ def test_retained_messages_on_their_way_count(tmp_path: Path) -> None:
     """A client does not wait for its answers to pass the limit; what Kafka refuses counts no more."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, retained_bytes=10_000, retained_messages=3)
+        harness, server = await hosted(tmp_path, retained_bytes=10_000, retained_messages=3)
         wire = Wire(server).send(connect("c"))
         await turn()
-        retained = world.context.retained
+        retained = harness.context.retained
         for refused in (True, False):
-            world.bus.held_acks = {world.topics.retained}
-            world.bus.refused = {world.topics.retained: KafkaError(KafkaError.INVALID_MSG)} if refused else {}
+            harness.bus.held_acks = {harness.topics.retained}
+            harness.bus.refused = {harness.topics.retained: KafkaError(KafkaError.INVALID_MSG)} if refused else {}
             wire.received.clear()
             wire.send(*(Publish(f"{number}", bytes(3_000), 1, True, packet_id=number) for number in range(1, 6)))
             await turn()
             assert [p.packet_id for p in wire.received if isinstance(p, Puback)] == []
-            world.bus.held_acks = set()
-            world.bus.release()
+            harness.bus.held_acks = set()
+            harness.bus.release()
             await turn()
             codes = [p.reason_code for p in wire.received if isinstance(p, Puback)]
             first = ReasonCode.UNSPECIFIED_ERROR if refused else ReasonCode.SUCCESS
             assert codes == [first] * 3 + [ReasonCode.QUOTA_EXCEEDED] * 2
             assert len(retained) == (0 if refused else 3)
-        assert retained.has_room("1", 3_900)
-        assert not retained.has_room("4", 0)
+        assert retained.has_capacity("1", 3_900)
+        assert not retained.has_capacity("4", 0)
         await server.stop()
 
     run(scenario())
@@ -262,11 +262,11 @@ def test_every_reason_for_an_end_is_listed() -> None:
         for clean in (False, True):
             closed = Closed(reason, "", False, clean)
             for lost, connecting, has in itertools.product((False, True), repeat=3):
-                word = ends.end_reason(closed, is_lost=lost, is_connecting=connecting, has_connect=has)
-                assert word in END_REASONS
+                word = close_reasons.close_reason(closed, is_lost=lost, is_connecting=connecting, has_connect=has)
+                assert word in CLOSE_REASONS
     page = (DOCS / "operators.md").read_text()
-    assert not {word for word in END_REASONS if f"`{word}`" not in page}
-    assert ORDINARY <= END_REASONS
+    assert not {word for word in CLOSE_REASONS if f"`{word}`" not in page}
+    assert ORDINARY <= CLOSE_REASONS
 
 
 def test_ends_are_logged_with_restraint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,18 +277,18 @@ def test_ends_are_logged_with_restraint(monkeypatch: pytest.MonkeyPatch) -> None
         def info(self, event: str, **fields: object) -> None:
             lines.append((event, fields))
 
-    monkeypatch.setattr(ends, "log", Log())
+    monkeypatch.setattr(close_reasons, "log", Log())
     now = 5.0
-    end_log = EndLog(lambda: now)
+    close_log = CloseLog(lambda: now)
     closed = Closed(ReasonCode.PROTOCOL_ERROR, "a second CONNECT", False, False)
-    end_log.ended("connection_lost", closed, client="c", peer="p")
+    close_log.ended("connection_lost", closed, client="c", peer="p")
     assert lines == []
     for _ in range(50):
-        end_log.ended("protocol_error", closed, client="i" * 1_000, peer="p")
-    assert len(lines) == ends.LINES_PER_S
+        close_log.ended("protocol_error", closed, client="i" * 1_000, peer="p")
+    assert len(lines) == close_reasons.LINES_PER_S
     event, fields = lines[0]
     assert event == "connection ended"
     assert fields == {"client": "i" * 64, "peer": "p", "reason": "protocol_error", "detail": "a second CONNECT"}
     now = 6.0
-    end_log.ended("protocol_error", closed, client="c", peer="p")
-    assert lines[ends.LINES_PER_S] == ("more connections ended", {"count": 40})
+    close_log.ended("protocol_error", closed, client="c", peer="p")
+    assert lines[close_reasons.LINES_PER_S] == ("more connections ended", {"count": 40})

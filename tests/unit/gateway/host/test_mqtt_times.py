@@ -7,7 +7,7 @@ import pytest
 from mqtt.codes import ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 
@@ -65,7 +65,7 @@ def test_session_expiry(tmp_path: Path, at_connect: int, at_disconnect: int | No
     """3.1.2.11.2, 3.14.2.2.2: DISCONNECT may change it; 0xFFFFFFFF is as long as the limit allows, as CONNACK says."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, session_expiry_s=LONGEST)
+        harness, server = await hosted(tmp_path, session_expiry_s=LONGEST)
         wire = Wire(server).send(connect("c", at_connect))
         await turn()
         announced = (wire.received[0].properties or {}).get("session_expiry_interval")  # type: ignore[union-attr]
@@ -74,9 +74,9 @@ def test_session_expiry(tmp_path: Path, at_connect: int, at_disconnect: int | No
         wire.send(Disconnect(properties=properties))
         if granted:
             await turn(granted - 1)
-            assert world.context.session("c") is not None
+            assert harness.context.session("c") is not None
         await turn(2)
-        assert world.context.session("c") is None
+        assert harness.context.session("c") is None
         await server.stop()
 
     run(scenario())
@@ -86,13 +86,13 @@ def test_a_session_of_no_length_cannot_be_given_one_at_disconnect(tmp_path: Path
     """3.14.2.2.2: a protocol error; and as such an end that publishes the will."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server).send(connect("c", 0, will=Will("w", b"gone")))
         await turn()
         wire.send(Disconnect(properties={"session_expiry_interval": 10}))
         await turn()
         assert wire.received[-1].reason_code == ReasonCode.PROTOCOL_ERROR  # type: ignore[union-attr]
-        assert world.ids_of(b"gone")
+        assert harness.ids_of(b"gone")
         await server.stop()
 
     run(scenario())
@@ -102,16 +102,16 @@ def test_a_will_delay_longer_than_the_session(tmp_path: Path) -> None:
     """3.1.3.2.2: DISCONNECT with 0x04 and a shorter expiry: the will is due when the session ends."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         will = Will("w", b"gone", properties={"will_delay_interval": 500})
         wire = Wire(server).send(connect("c", 100, will=will))
         await turn()
         wire.send(Disconnect(ReasonCode.DISCONNECT_WITH_WILL_MESSAGE, {"session_expiry_interval": 20}))
         await turn(19)
-        assert not world.ids_of(b"gone")
+        assert not harness.ids_of(b"gone")
         await turn(2)
-        assert world.ids_of(b"gone")
-        assert world.context.session("c") is None
+        assert harness.ids_of(b"gone")
+        assert harness.context.session("c") is None
         await server.stop()
 
     run(scenario())
@@ -122,7 +122,7 @@ def test_message_expiry_is_counted_down_and_ends(tmp_path: Path) -> None:
     retained."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         asleep = Wire(server).send(connect("asleep"), Subscribe(1, [Subscription("e/#", 1)]))
         sender = Wire(server).send(connect("sender"))
         await turn()
@@ -141,7 +141,7 @@ def test_message_expiry_is_counted_down_and_ends(tmp_path: Path) -> None:
         assert came == [("e/1", b"", rest), ("e/3", b"", None), ("e/1", b"x", rest)]
         kept = [(p.topic, p.payload, p.properties) for p in late.received if isinstance(p, Publish)]
         assert kept == [("e/1", b"x", rest)]
-        assert not world.fatal
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -151,7 +151,7 @@ def test_a_3_1_1_session_has_no_expiry_but_the_limit(tmp_path: Path) -> None:
     """MQTT 3.1.1, 3.1.2.4: clean session 0 outlives the connection, 1 does not."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, session_expiry_s=LONGEST)
+        harness, server = await hosted(tmp_path, session_expiry_s=LONGEST)
         for name, clean in (("kept", False), ("clean", True)):
             wire = Wire(server)
             wire.version = 4
@@ -159,10 +159,10 @@ def test_a_3_1_1_session_has_no_expiry_but_the_limit(tmp_path: Path) -> None:
             await turn()
             wire.lose()
         await turn(LONGEST - 10)
-        assert world.context.session("kept") is not None
-        assert world.context.session("clean") is None
+        assert harness.context.session("kept") is not None
+        assert harness.context.session("clean") is None
         await turn(20)
-        assert world.context.session("kept") is None
+        assert harness.context.session("kept") is None
         await server.stop()
 
     run(scenario())

@@ -24,8 +24,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SocketGateway]
 
 
 def peer_of(gateway: SocketGateway, client: str) -> str | None:
-    wait_for(lambda: bool(gateway.call(gateway.world.presence, client)), f"presence of {client}")
-    return gateway.call(gateway.world.presence, client)[0].peer
+    wait_for(lambda: bool(gateway.call(gateway.harness.presence, client)), f"presence of {client}")
+    return gateway.call(gateway.harness.presence, client)[0].peer
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_whatever_comes_is_survived(
         while client.socket.recv(4096):
             pass
     assert not caplog.records
-    assert not gateway.world.fatal
+    assert not gateway.harness.fatal
 
 
 def test_orderly_ends(gateway: SocketGateway, client: WebClient) -> None:

@@ -46,7 +46,7 @@ def slow(gateway: SocketGateway) -> Iterator[WebClient]:
 
 def test_what_a_client_does_not_read_waits_in_its_queue(gateway: SocketGateway, slow: WebClient) -> None:
     """It comes, all of it and in order, once the client reads."""
-    session = gateway.world.context.session("slow")
+    session = gateway.harness.context.session("slow")
     assert session is not None
     assert session.queued > 0
     for number in range(MESSAGES):
@@ -73,8 +73,8 @@ def test_a_client_that_pings_and_does_not_listen(gateway: SocketGateway) -> None
 
 def test_while_kafka_is_slow_the_gateway_does_not_read(gateway: SocketGateway) -> None:
     """MQTT 3.1.1 has no receive maximum: the client is slowed down instead."""
-    ingress = gateway.world.topics.ingress
-    gateway.call(gateway.world.bus.held_acks.add, ingress)
+    ingress = gateway.harness.topics.ingress
+    gateway.call(gateway.harness.bus.held_acks.add, ingress)
 
     def publish_all() -> None:
         for number in range(1, MESSAGES + 1):
@@ -86,9 +86,9 @@ def test_while_kafka_is_slow_the_gateway_does_not_read(gateway: SocketGateway) -
         thread.start()
         (connection,) = gateway.server.connections
         wait_for(lambda: connection._reading_paused, "the pause")
-        in_flight, is_sending = gateway.call(lambda: gateway.world.bus.in_flight), thread.is_alive()
-        gateway.call(gateway.world.bus.held_acks.remove, ingress)
-        gateway.call(gateway.world.bus.release)
+        in_flight, is_sending = gateway.call(lambda: gateway.harness.bus.in_flight), thread.is_alive()
+        gateway.call(gateway.harness.bus.held_acks.remove, ingress)
+        gateway.call(gateway.harness.bus.release)
         assert [client.take(Puback).packet_id for _ in range(MESSAGES)] == list(range(1, MESSAGES + 1))
         thread.join()
         assert (in_flight, is_sending) == (IN_FLIGHT, True)

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from gateway.home.rules import ALLOWED, FOR_EVER, ClientRules, Verdict
-from gateway.host.gate import Credentials, NotAdmitted
+from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.http.identity import client_id
 from harness.keys import Authority
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from schemas.settings import process_settings
-from tests.unit.gateway.http.http_world import HttpWorld, run
+from tests.unit.gateway.http.http_harness import HttpHarness, run
 
 PASSWORDS = {"ann": b"secret", "bob:x": b"token-of-bob"}
 BASIC = {"Authorization": "Basic " + base64.b64encode(b"ann:secret").decode()}
@@ -42,7 +42,7 @@ class Rules:
         return ReasonCode.SUCCESS if topic_filter == "open" else ReasonCode.NOT_AUTHORIZED
 
 
-class PasswordGate:
+class PasswordAuthenticator:
     """Knows two users by password or token; nobody may come in without a name."""
 
     def __init__(self) -> None:
@@ -87,19 +87,19 @@ def test_the_gate_is_asked_for_the_client_that_the_message_is_from(
     """Rules that speak of the client id are those of the id in the envelope, however the user was found out."""
 
     async def scenario() -> None:
-        gate = PasswordGate()
-        world = await HttpWorld(tmp_path, gate=gate).start()
-        assert (await world.post("open", headers=headers)).status == 202
-        assert (await world.post(client.replace("%", "%25"), headers=headers)).status == 202
+        authenticator = PasswordAuthenticator()
+        harness = await HttpHarness(tmp_path, authenticator=authenticator).start()
+        assert (await harness.post("open", headers=headers)).status == 202
+        assert (await harness.post(client.replace("%", "%25"), headers=headers)).status == 202
         sources = [
             (record.headers() or [])[1][1].decode()
             for p in range(2)
-            for record in world.broker.partitions[world.topics.ingress, p]
+            for record in harness.broker.partitions[harness.topics.ingress, p]
         ]
         assert sources == [client, client]
-        assert gate.seen[-1].client == client
-        assert {credentials.bearer for credentials in gate.seen} == {"http"}
-        assert gate.seen[-1].peer.startswith("127.0.0.1:")
+        assert authenticator.seen[-1].client == client
+        assert {credentials.bearer for credentials in authenticator.seen} == {"http"}
+        assert authenticator.seen[-1].peer.startswith("127.0.0.1:")
 
     run(scenario())
 
@@ -124,15 +124,15 @@ def test_who_may_not_come_in(
     tmp_path: Path, method: str, target: str, authorization: str | None, status: int, reason: str
 ) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, gate=PasswordGate()).start()
+        harness = await HttpHarness(tmp_path, authenticator=PasswordAuthenticator()).start()
         headers = {"Authorization": authorization} if authorization else {}
-        async with world.session.request(method, world.url(target), headers=headers) as response:
+        async with harness.session.request(method, harness.url(target), headers=headers) as response:
             assert response.status == status
             assert (await response.json(content_type="application/problem+json"))["reason"] == reason
             challenges = response.headers.getall("WWW-Authenticate", [])
             assert [challenge.split()[0] for challenge in challenges] == (["Basic", "Bearer"] if status == 401 else [])
-        assert world.hosts.counts["not_admitted"] == 1
-        assert await world.stored() == []
+        assert harness.hosts.counts["not_admitted"] == 1
+        assert await harness.stored() == []
 
     run(scenario())
 
@@ -150,15 +150,15 @@ def test_verdicts_of_the_rules_have_statuses(tmp_path: Path) -> None:
     }
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, gate=PasswordGate()).start()
+        harness = await HttpHarness(tmp_path, authenticator=PasswordAuthenticator()).start()
         for name, status in wanted.items():
-            answer = await world.post(name, headers=BASIC)
+            answer = await harness.post(name, headers=BASIC)
             assert (answer.status, answer.reason) == (status, name.lower())
             assert ("Retry-After" in answer.headers) == (status == 429)
-        assert await world.stored() == []
-        answer = await world.request("GET", "/v1/stream?filter=closed", headers=BASIC)
+        assert await harness.stored() == []
+        answer = await harness.request("GET", "/v1/stream?filter=closed", headers=BASIC)
         assert (answer.status, answer.reason) == (403, "not_authorized")
-        assert world.home.session("http-ann") is None
+        assert harness.home.session("http-ann") is None
 
     run(scenario())
 
@@ -167,22 +167,22 @@ def test_web_pages_may_call_only_if_their_origin_is_listed(tmp_path: Path) -> No
     """A page must not use its visitor's way to the gateway."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, {"origins": ["https://app.example.org"]}).start()
-        answer = await world.post("a", headers={"Origin": "https://evil.example.org"})
+        harness = await HttpHarness(tmp_path, {"origins": ["https://app.example.org"]}).start()
+        answer = await harness.post("a", headers={"Origin": "https://evil.example.org"})
         assert (answer.status, answer.reason) == (403, "origin_not_allowed")
-        assert await world.stored() == []
-        answer = await world.post("a", headers={"Origin": "https://app.example.org"})
+        assert await harness.stored() == []
+        answer = await harness.post("a", headers={"Origin": "https://app.example.org"})
         assert answer.status == 202
         assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example.org"
-        async with world.session.get(
-            world.url("/v1/stream?wait=0.01"), headers={"Origin": "https://app.example.org"}
+        async with harness.session.get(
+            harness.url("/v1/stream?wait=0.01"), headers={"Origin": "https://app.example.org"}
         ) as response:
             assert response.headers["Access-Control-Allow-Origin"] == "https://app.example.org"
 
     run(scenario())
 
 
-class BriefGate:
+class BriefAuthenticator:
     """Whoever comes may stay for so many seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -196,13 +196,13 @@ def test_a_stream_ends_with_the_token_that_opened_it(tmp_path: Path) -> None:
     """R11: what the client showed counts for so long; its session stays, as after any end."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, gate=BriefGate(0.2)).start()
-        async with world.stream("?filter=open") as stream:
+        harness = await HttpHarness(tmp_path, authenticator=BriefAuthenticator(0.2)).start()
+        async with harness.stream("?filter=open") as stream:
             assert [(event.kind, event.data) for event in await stream.rest()] == [
                 ("end", {"reason": "not_authorized"})
             ]
-        assert world.home.session("http-ann") is not None
-        assert world.hosts.counts["closed_not_authorized"] == 1
+        assert harness.home.session("http-ann") is not None
+        assert harness.hosts.counts["closed_not_authorized"] == 1
 
     run(scenario())
 
@@ -211,27 +211,27 @@ def test_a_trusted_proxy_says_who_asks(tmp_path: Path) -> None:
     """G11: the last address that is no trusted proxy's; from elsewhere nobody is believed."""
 
     async def scenario() -> None:
-        gate = PasswordGate()
+        authenticator = PasswordAuthenticator()
         trusting = {"trusted_proxies": ("127.0.0.0/8", "10.0.0.0/8")}
-        world = await HttpWorld(tmp_path, gate=gate, gateway=trusting).start()
+        harness = await HttpHarness(tmp_path, authenticator=authenticator, gateway=trusting).start()
         headers = BASIC | {"X-Forwarded-For": "1.1.1.1, 192.0.2.7, 10.0.0.1"}
-        assert (await world.post("open", headers=headers)).status == 202
-        assert gate.seen[-1].peer == "192.0.2.7:0"
-        answer = await world.post("open", headers=BASIC | {"X-Forwarded-For": "nobody"})
+        assert (await harness.post("open", headers=headers)).status == 202
+        assert authenticator.seen[-1].peer == "192.0.2.7:0"
+        answer = await harness.post("open", headers=BASIC | {"X-Forwarded-For": "nobody"})
         assert (answer.status, answer.reason) == (400, "malformed_header")
-        world = await HttpWorld(tmp_path / "other", gate=gate).start()
-        assert (await world.post("open", headers=headers)).status == 202
-        assert gate.seen[-1].peer.startswith("127.0.0.1:")
+        harness = await HttpHarness(tmp_path / "other", authenticator=authenticator).start()
+        assert (await harness.post("open", headers=headers)).status == 202
+        assert authenticator.seen[-1].peer.startswith("127.0.0.1:")
 
     (tmp_path / "other").mkdir()
     run(scenario())
 
 
 def test_https_with_a_client_certificate(tmp_path: Path) -> None:
-    """G11, R11: the verified common name goes to the gate; without a certificate there is no connection."""
+    """G11, R11: the verified common name goes to the authenticator; without a certificate there is no connection."""
 
     async def scenario() -> None:
-        authority, gate = Authority(tmp_path), PasswordGate()
+        authority, authenticator = Authority(tmp_path), PasswordAuthenticator()
         ours, device = authority.sign("localhost", file="server"), authority.sign("device-7")
         base = process_settings({}).gateway.tls
         tls = msgspec.structs.replace(
@@ -242,15 +242,17 @@ def test_https_with_a_client_certificate(tmp_path: Path) -> None:
             client_certificates="required",
             https_port=0,
         )
-        world = await HttpWorld(tmp_path, gate=gate, gateway={"tls": tls, "http_port": "off"}).start()
+        harness = await HttpHarness(
+            tmp_path, authenticator=authenticator, gateway={"tls": tls, "http_port": "off"}
+        ).start()
         trust = ssl.create_default_context(cafile=str(authority.file))
-        url = world.url("/v1/messages/open", "https")
+        url = harness.url("/v1/messages/open", "https")
         with pytest.raises(aiohttp.ClientError):
-            await world.session.post(url, data=b"x", headers=BASIC, ssl=trust)
+            await harness.session.post(url, data=b"x", headers=BASIC, ssl=trust)
         trust.load_cert_chain(device.certificate, device.key)
-        async with world.session.post(url, data=b"x", headers=BASIC, ssl=trust) as response:
+        async with harness.session.post(url, data=b"x", headers=BASIC, ssl=trust) as response:
             assert response.status == 202
-        assert gate.seen[-1].certificate == "device-7"
-        assert set(world.ports) == {"https"}
+        assert authenticator.seen[-1].certificate == "device-7"
+        assert set(harness.ports) == {"https"}
 
     run(scenario())

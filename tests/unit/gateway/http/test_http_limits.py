@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.gateway.http.http_world import HttpWorld, run, until
+from tests.unit.gateway.http.http_harness import HttpHarness, run, until
 
 POST = b"POST /v1/messages/a HTTP/1.1\r\nHost: x\r\n"
 
 
-async def raw(world: HttpWorld, data: bytes) -> bytes:
+async def raw(harness: HttpHarness, data: bytes) -> bytes:
     """What the gateway answers to these bytes, up to its end of the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
     writer.write(data)
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
@@ -24,16 +24,16 @@ def test_a_body_too_large_is_refused(tmp_path: Path) -> None:
     """packet_bytes: by its announced length before it is sent, and by what comes if it is chunked."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, packet_bytes=1024).start()
-        assert (await world.post("a", b"." * 1024)).status == 202
-        answer = await world.post("a", b"." * 1025)
+        harness = await HttpHarness(tmp_path, packet_bytes=1024).start()
+        assert (await harness.post("a", b"." * 1024)).status == 202
+        answer = await harness.post("a", b"." * 1025)
         assert (answer.status, answer.reason) == (413, "packet_too_large")
         head = POST
-        answered = await raw(world, head + b"Content-Length: 1025\r\nExpect: 100-continue\r\n\r\n")
+        answered = await raw(harness, head + b"Content-Length: 1025\r\nExpect: 100-continue\r\n\r\n")
         assert answered.startswith(b"HTTP/1.1 413 ")
-        answered = await raw(world, head + b"Transfer-Encoding: chunked\r\n\r\n401\r\n" + b"." * 1025 + b"\r\n")
+        answered = await raw(harness, head + b"Transfer-Encoding: chunked\r\n\r\n401\r\n" + b"." * 1025 + b"\r\n")
         assert answered.startswith(b"HTTP/1.1 413 ")
-        assert len(await world.stored()) == 1
+        assert len(await harness.stored()) == 1
 
     run(scenario())
 
@@ -42,16 +42,16 @@ def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(tmp_path: Path) -
     """RFC 9110, 10.1.1."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
+        harness = await HttpHarness(tmp_path).start()
         head = POST + b"Connection: close\r\nContent-Length: 2\r\nExpect: "
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write(head + b"100-continue\r\n\r\n")
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"hi")
         assert (await reader.read()).startswith(b"HTTP/1.1 202 ")
         writer.close()
-        assert (await raw(world, head + b"tea\r\n\r\nhi")).startswith(b"HTTP/1.1 417 ")
-        assert await world.stored() == [("a", b"hi")]
+        assert (await raw(harness, head + b"tea\r\n\r\nhi")).startswith(b"HTTP/1.1 417 ")
+        assert await harness.stored() == [("a", b"hi")]
 
     run(scenario())
 
@@ -72,12 +72,12 @@ def test_what_is_no_request_is_refused(tmp_path: Path, data: bytes, status: int)
     """header_bytes, header_fields; with problem details, and the connection ends."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, {"header_bytes": 2048, "header_fields": 32}).start()
-        answer = await raw(world, data)
+        harness = await HttpHarness(tmp_path, {"header_bytes": 2048, "header_fields": 32}).start()
+        answer = await raw(harness, data)
         assert answer.split(b" ")[:2] in ([b"HTTP/1.1", b"%d" % status], [b"HTTP/1.0", b"%d" % status])
         assert b"application/problem+json" in answer
-        assert await world.stored() == []
-        assert world.hosts.counts[f"http_{status}"] == 1
+        assert await harness.stored() == []
+        assert harness.hosts.counts[f"http_{status}"] == 1
 
     run(scenario())
 
@@ -95,9 +95,9 @@ def test_a_client_that_is_too_slow_is_let_go(tmp_path: Path, data: bytes, answer
     """read_timeout_s: for the head of the first request, and of a further one; for the body."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, {"read_timeout_s": 0.1}).start()
-        assert (await raw(world, data)).startswith(answer)
-        await until(lambda: not world.hosts.http_connections)
+        harness = await HttpHarness(tmp_path, {"read_timeout_s": 0.1}).start()
+        assert (await raw(harness, data)).startswith(answer)
+        await until(lambda: not harness.hosts.http_connections)
 
     run(scenario())
 
@@ -106,8 +106,8 @@ def test_a_head_that_comes_byte_by_byte_is_too_slow(tmp_path: Path) -> None:
     """Slowloris: bytes that come do not buy time."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, {"read_timeout_s": 0.3}).start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        harness = await HttpHarness(tmp_path, {"read_timeout_s": 0.3}).start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         ended = asyncio.create_task(reader.read())
         with contextlib.suppress(ConnectionError):
             writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nX-Slow: ")
@@ -117,33 +117,33 @@ def test_a_head_that_comes_byte_by_byte_is_too_slow(tmp_path: Path) -> None:
         with contextlib.suppress(ConnectionError):
             assert await ended == b""
         writer.close()
-        await until(lambda: not world.hosts.http_connections)
+        await until(lambda: not harness.hosts.http_connections)
 
     run(scenario())
 
 
 def test_connections_requests_and_streams_are_limited(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, {"requests": 1, "streams": 1}, connections=4).start()
-        world.bus.held_acks = {world.topics.ingress}
-        posting = asyncio.create_task(world.post("a"))
-        await until(lambda: world.bus.in_flight)
-        answer = await world.post("a")
+        harness = await HttpHarness(tmp_path, {"requests": 1, "streams": 1}, connections=4).start()
+        harness.bus.held_acks = {harness.topics.ingress}
+        posting = asyncio.create_task(harness.post("a"))
+        await until(lambda: harness.bus.in_flight)
+        answer = await harness.post("a")
         assert (answer.status, answer.reason) == (503, "too_many_requests_at_once")
         assert answer.headers["Retry-After"]
-        async with world.stream("?filter=b"):
-            answer = await world.request("GET", "/v1/stream?filter=b")
+        async with harness.stream("?filter=b"):
+            answer = await harness.request("GET", "/v1/stream?filter=b")
             assert (answer.status, answer.reason) == (503, "too_many_streams")
-            _, third = await asyncio.open_connection("127.0.0.1", world.port)
-            await until(lambda: world.hosts.http_connections == 4)
-            assert await raw(world, b"GET /openapi.json HTTP/1.1\r\n\r\n") == b"", "a connection too many"
-            assert world.hosts.counts["connections_refused"] == 1
+            _, third = await asyncio.open_connection("127.0.0.1", harness.port)
+            await until(lambda: harness.hosts.http_connections == 4)
+            assert await raw(harness, b"GET /openapi.json HTTP/1.1\r\n\r\n") == b"", "a connection too many"
+            assert harness.hosts.counts["connections_refused"] == 1
             third.close()
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         assert (await posting).status == 202
-        async with world.stream("?filter=b"):
-            await world.post("b")
+        async with harness.stream("?filter=b"):
+            await harness.post("b")
 
     run(scenario())
 
@@ -168,8 +168,8 @@ def test_connections_requests_and_streams_are_limited(tmp_path: Path) -> None:
 )
 def test_what_there_is_not(tmp_path: Path, method: str, target: str, status: int, reason: str) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        answer = await world.request(method, target)
+        harness = await HttpHarness(tmp_path).start()
+        answer = await harness.request(method, target)
         assert answer.status == status
         if status == 405:
             assert answer.headers["Allow"] == reason
@@ -182,7 +182,7 @@ def test_what_there_is_not(tmp_path: Path, method: str, target: str, status: int
 
 def test_head_is_not_allowed_where_get_is(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
+        world = await HttpHarness(tmp_path).start()
         for target in ("/openapi.json", "/v1/stream"):
             answer = await world.request("HEAD", target)
             assert (answer.status, answer.headers["Allow"], answer.body) == (405, "GET", b"")
@@ -194,7 +194,7 @@ def test_a_path_may_be_written_in_any_equivalent_form(tmp_path: Path) -> None:
     """RFC 9110, 4.2.3: %6D is m."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
+        world = await HttpHarness(tmp_path).start()
         assert (await world.request("GET", "/%6Fpenapi.json")).status == 200
         assert (await world.request("POST", "/v1/%6Dessages/a%2Fb", data=b"x")).status == 202
         assert await world.stored() == [("a/b", b"x")]
@@ -204,8 +204,8 @@ def test_a_path_may_be_written_in_any_equivalent_form(tmp_path: Path) -> None:
 
 def test_bodies_in_a_form_that_is_not_taken(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        answer = await world.post("a", headers={"Content-Encoding": "gzip"})
+        harness = await HttpHarness(tmp_path).start()
+        answer = await harness.post("a", headers={"Content-Encoding": "gzip"})
         assert (answer.status, answer.reason) == (415, "content_encoding")
         for body, content_type, status in (
             (b'{"last_event_id": "x"}', "text/plain", 415),
@@ -216,7 +216,7 @@ def test_bodies_in_a_form_that_is_not_taken(tmp_path: Path) -> None:
             (b" " * 1025, "application/json", 413),
         ):
             headers = {"Content-Type": content_type, "X-Client-Id": "c"}
-            answer = await world.request("POST", "/v1/stream/ack", data=body, headers=headers)
+            answer = await harness.request("POST", "/v1/stream/ack", data=body, headers=headers)
             assert (answer.status, bool(answer.reason)) == (status, True)
 
     run(scenario())
@@ -230,30 +230,30 @@ def test_versions_of_http(tmp_path: Path, version: bytes, status: int, expects: 
     """1.0 is taken too: proxies speak it by default. It knows no 100 (RFC 9110, 10.1.1)."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
+        harness = await HttpHarness(tmp_path).start()
         head = POST.replace(b"HTTP/1.1", b"HTTP/" + version) + b"Connection: close\r\n"
-        answer = await raw(world, head + expects + b"Content-Length: 2\r\n\r\nhi")
+        answer = await raw(harness, head + expects + b"Content-Length: 2\r\n\r\nhi")
         if version == b"1.1" and expects:
             answer = answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
         assert answer.split(b" ")[1] == b"%d" % status, answer
         assert (b"application/problem+json" in answer) == (status != 202)
-        assert await world.stored() == ([("a", b"hi")] if status == 202 else [])
+        assert await harness.stored() == ([("a", b"hi")] if status == 202 else [])
 
     run(scenario())
 
 
 def test_a_stream_over_http_1_0(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        harness = await HttpHarness(tmp_path).start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write(b"GET /v1/stream?filter=a HTTP/1.0\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"chunked" not in head
         await reader.readuntil(b"\n\n")
-        await world.post("a", b"hello")
+        await harness.post("a", b"hello")
         assert b'"hello"' in await reader.readuntil(b"\n\n")
         writer.close()
-        await until(lambda: not world.hosts.http_connections)
+        await until(lambda: not harness.hosts.http_connections)
 
     run(scenario())
 
@@ -264,19 +264,19 @@ def test_who_sends_no_more_is_answered_all_the_same(tmp_path: Path, n_requests: 
     """A client that closes its side behind its requests gets each answer; then the connection ends."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        world.bus.held_acks = {world.topics.ingress}
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        harness = await HttpHarness(tmp_path).start()
+        harness.bus.held_acks = {harness.topics.ingress}
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write((POST + b"Content-Length: 2\r\n\r\nhi") * n_requests)
         if not at_once:
-            await until(lambda: world.bus.in_flight > 0)
+            await until(lambda: harness.bus.in_flight > 0)
         writer.write_eof()
-        await until(lambda: world.bus.in_flight > 0)
-        world.bus.held_acks = set()
-        world.bus.release()
+        await until(lambda: harness.bus.in_flight > 0)
+        harness.bus.held_acks = set()
+        harness.bus.release()
         assert (await reader.read()).count(b"HTTP/1.1 202 ") == n_requests
-        assert await world.stored() == [("a", b"hi")] * n_requests
-        await until(lambda: not world.hosts.http_connections)
+        assert await harness.stored() == [("a", b"hi")] * n_requests
+        await until(lambda: not harness.hosts.http_connections)
         writer.close()
 
     run(scenario())
@@ -291,15 +291,15 @@ def test_who_closes_within_a_request_is_let_go(tmp_path: Path, begun: bytes) -> 
     """Nothing is stored; nor does a stream go on for a client that may have gone."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        harness = await HttpHarness(tmp_path).start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write(begun)
         if b"stream" in begun:
             await reader.readuntil(b"\n\n")
         writer.write_eof()
         assert b" 202 " not in await reader.read()
-        await until(lambda: not world.hosts.http_connections)
-        assert await world.stored() == []
+        await until(lambda: not harness.hosts.http_connections)
+        assert await harness.stored() == []
         writer.close()
 
     run(scenario())

@@ -8,7 +8,7 @@ from typing import Any
 from schemas.events import CLOCKS_APART_S, MessagePresenceEvent, decode, encode
 from schemas.identity import partition_of
 from schemas.states import Claim, MessagePresenceState
-from tests.unit.gateway.http.http_world import Answer, HttpWorld, run, until
+from tests.unit.gateway.http.http_harness import Answer, HttpHarness, run, until
 
 ID = "0198c0de-0000-7000-8000-000000000000"
 HERE = partition_of(ID, 2)
@@ -25,42 +25,42 @@ def state(
     )
 
 
-def merged(world: HttpWorld, told: MessagePresenceState | None, message_id: str = ID) -> None:
+def merged(harness: HttpHarness, told: MessagePresenceState | None, message_id: str = ID) -> None:
     """As the ledger writes it."""
-    topic, value = world.topics.message_presence_state, None if told is None else encode(told)
-    world.bus.produce(topic, partition_of(message_id, 2), message_id.encode(), value, None, lambda *_: None)
+    topic, value = harness.topics.message_presence_state, None if told is None else encode(told)
+    harness.bus.produce(topic, partition_of(message_id, 2), message_id.encode(), value, None, lambda *_: None)
 
 
-def said(world: HttpWorld) -> list[MessagePresenceEvent]:
-    records = world.broker.partitions[world.topics.message_presence, HERE]
+def said(harness: HttpHarness) -> list[MessagePresenceEvent]:
+    records = harness.broker.partitions[harness.topics.message_presence, HERE]
     return [decode(MessagePresenceEvent, record.value() or b"") for record in records]
 
 
-async def ask(world: HttpWorld, message_id: str = ID) -> Answer:
-    return await world.request("GET", f"/v1/message-presence/{message_id}", headers=AGENT)
+async def ask(harness: HttpHarness, message_id: str = ID) -> Answer:
+    return await harness.request("GET", f"/v1/message-presence/{message_id}", headers=AGENT)
 
 
-async def say(world: HttpWorld, event: str, message_id: str = ID, **more: Any) -> Answer:
+async def say(harness: HttpHarness, event: str, message_id: str = ID, **more: Any) -> Answer:
     body = json.dumps({"event": event, "at_us": 7, **more})
     headers = {**AGENT, "Content-Type": "application/json"}
-    return await world.request("POST", f"/v1/message-presence/{message_id}", data=body, headers=headers)
+    return await harness.request("POST", f"/v1/message-presence/{message_id}", data=body, headers=headers)
 
 
 def test_what_is_known_is_answered_from_memory_also_after_a_restart(tmp_path: Path) -> None:
     """M9, M13: as soon as it is merged; an end of the record ends it."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        assert (await ask(world)).reason == "unknown_message"
-        merged(world, state(state="delivered", delivered_by="b", delivered_to="z", delivered_us=5))
-        await until(lambda: len(world.context.message_presence) == 1)
+        harness = await HttpHarness(tmp_path).start()
+        assert (await ask(harness)).reason == "unknown_message"
+        merged(harness, state(state="delivered", delivered_by="b", delivered_to="z", delivered_us=5))
+        await until(lambda: len(harness.context.message_presence) == 1)
         for _ in range(2):
-            answer = await ask(world)
+            answer = await ask(harness)
             assert (answer.status, answer.json["state"], answer.json["delivered_by"]) == (200, "delivered", "b")
-            await world.restart()
-        merged(world, None)
-        await until(lambda: len(world.context.message_presence) == 0)
-        assert (await ask(world)).status == 404
+            await harness.restart()
+        merged(harness, None)
+        await until(lambda: len(harness.context.message_presence) == 0)
+        assert (await ask(harness)).status == 404
 
     run(scenario())
 
@@ -69,9 +69,9 @@ def test_an_agent_speaks_for_itself(tmp_path: Path) -> None:
     """M9: stored before it is answered, under the name that the gateway knows."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        assert (await say(world, "propagated", peer="agent-2", until_us=9)).status == 204
-        (event,) = said(world)
+        harness = await HttpHarness(tmp_path).start()
+        assert (await say(harness, "propagated", peer="agent-2", until_us=9)).status == 204
+        (event,) = said(harness)
         assert (event.agent, event.event, event.peer, event.at_us, event.until_us) == (
             "http:agent-1",
             "propagated",
@@ -87,18 +87,18 @@ def test_a_claim_is_answered_once_it_is_judged(tmp_path: Path) -> None:
     """M11: granted, or told who has it; a state that does not know of the claim yet is no answer."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        granted = asyncio.create_task(say(world, "claimed"))
-        await until(lambda: len(said(world)) == 1)
-        merged(world, state(judged=-1))
-        await until(lambda: len(world.context.message_presence) == 1)
+        harness = await HttpHarness(tmp_path).start()
+        granted = asyncio.create_task(say(harness, "claimed"))
+        await until(lambda: len(said(harness)) == 1)
+        merged(harness, state(judged=-1))
+        await until(lambda: len(harness.context.message_presence) == 1)
         assert not granted.done()
-        merged(world, state(judged=0, claim=Claim(agent="http:agent-1", at_us=7, until_ms=2**50)))
+        merged(harness, state(judged=0, claim=Claim(agent="http:agent-1", at_us=7, until_ms=2**50)))
         answer = await granted
         assert (answer.status, answer.json["granted"]) == (200, True)
-        refused = asyncio.create_task(say(world, "claimed", until_us=5))
-        await until(lambda: len(said(world)) == 2)
-        merged(world, state(judged=1, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
+        refused = asyncio.create_task(say(harness, "claimed", until_us=5))
+        await until(lambda: len(said(harness)) == 2)
+        merged(harness, state(judged=1, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
         assert ((await refused).json["granted"], (await refused).json["state"]["claim"]["agent"]) == (False, "b")
 
     run(scenario())
@@ -109,8 +109,8 @@ def test_a_claim_is_not_granted_that_is_over(tmp_path: Path) -> None:
     mine = {"agent": "http:agent-1", "at_us": 7}
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        over = Claim(**mine, until_ms=int(world.clock() * 1000))
+        harness = await HttpHarness(tmp_path).start()
+        over = Claim(**mine, until_ms=int(harness.clock() * 1000))
         lasting = Claim(**mine, until_ms=2**50)
         told: list[dict[str, Any]] = [
             {"claim": over},
@@ -122,9 +122,9 @@ def test_a_claim_is_not_granted_that_is_over(tmp_path: Path) -> None:
         ]
         granted = []
         for number, known in enumerate(told):
-            asked = asyncio.create_task(say(world, "claimed"))
-            await until(lambda number=number: len(said(world)) == number + 1)  # type: ignore[misc]
-            merged(world, state(judged=number, **known))
+            asked = asyncio.create_task(say(harness, "claimed"))
+            await until(lambda number=number: len(said(harness)) == number + 1)  # type: ignore[misc]
+            merged(harness, state(judged=number, **known))
             granted.append((await asked).json["granted"])
         assert granted == [False] * 5 + [True]
 
@@ -135,15 +135,15 @@ def test_the_clock_of_the_gateway_does_not_decide_how_long_a_claim_lasts(tmp_pat
     """M11: the broker's does: a gateway that is an hour ahead would grant nothing, one behind what is over."""
 
     async def scenario() -> None:
-        world = HttpWorld(tmp_path)
-        brokers_clock = world.clock
-        world.clock = lambda: brokers_clock() + 3600  # type: ignore[method-assign]
-        await world.start()
+        harness = HttpHarness(tmp_path)
+        brokers_clock = harness.clock
+        harness.clock = lambda: brokers_clock() + 3600  # type: ignore[method-assign]
+        await harness.start()
         for number, (left_s, is_granted) in enumerate([(60, True), (-1, False)]):
-            asked = asyncio.create_task(say(world, "claimed"))
-            await until(lambda number=number: len(said(world)) == number + 1)  # type: ignore[misc]
+            asked = asyncio.create_task(say(harness, "claimed"))
+            await until(lambda number=number: len(said(harness)) == number + 1)  # type: ignore[misc]
             until_ms = int((brokers_clock() + left_s) * 1000)
-            merged(world, state(judged=number, claim=Claim(agent="http:agent-1", at_us=7, until_ms=until_ms)))
+            merged(harness, state(judged=number, claim=Claim(agent="http:agent-1", at_us=7, until_ms=until_ms)))
             assert (await asked).json["granted"] is is_granted
 
     run(scenario())
@@ -153,15 +153,15 @@ def test_a_claim_on_a_topic_that_was_made_anew_waits_for_its_own_verdict(tmp_pat
     """M11: the state knows of a later offset, on the topic of that name before."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        merged(world, state(judged=500, judged_ms=1, claim=Claim(agent="http:agent-1", at_us=7, until_ms=2**50)))
-        await until(lambda: len(world.context.message_presence) == 1)
-        asked = asyncio.create_task(say(world, "claimed"))
-        await until(lambda: len(said(world)) == 1)
-        merged(world, state(judged=500, judged_ms=2, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
-        await until(lambda: world.context.message_presence.get(ID, 0).judged_ms == 2)  # type: ignore[union-attr]
+        harness = await HttpHarness(tmp_path).start()
+        merged(harness, state(judged=500, judged_ms=1, claim=Claim(agent="http:agent-1", at_us=7, until_ms=2**50)))
+        await until(lambda: len(harness.context.message_presence) == 1)
+        asked = asyncio.create_task(say(harness, "claimed"))
+        await until(lambda: len(said(harness)) == 1)
+        merged(harness, state(judged=500, judged_ms=2, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
+        await until(lambda: harness.context.message_presence.get(ID, 0).judged_ms == 2)  # type: ignore[union-attr]
         assert not asked.done()
-        merged(world, state(judged=0, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
+        merged(harness, state(judged=0, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
         assert (await asked).json["granted"] is False
 
     run(scenario())
@@ -171,13 +171,13 @@ def test_an_agent_whose_clock_is_ahead_is_told_so(tmp_path: Path) -> None:
     """M9: the ledger does not believe it; 204 would have promised that its word counts."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        now_us = int(world.clock() * 1e6)
-        answer = await say(world, "attempting", at_us=now_us + (CLOCKS_APART_S + 60) * 1_000_000)
+        harness = await HttpHarness(tmp_path).start()
+        now_us = int(harness.clock() * 1e6)
+        answer = await say(harness, "attempting", at_us=now_us + (CLOCKS_APART_S + 60) * 1_000_000)
         assert (answer.status, answer.reason) == (400, "clock_ahead")
-        assert said(world) == []
-        assert (await say(world, "attempting", at_us=now_us + (CLOCKS_APART_S - 60) * 1_000_000)).status == 204
-        assert len(said(world)) == 1
+        assert said(harness) == []
+        assert (await say(harness, "attempting", at_us=now_us + (CLOCKS_APART_S - 60) * 1_000_000)).status == 204
+        assert len(said(harness)) == 1
 
     run(scenario())
 
@@ -186,27 +186,27 @@ def test_a_claim_that_nobody_judges_is_answered_in_time(tmp_path: Path) -> None:
     """M11: the ledger is away; saying it again is safe."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, http={"kafka_timeout_s": 0.05}).start()
-        assert (await say(world, "claimed")).reason == "not_in_time"
+        harness = await HttpHarness(tmp_path, http={"kafka_timeout_s": 0.05}).start()
+        assert (await say(harness, "claimed")).reason == "not_in_time"
 
     run(scenario())
 
 
 def test_what_is_malformed_is_refused_with_the_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        assert (await say(world, "sold")).reason == "malformed_body"
-        assert (await say(world, "delivered")).reason == "malformed_body"
-        assert (await say(world, "expired", at_us=-1)).reason == "malformed_body"
-        assert (await say(world, "expired", agent="somebody")).reason == "malformed_body"
-        assert (await say(world, "expired", message_id="a%20b")).reason == "malformed_message_id"
-        assert (await ask(world, "x" * 129)).reason == "malformed_message_id"
-        nameless = await world.request(
+        harness = await HttpHarness(tmp_path).start()
+        assert (await say(harness, "sold")).reason == "malformed_body"
+        assert (await say(harness, "delivered")).reason == "malformed_body"
+        assert (await say(harness, "expired", at_us=-1)).reason == "malformed_body"
+        assert (await say(harness, "expired", agent="somebody")).reason == "malformed_body"
+        assert (await say(harness, "expired", message_id="a%20b")).reason == "malformed_message_id"
+        assert (await ask(harness, "x" * 129)).reason == "malformed_message_id"
+        nameless = await harness.request(
             "POST", f"/v1/message-presence/{ID}", data=b"{}", headers={"Content-Type": "application/json"}
         )
         assert nameless.reason == "nameless_client"
-        assert (await world.request("DELETE", f"/v1/message-presence/{ID}")).headers["Allow"] == "GET, POST"
-        assert said(world) == []
+        assert (await harness.request("DELETE", f"/v1/message-presence/{ID}")).headers["Allow"] == "GET, POST"
+        assert said(harness) == []
 
     run(scenario())
 
@@ -215,19 +215,19 @@ def test_the_view_is_bounded_and_forgets_what_is_kept_no_more(tmp_path: Path) ->
     """M9: "how long that record is kept"."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, message_presences=2).start()
+        harness = await HttpHarness(tmp_path, message_presences=2).start()
         for number in range(3):
-            merged(world, state(id=f"m{number}"), f"m{number}")
-        await until(lambda: world.context.counts["message_presence_forgotten"] == 1)
-        assert len(world.context.message_presence) == 2
-        merged(world, state(kept_until_ms=1))
-        await until(lambda: world.context.counts["message_presence_forgotten"] == 2)
-        assert (await ask(world)).status == 404
-        world.context.message_presence.forget(world.clock() + 3600)
-        assert len(world.context.message_presence) == 1
-        await world.restart()
-        assert len(world.context.message_presence) == 2
-        forgotten = world.context.counts["message_presence_forgotten"]
+            merged(harness, state(id=f"m{number}"), f"m{number}")
+        await until(lambda: harness.context.counts["message_presence_forgotten"] == 1)
+        assert len(harness.context.message_presence) == 2
+        merged(harness, state(kept_until_ms=1))
+        await until(lambda: harness.context.counts["message_presence_forgotten"] == 2)
+        assert (await ask(harness)).status == 404
+        harness.context.message_presence.forget(harness.clock() + 3600)
+        assert len(harness.context.message_presence) == 1
+        await harness.restart()
+        assert len(harness.context.message_presence) == 2
+        forgotten = harness.context.counts["message_presence_forgotten"]
         assert forgotten == 1, "what is over takes no place of others at a start"
 
     run(scenario())

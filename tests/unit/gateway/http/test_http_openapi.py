@@ -16,18 +16,18 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
-from gateway.http.events import EVENT_ID_PATTERN
 from gateway.http.identity import NAME_PATTERN
-from gateway.http.message_presence import ID_PATTERN, Claimed, Said
-from gateway.http.messages import CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN
-from gateway.http.messages import PARAMETERS as PUBLISH_PARAMETERS
+from gateway.http.message_presence_handler import ID_PATTERN, Claimed, Said
 from gateway.http.openapi import openapi
+from gateway.http.posted_message import CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN
+from gateway.http.posted_message import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.problems import STATUSES
+from gateway.http.stream_events import EVENT_ID_PATTERN
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from gateway.http.streams import WAIT_MAX_S
 from schemas.settings import process_settings
 from schemas.states import MessagePresenceState
-from tests.unit.gateway.http.http_world import HttpWorld, run
+from tests.unit.gateway.http.http_harness import HttpHarness, run
 
 EXAMPLES = 15
 PROPERTIES = ("content_type", "correlation_data", "expiry", "response_topic", "user_properties")
@@ -50,13 +50,13 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
     left: list[Exception] = []
 
     async def gateway() -> None:
-        world = await HttpWorld(tmp_path_factory.mktemp("world"), {"kafka_timeout_s": 0.5}).start()
-        HttpWorld.started.remove(world)  # it ends with the module
-        ports.append(world.port)
+        harness = await HttpHarness(tmp_path_factory.mktemp("harness"), {"kafka_timeout_s": 0.5}).start()
+        HttpHarness.started.remove(harness)  # it ends with the module
+        ports.append(harness.port)
         ready.set()
         await stopping.wait()
-        await world.end()
-        left.extend(world.fatal)
+        await harness.end()
+        left.extend(harness.fatal)
 
     thread = threading.Thread(target=loop.run_until_complete, args=(gateway(),))
     thread.start()
@@ -117,14 +117,14 @@ def test_events_are_as_they_are_described(tmp_path: Path) -> None:
     """What schemathesis does not look into: the data of events."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
+        harness = await HttpHarness(tmp_path).start()
         validator = jsonschema_rs.validator_for(
-            openapi(world.settings().gateway)["components"]["schemas"]["Event"], validate_formats=True
+            openapi(harness.settings().gateway)["components"]["schemas"]["Event"], validate_formats=True
         )
         headers = {"Correlation-Data": "AA==", "User-Property": "a=b", "Content-Type": "x/y"}
-        async with world.stream("?filter=%23") as stream:
-            await world.post("a?retain=true&expiry=9&response_topic=r", b"\xff", headers)
-            await world.post("a?qos=0", b"")
+        async with harness.stream("?filter=%23") as stream:
+            await harness.post("a?retain=true&expiry=9&response_topic=r", b"\xff", headers)
+            await harness.post("a?qos=0", b"")
             for event in await stream.events(2):
                 validator.validate(event.data)
                 assert set(event.data["properties"]) <= set(PROPERTIES)
@@ -134,7 +134,7 @@ def test_events_are_as_they_are_described(tmp_path: Path) -> None:
 
 def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
+        world = await HttpHarness(tmp_path).start()
         routes = {(route.resource.canonical, route.method) for route in world.http.routes.routes() if route.resource}
         described = openapi(world.settings().gateway)["paths"]
         assert routes == set(OPERATIONS)

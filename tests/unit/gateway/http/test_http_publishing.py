@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.unit.gateway.http.http_world import HttpWorld, run, until
+from tests.unit.gateway.http.http_harness import HttpHarness, run, until
 
 
 def test_a_message_reaches_mqtt_with_its_properties(tmp_path: Path) -> None:
     """G11: content type, expiry, response topic, correlation data, user properties in their order."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        subscriber = await world.client("subscriber")
+        harness = await HttpHarness(tmp_path).start()
+        subscriber = await harness.client("subscriber")
         await subscriber.subscribe("a/#")
-        answer = await world.post(
+        answer = await harness.post(
             "a/b?expiry=60&response_topic=answers%2Fhere",
             b"hello",
             {
@@ -30,9 +30,9 @@ def test_a_message_reaches_mqtt_with_its_properties(tmp_path: Path) -> None:
         await until(lambda: subscriber.got)
         [got] = subscriber.got
         assert (got.topic, got.payload, got.qos, got.retain) == ("a/b", b"hello", 1, False)
-        assert set(world.published()) == {answer.json["id"]}
-        async with world.stream("?filter=a/b") as stream:
-            await world.post("a/b?retain=true&expiry=3600&response_topic=r%2F1", b"\xff\0", {"Content-Type": "x/y"})
+        assert set(harness.published()) == {answer.json["id"]}
+        async with harness.stream("?filter=a/b") as stream:
+            await harness.post("a/b?retain=true&expiry=3600&response_topic=r%2F1", b"\xff\0", {"Content-Type": "x/y"})
             event = await stream.event()
         assert 3000 < event.data["properties"].pop("expiry") <= 3600
         assert event.data["properties"] == {"content_type": "x/y", "response_topic": "r/1"}
@@ -43,9 +43,9 @@ def test_a_message_reaches_mqtt_with_its_properties(tmp_path: Path) -> None:
 
 def test_properties_come_out_of_a_stream_as_they_went_in(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        async with world.stream("?filter=a") as stream:
-            answer = await world.post(
+        harness = await HttpHarness(tmp_path).start()
+        async with harness.stream("?filter=a") as stream:
+            answer = await harness.post(
                 "a",
                 "é".encode(),
                 {
@@ -99,12 +99,12 @@ def test_properties_come_out_of_a_stream_as_they_went_in(tmp_path: Path) -> None
 )
 def test_a_destination_is_decoded_once_and_exactly(tmp_path: Path, target: str, topic: str | None) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        answer = await world.post(target)
+        harness = await HttpHarness(tmp_path).start()
+        answer = await harness.post(target)
         if topic is None:
             assert answer.status == 400
             assert answer.reason in ("topic_name_invalid", "malformed_encoding")
-        assert await world.stored() == ([] if topic is None else [(topic, b"x")])
+        assert await harness.stored() == ([] if topic is None else [(topic, b"x")])
 
     run(scenario())
 
@@ -131,10 +131,10 @@ def test_a_destination_is_decoded_once_and_exactly(tmp_path: Path, target: str, 
 )
 def test_bad_requests_say_what_is_wrong(tmp_path: Path, target: str, headers: dict[str, str], reason: str) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        answer = await world.post(target, headers=headers)
+        harness = await HttpHarness(tmp_path).start()
+        answer = await harness.post(target, headers=headers)
         assert (answer.status, answer.reason) == (400, reason)
-        assert await world.stored() == []
+        assert await harness.stored() == []
 
     run(scenario())
 
@@ -143,17 +143,17 @@ def test_nothing_is_answered_before_kafka_has_it(tmp_path: Path) -> None:
     """Q1, also for the retained copy."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        world.bus.held_acks = {world.topics.ingress, world.topics.retained}
-        posts = [asyncio.create_task(world.post(target)) for target in ("a", "a?qos=0", "a?retain=true")]
-        await until(lambda: world.bus.in_flight == 3)
+        harness = await HttpHarness(tmp_path).start()
+        harness.bus.held_acks = {harness.topics.ingress, harness.topics.retained}
+        posts = [asyncio.create_task(harness.post(target)) for target in ("a", "a?qos=0", "a?retain=true")]
+        await until(lambda: harness.bus.in_flight == 3)
         assert not any(post.done() for post in posts)
-        world.bus.held_acks = {world.topics.retained}
-        world.bus.release()
+        harness.bus.held_acks = {harness.topics.retained}
+        harness.bus.release()
         assert [(await post).status for post in posts[:2]] == [202, 202]
         assert not posts[2].done()
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         assert (await posts[2]).status == 202
 
     run(scenario())
@@ -163,16 +163,16 @@ def test_kafka_away_is_said_in_time_and_that_the_message_may_be_stored(tmp_path:
     """Q1: 503 is no promise that nothing happened."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, {"kafka_timeout_s": 0.05}).start()
-        world.bus.held_stores = {world.topics.ingress}
-        answer = await world.post("a")
+        harness = await HttpHarness(tmp_path, {"kafka_timeout_s": 0.05}).start()
+        harness.bus.held_stores = {harness.topics.ingress}
+        answer = await harness.post("a")
         assert (answer.status, answer.reason) == (503, "kafka_timeout")
         assert "may still be stored" in answer.json["detail"]
         assert answer.headers["Retry-After"]
-        world.bus.held_stores = set()
-        world.bus.release()
-        await until(lambda: not world.bus.in_flight)
-        assert await world.stored() == [("a", b"x")]
+        harness.bus.held_stores = set()
+        harness.bus.release()
+        await until(lambda: not harness.bus.in_flight)
+        assert await harness.stored() == [("a", b"x")]
 
     run(scenario())
 
@@ -181,27 +181,27 @@ def test_what_kafka_or_a_limit_refuses_has_a_status(tmp_path: Path) -> None:
     """Q1: refused for good 503, no room 429, too much on the way 503 before anything is stored."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path, retained_messages=1, in_flight_messages=1).start()
-        world.bus.refused[world.topics.ingress] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        assert (await world.post("a")).reason == "unspecified_error"
-        world.bus.refused.clear()
-        world.bus.refused[world.topics.retained] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        assert (await world.post("a?retain=true")).reason == "unspecified_error"
-        world.bus.refused.clear()
-        assert await world.stored() == []
-        assert (await world.post("a?retain=true")).status == 202
-        await until(lambda: len(world.context.retained) == 1)
-        answer = await world.post("b?retain=true")
+        harness = await HttpHarness(tmp_path, retained_messages=1, in_flight_messages=1).start()
+        harness.bus.refused[harness.topics.ingress] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        assert (await harness.post("a")).reason == "unspecified_error"
+        harness.bus.refused.clear()
+        harness.bus.refused[harness.topics.retained] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        assert (await harness.post("a?retain=true")).reason == "unspecified_error"
+        harness.bus.refused.clear()
+        assert await harness.stored() == []
+        assert (await harness.post("a?retain=true")).status == 202
+        await until(lambda: len(harness.context.retained) == 1)
+        answer = await harness.post("b?retain=true")
         assert (answer.status, answer.reason) == (429, "quota_exceeded")
-        world.bus.held_stores = {world.topics.ingress}
-        first = asyncio.create_task(world.post("a", b"first"))
-        await until(lambda: world.bus.in_flight)
-        answer = await world.post("a", b"second")
+        harness.bus.held_stores = {harness.topics.ingress}
+        first = asyncio.create_task(harness.post("a", b"first"))
+        await until(lambda: harness.bus.in_flight)
+        answer = await harness.post("a", b"second")
         assert (answer.status, answer.reason) == (503, "too_many_in_flight")
-        world.bus.held_stores = set()
-        world.bus.release()
+        harness.bus.held_stores = set()
+        harness.bus.release()
         assert (await first).status == 202
-        assert [payload for _, payload in await world.stored()] == [b"x", b"first"]
+        assert [payload for _, payload in await harness.stored()] == [b"x", b"first"]
 
     run(scenario())
 
@@ -210,10 +210,10 @@ def test_what_one_client_posts_comes_in_its_order(tmp_path: Path) -> None:
     """R8: across topics, also among requests at once, in the order in which they are answered."""
 
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        async with world.stream("?filter=%23") as stream:
+        harness = await HttpHarness(tmp_path).start()
+        async with harness.stream("?filter=%23") as stream:
             for n in range(20):
-                assert (await world.post(f"t/{n % 3}", b"%d" % n)).status == 202
+                assert (await harness.post(f"t/{n % 3}", b"%d" % n)).status == 202
             assert await stream.payloads(20) == [str(n) for n in range(20)]
 
     run(scenario())
@@ -230,9 +230,9 @@ def test_what_one_client_posts_comes_in_its_order(tmp_path: Path) -> None:
 )
 def test_what_curl_says_of_any_body_is_no_content_type(tmp_path: Path, given: str, expected: str | None) -> None:
     async def scenario() -> None:
-        world = await HttpWorld(tmp_path).start()
-        async with world.stream("?filter=a") as stream:
-            assert (await world.post("a", b"x", {"Content-Type": given})).status == 202
+        harness = await HttpHarness(tmp_path).start()
+        async with harness.stream("?filter=a") as stream:
+            assert (await harness.post("a", b"x", {"Content-Type": given})).status == 202
             event = await stream.event()
         assert event.data.get("properties", {}).get("content_type") == expected
 

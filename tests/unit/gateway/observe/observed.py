@@ -11,23 +11,23 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.kafka_stats import KafkaStats
-from gateway.observe import census, readiness
+from gateway.observe import readiness, session_stats
 from gateway.observe.metrics import Sources
+from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
-from gateway.observe.server import Observer
 from schemas.settings import Settings
-from tests.unit.gateway.home.home_world import World
+from tests.unit.gateway.home.home_harness import HomeHarness
 
 R = TypeVar("R")
 
 HOST = "127.0.0.1"
 
 
-class ObservedWorld(World):
-    """A world whose gateway has settings of its own."""
+class ObservedHarness(HomeHarness):
+    """A harness whose gateway has settings of its own."""
 
     def __init__(self, directory: Path, gateway: dict[str, Any]) -> None:
         super().__init__(directory)
@@ -41,17 +41,17 @@ class ObservedWorld(World):
 class Observed:
     """`kafka_fault` is what Kafka answers to readiness, "" if all is well."""
 
-    def __init__(self, world: ObservedWorld) -> None:
-        self.world = world
+    def __init__(self, harness: ObservedHarness) -> None:
+        self.harness = harness
         self.kafka = KafkaStats()
         self.kafka_fault = ""
         self.is_consuming = True
         self.hosts = HostServer(
-            world.settings().gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append
+            harness.settings().gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append
         )
-        self.readiness = Readiness(world.context, self.kafka, lambda: self.is_consuming, self._find_fault)
-        sources = Sources(world.context, self.hosts, lambda: world.bus.in_flight, self.kafka, "1.2.3")
-        self.observer = Observer(sources, world.home, self.readiness)
+        self.readiness = Readiness(harness.context, self.kafka, lambda: self.is_consuming, self._find_fault)
+        sources = Sources(harness.context, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3")
+        self.observer = Observer(sources, harness.home, self.readiness)
         self.http: aiohttp.ClientSession
         self.url = ""
         self.mqtt_port = 0
@@ -83,16 +83,16 @@ class Observed:
 async def observed(directory: Path, **gateway: Any) -> AsyncIterator[Observed]:
     """A gateway that serves clients and observers, each time with fresh figures; `gateway` are settings of
     `[gateway]`."""
-    with patch.object(census, "FRESH_S", 0.0), patch.object(readiness, "FRESH_S", 0.0):
+    with patch.object(session_stats, "FRESH_S", 0.0), patch.object(readiness, "FRESH_S", 0.0):
         async with _observed(directory, gateway) as this:
             yield this
 
 
 @asynccontextmanager
 async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[Observed]:
-    world = ObservedWorld(directory, gateway)
-    await world.start()
-    this = Observed(world)
+    harness = ObservedHarness(directory, gateway)
+    await harness.start()
+    this = Observed(harness)
     port = await this.observer.start(HOST, 0)
     this.readiness.phase = ""
     tcp = await asyncio.get_running_loop().create_server(lambda: MqttTcpProtocol(this.hosts), HOST, 0)
@@ -104,9 +104,9 @@ async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[O
         tcp.close()
         await this.hosts.stop()
         await this.observer.stop()
-        await world.stop()
+        await harness.stop()
         await asyncio.sleep(0)  # sockets close
-    assert not world.fatal
+    assert not harness.fatal
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway.observe.admission import TokenError, refusal
 from mqtt.codes import ReasonCode
 from mqtt.packets import Disconnect, Publish, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.host.test_host_connection import Wire, connect
 from tests.unit.gateway.observe.observed import Observed, observed, run_real
 
@@ -115,7 +115,7 @@ def test_sessions_are_listed_in_pages(tmp_path: Path) -> None:
         ("/admin/sessions?limit=1001", "1 to 1000"),
         ("/admin/sessions?limit=%C2%B2", "1 to 1000"),
         ("/admin/sessions?limit=" + "9" * 5000, "1 to 1000"),
-        ("/admin/sessions?client=x", "'client' is no parameter here; known: prefix, after, state, limit"),
+        ("/admin/sessions?client=x", "unknown parameter 'client'; allowed: prefix, after, state, limit"),
         ("/admin/session", "the parameter `client` is missing"),
     ],
 )
@@ -135,7 +135,7 @@ def test_unknown_paths_methods_and_clients(tmp_path: Path) -> None:
             assert (await here.get("/admin/nothing"))[0] == 404
             assert (await here.request("POST", "/admin/session"))[0] == 405
             status, answer = await here.request("DELETE", "/admin/connection", params={"client": "nobody"})
-            assert (status, answer["error"]) == (404, "there is no session of 'nobody' here")
+            assert (status, answer["error"]) == (404, "this gateway has no session of 'nobody'")
 
     run_real(scenario())
 
@@ -183,11 +183,11 @@ def test_kick_ends_the_connection_and_leaves_the_session(tmp_path: Path) -> None
             assert wire.is_closed
             assert wire.received[-1] == Disconnect(ReasonCode.ADMINISTRATIVE_ACTION)
             await turn()
-            assert here.world.ids_of(b"gone")
+            assert here.harness.ids_of(b"gone")
             assert here.hosts.counts["closed_administrative_action"] == 1
-            last = here.world.presence("c")[-1]
+            last = here.harness.presence("c")[-1]
             assert (last.event, last.reason) == ("lost", "administrative_action")
-            assert here.world.context.session("c") is not None
+            assert here.harness.context.session("c") is not None
             assert (await _delete(here, "/admin/connection", "c"))[1]["connection_ended"] is False
             again = Wire(here.hosts).send(connect("c"))
             await turn()
@@ -211,7 +211,7 @@ def test_the_session_may_be_ended_too_connected_or_not(tmp_path: Path, is_connec
                 assert status == 404
             else:
                 assert answer == {"client": "c", "connection_ended": is_connected, "session_ended": True}
-            assert here.world.context.session("c") is None
+            assert here.harness.context.session("c") is None
             again = Wire(here.hosts).send(connect("c"))
             await turn()
             assert not again.received[0].session_present  # type: ignore[union-attr]
@@ -224,18 +224,18 @@ def test_a_client_that_is_just_connecting_is_kicked_when_it_has_connected(tmp_pa
 
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            world = here.world
-            world.bus.held_acks = {world.topics.sessions}
+            harness = here.harness
+            harness.bus.held_acks = {harness.topics.sessions}
             wire = Wire(here.hosts).send(connect("c"))
             await turn()
             kicked = asyncio.create_task(_delete(here, "/admin/session", "c"))
             await turn()
             assert not kicked.done()
-            world.bus.held_acks = set()
-            world.bus.release()
+            harness.bus.held_acks = set()
+            harness.bus.release()
             assert (await kicked)[1] == {"client": "c", "connection_ended": True, "session_ended": True}
             assert wire.is_closed
-            assert world.context.session("c") is None
+            assert harness.context.session("c") is None
 
     run_real(scenario())
 
@@ -245,23 +245,23 @@ def test_what_is_ended_stays_so_when_the_gateway_dies_with_the_answer(tmp_path: 
 
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            world = here.world
+            harness = here.harness
             wire = Wire(here.hosts).send(connect("c", will=Will("w", b"gone")))
             await turn()
-            world.bus.held_acks = {world.topics.sessions, world.topics.ingress}
+            harness.bus.held_acks = {harness.topics.sessions, harness.topics.ingress}
             kicked = asyncio.create_task(_delete(here, "/admin/session", "c"))
             await turn()
             assert wire.is_closed
             assert not kicked.done()
-            world.bus.held_acks = {world.topics.sessions}
-            world.bus.release()
+            harness.bus.held_acks = {harness.topics.sessions}
+            harness.bus.release()
             await turn()
             assert not kicked.done()
-            world.bus.held_acks = set()
-            world.bus.release()
+            harness.bus.held_acks = set()
+            harness.bus.release()
             assert (await kicked)[1]["session_ended"]
-            await world.restart()
-            assert world.context.session("c") is None
+            await harness.restart()
+            assert harness.context.session("c") is None
 
     run_real(scenario())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from gateway.errors import SpoolError
-from gateway.observe import server
+from gateway.observe import observer
 from gateway.observe.readiness import Readiness
 from tests.unit.gateway.observe.observed import HOST, Observed, observed, run_real
 
@@ -34,15 +34,15 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
             here.kafka_fault = ""
 
             here.is_consuming = False
-            assert await _faults(here) == {"consuming": "nothing is read from Kafka"}
-            here.world.context.outage.failed("write", SpoolError("disk full"), 0)
+            assert await _faults(here) == {"consuming": "the consumer does not run"}
+            here.harness.context.outage.failed("write", SpoolError("disk full"), 0)
             assert (await _faults(here))["spool"] == "disk full"
-            here.world.context.outage.mended("write", 1)
+            here.harness.context.outage.mended("write", 1)
             here.is_consuming = True
 
-            first = here.world.context.shards[0]
+            first = here.harness.context.shards[0]
             first.replay_to = 5
-            assert await _faults(here) == {"consuming": "5 records of before the start are still to be read"}
+            assert await _faults(here) == {"consuming": "5 records from before the start are not read yet"}
             first.position = 5
             assert await _faults(here) == {}
 
@@ -54,7 +54,7 @@ def test_records_that_kafka_has_deleted_are_not_waited_for(tmp_path: Path) -> No
 
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            here.world.context.shards[1].replay_to = 900
+            here.harness.context.shards[1].replay_to = 900
             assert await _faults(here)
             here.kafka.take_consumer(
                 '{"topics": {"egress": {"partitions": {"1": {"hi_offset": 900, "next_offset": 900, "fetchq_cnt": 3}}}}}'
@@ -80,7 +80,7 @@ def test_kafka_is_asked_once_a_second_whoever_asks(tmp_path: Path) -> None:
             return ""
 
         async with observed(tmp_path) as here:
-            context = here.world.context
+            context = here.harness.context
         readiness = Readiness(context, here.kafka, lambda: True, find_fault)
         for _ in range(50):
             await readiness.check()
@@ -101,7 +101,7 @@ def test_a_connection_without_a_request_ends_and_those_too_many_at_once(tmp_path
     """Whoever holds connections keeps nobody out for long."""
 
     async def scenario() -> None:
-        with patch.object(server, "SILENCE_S", 0.3), patch.object(server, "CONNECTIONS", 2):
+        with patch.object(observer, "SILENCE_S", 0.3), patch.object(observer, "CONNECTIONS", 2):
             async with observed(tmp_path) as here:
                 port = int(here.url.rpartition(":")[2])
                 holding = [await asyncio.open_connection(HOST, port) for _ in range(2)]

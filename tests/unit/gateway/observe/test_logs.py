@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.home.virtual_time import run
-from tests.unit.gateway.observe.observed import ObservedWorld
+from tests.unit.gateway.observe.observed import ObservedHarness
 
 LIBRARIES = """
 import logging
@@ -31,11 +31,11 @@ def test_one_line_when_a_client_connects_and_one_when_it_goes(tmp_path: Path, le
 
     async def scenario() -> None:
         with capture_logs() as said:
-            world = await ObservedWorld(tmp_path, {"connection_log": level}).start()
-            client = await world.client("c")
+            harness = await ObservedHarness(tmp_path, {"connection_log": level}).start()
+            client = await harness.client("c")
             client.lose("keep_alive_timeout")
             await turn()
-            await world.stop()
+            await harness.stop()
         lines = [line for line in said if line.get("client") == "c"]
         assert [line["event"] for line in lines] == ["client connected", "client lost"]
         assert {line["log_level"] for line in lines} == {level}

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from gateway.home.home import Arrival
-from gateway.host.ends import END_REASONS
-from gateway.observe.census import SLICE, CensusTaker, slices
+from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.observe.counts import count_families
+from gateway.observe.session_stats import SLICE, SessionStatsCollector, slices
 from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect
-from tests.unit.gateway.observe.observed import ObservedWorld, observed, run_real, until
+from tests.unit.gateway.observe.observed import ObservedHarness, observed, run_real, until
 
 
 def test_positions_and_lag_are_where_the_shards_have_come_on_egress(tmp_path: Path) -> None:
@@ -21,9 +21,9 @@ def test_positions_and_lag_are_where_the_shards_have_come_on_egress(tmp_path: Pa
 
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            egress = here.world.topics.egress
+            egress = here.harness.topics.egress
             before = await here.samples()
-            for shard in here.world.context.shards:
+            for shard in here.harness.context.shards:
                 assert before["waystation_position", (str(shard.number), egress)] == 0
                 assert ("waystation_consumer_lag_records", (str(shard.number), egress)) not in before
                 here.kafka.ends[egress, shard.number] = 10
@@ -96,7 +96,7 @@ def test_every_series_is_there_from_the_start(tmp_path: Path) -> None:
     run_real(scenario())
 
 
-@pytest.mark.parametrize("reason", sorted(END_REASONS))
+@pytest.mark.parametrize("reason", sorted(CLOSE_REASONS))
 def test_every_reason_to_end_has_its_series(reason: str) -> None:
     families = {family.name: family for family in count_families({})}
     samples = families["waystation_connections_closed"].samples
@@ -128,7 +128,7 @@ def test_every_scrape_has_the_process_and_the_durations(tmp_path: Path) -> None:
 def test_a_word_without_a_name_of_its_own_is_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            here.world.context.counts["something_new"] += 2
+            here.harness.context.counts["something_new"] += 2
             here.hosts.counts["something_new"] += 1
             assert (await here.samples())["waystation_other_events_total", ("something_new",)] == 3
 
@@ -139,17 +139,17 @@ def test_a_census_lets_others_have_their_turn_and_is_taken_once_for_all_who_ask(
     """50,000 sessions must not hold up a message."""
 
     async def scenario() -> None:
-        world = await ObservedWorld(tmp_path, {}).start()
+        harness = await ObservedHarness(tmp_path, {}).start()
         for number in range(3 * SLICE):
-            await world.home.attach(arrival(number), QuietLink())
-        taker = CensusTaker(world.context.shards)
+            await harness.home.attach(arrival(number), QuietLink())
+        taker = SessionStatsCollector(harness.context.shards)
         first, second = await asyncio.gather(taker.take(), taker.take())
         assert first is second
         assert first.connected == 3 * SLICE
-        sizes = [len(sessions) async for sessions in slices(world.context.shards)]
+        sizes = [len(sessions) async for sessions in slices(harness.context.shards)]
         assert sum(sizes) == 3 * SLICE
         assert max(sizes) <= SLICE
-        await world.stop()
+        await harness.stop()
 
     run(scenario())
 

@@ -8,12 +8,12 @@ import pytest
 
 from gateway.home.rules import Everything
 from gateway.home.system_topics import is_system
-from gateway.observe.census import CensusTaker
 from gateway.observe.load import Load
+from gateway.observe.session_stats import SessionStatsCollector
 from gateway.observe.system import SystemPublisher
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe, Will
-from tests.unit.gateway.home.home_world import turn
+from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 
@@ -41,20 +41,20 @@ def values(wire: Wire) -> dict[str, bytes]:
 
 @contextlib.asynccontextmanager
 async def publishing(tmp_path: Path):  # type: ignore[no-untyped-def]
-    world, server = await hosted(tmp_path)
-    system = SystemPublisher(world.context, server, CensusTaker(world.context.shards))
+    harness, server = await hosted(tmp_path)
+    system = SystemPublisher(harness.context, server, SessionStatsCollector(harness.context.shards))
     system.begin()
     task = asyncio.create_task(system.run())
-    yield world, server
+    yield harness, server
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not world.fatal
+    assert not harness.fatal
     await server.stop()
 
 
 def test_retained_at_subscribe_then_every_interval_without_kafka_or_ledger(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with publishing(tmp_path) as (world, server):
+        async with publishing(tmp_path) as (harness, server):
             wire = Wire(server).send(
                 connect("c"), Subscribe(1, [Subscription("$SYS/#", 1)], {"subscription_identifier": [7]})
             )
@@ -73,10 +73,10 @@ def test_retained_at_subscribe_then_every_interval_without_kafka_or_ledger(tmp_p
             assert values(wire)["uptime"] == b"10 seconds"
             assert values(wire)["clients/connected"] == values(wire)["clients/maximum"] == b"1"
             assert values(wire)["subscriptions/count"] == b"1"
-            assert len(world.context.routes) == 0
-            topics = world.topics
+            assert len(harness.context.routes) == 0
+            topics = harness.topics
             for topic in (topics.ingress, topics.egress, topics.progress, topics.routes, topics.retained):
-                assert not any(world.broker.partitions[topic, p] for p in range(2))
+                assert not any(harness.broker.partitions[topic, p] for p in range(2))
 
     run(scenario())
 
@@ -99,7 +99,7 @@ def test_one_value_by_name_until_unsubscribed_and_again_when_the_session_is_resu
     """The subscription is in the session like any other; retain handling is heeded."""
 
     async def scenario() -> None:
-        async with publishing(tmp_path) as (world, server):
+        async with publishing(tmp_path) as (harness, server):
             asked = Subscription("$SYS/broker/uptime", 0, retain_as_published=True, retain_handling=2)
             wire = Wire(server).send(connect("c"), Subscribe(1, [asked]))
             await turn()
@@ -111,9 +111,9 @@ def test_one_value_by_name_until_unsubscribed_and_again_when_the_session_is_resu
             assert values(wire) == {"uptime": b"10 seconds"}
             assert all(packet.retain for packet in wire.received if isinstance(packet, Publish))
             wire.lose()
-            await world.restart()
+            await harness.restart()
             await turn()
-            session = world.context.session("c")
+            session = harness.context.session("c")
             assert session is not None
             assert list(session.subscriptions) == ["$SYS/broker/uptime"]
         async with publishing(tmp_path) as (_, server):
@@ -130,13 +130,13 @@ def test_nobody_can_publish_to_them(tmp_path: Path, topic: str, qos: int) -> Non
     """0x90: well formed, but not accepted by this server (MQTT 5.0, 2.4). A will for them is refused at CONNECT."""
 
     async def scenario() -> None:
-        async with publishing(tmp_path) as (world, server):
+        async with publishing(tmp_path) as (harness, server):
             wire = Wire(server).send(connect("c"), Publish(topic, b"x", qos, packet_id=1), Publish(topic, b"x", 0))
             await turn()
             assert wire.received[1].reason_code == ReasonCode.TOPIC_NAME_INVALID  # type: ignore[union-attr]
             assert len(wire.received) == 2
-            assert world.published() == {}
-            assert world.context.counts["refused_system_topic"] == 2
+            assert harness.published() == {}
+            assert harness.context.counts["refused_system_topic"] == 2
             wire.send(Publish("$SYSTEM/x", b"x", 1, packet_id=1))
             await turn()
             assert wire.received[2] == Puback(1)
@@ -155,10 +155,10 @@ def test_rules_are_asked_as_for_any_filter(tmp_path: Path) -> None:
             return ReasonCode.NOT_AUTHORIZED if topic_filter.startswith("$SYS") else ReasonCode.SUCCESS
 
     async def scenario() -> None:
-        async with publishing(tmp_path) as (world, server):
+        async with publishing(tmp_path) as (harness, server):
             wire = Wire(server).send(connect("c"))
             await turn()
-            session = world.context.session("c")
+            session = harness.context.session("c")
             assert session is not None
             session.rules = NotThat()
             wire.send(Subscribe(1, [Subscription("$SYS/#", 0), Subscription("a", 0)]))
@@ -172,13 +172,13 @@ def test_a_client_that_takes_nothing_just_then_does_without(tmp_path: Path) -> N
     """Nothing piles up for it: the next value is the better one."""
 
     async def scenario() -> None:
-        async with publishing(tmp_path) as (world, server):
+        async with publishing(tmp_path) as (harness, server):
             wire = Wire(server).send(connect("c"), Subscribe(1, [Subscription("$SYS/#", 0)]))
             await turn()
             wire.connection.writing_paused()
             wire.received.clear()
             await turn(35)
-            session = world.context.session("c")
+            session = harness.context.session("c")
             assert session is not None
             assert (wire.received, session.queued) == ([], 0)
             wire.connection.writing_resumed()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.host.gate import Credentials, Gate, OpenGate
-from gateway.host.server import HostServer
-from gateway.policy.gate import PolicyGate
+from gateway.host.authenticator import Authenticator, Credentials, OpenAuthenticator
+from gateway.host.host_server import HostServer
+from gateway.policy.policy_authenticator import PolicyAuthenticator
 from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.decode import Decoder
 from mqtt.encode import encode
@@ -26,7 +26,7 @@ from mqtt.packets import (
     Will,
 )
 from schemas.envelope import Meta
-from tests.unit.gateway.home.home_world import PARTITIONS, World, turn
+from tests.unit.gateway.home.home_harness import PARTITIONS, HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire
 from tests.unit.gateway.policy.policies import policy
@@ -47,13 +47,20 @@ class OldWire(Wire):
 class Place:
     """A gateway with a policy."""
 
-    def __init__(self, world: World, gate: Gate | None = None, **changes: Any) -> None:
-        self.world = world
-        gateway = world.settings().gateway
-        counts = world.context.counts
-        self.gate = PolicyGate(gate or OpenGate(), policy(**changes), counts, world.loop_time)
+    def __init__(self, harness: HomeHarness, authenticator: Authenticator | None = None, **changes: Any) -> None:
+        self.harness = harness
+        gateway = harness.settings().gateway
+        counts = harness.context.counts
+        self.authenticator = PolicyAuthenticator(
+            authenticator or OpenAuthenticator(), policy(**changes), counts, harness.loop_time
+        )
         self.server = HostServer(
-            gateway, world.home, world.clock, lambda: world.bus.in_flight, world.fatal.append, self.gate
+            gateway,
+            harness.home,
+            harness.clock,
+            lambda: harness.bus.in_flight,
+            harness.fatal.append,
+            self.authenticator,
         )
 
     async def connect(self, client: str, version: int = 5, will: Will | None = None) -> Wire:
@@ -65,11 +72,11 @@ class Place:
     @property
     def counts(self) -> dict[str, int]:
         names = ("refused_", "policy_")
-        return {name: n for name, n in self.world.context.counts.items() if name.startswith(names)}
+        return {name: n for name, n in self.harness.context.counts.items() if name.startswith(names)}
 
     def stored(self) -> list[tuple[bytes, str]]:
         """Payload and flags of what is on `ingress`."""
-        found = [self.world.broker.partitions[self.world.topics.ingress, p] for p in range(PARTITIONS)]
+        found = [self.harness.broker.partitions[self.harness.topics.ingress, p] for p in range(PARTITIONS)]
         return [
             (record.value() or b"", Meta.decode((record.headers() or [])[2][1]).flags)
             for records in found
@@ -99,7 +106,7 @@ def test_a_refused_publish_is_answered_counted_and_not_stored(
     """Q12: and the next one that is allowed goes on, with the same packet id."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), **changes)
+        place = Place(await HomeHarness(tmp_path).start(), **changes)
         wire = await place.connect("c")
         wire.send(packet)
         await turn()
@@ -112,7 +119,7 @@ def test_a_refused_publish_is_answered_counted_and_not_stored(
         assert wire.received[-1] == Puback(1)
         assert place.stored() == [(b"ok", "")]
         assert not wire.is_closed
-        assert not place.world.fatal
+        assert not place.harness.fatal
         await place.server.stop()
 
     run(scenario())
@@ -125,7 +132,7 @@ def test_a_refused_publish_of_an_older_client_ends_its_connection_if_it_waits_fo
     """Q12, [MQTT-3.3.5-2] of 3.1.1: there is no answer that says no, and at QoS 0 none at all."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), message_bytes=3)
+        place = Place(await HomeHarness(tmp_path).start(), message_bytes=3)
         wire = await place.connect("c", version=4)
         wire.send(publish(b"long", qos))
         await turn()
@@ -143,7 +150,7 @@ def test_a_flag_travels_in_the_envelope(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         attachments = {"types": ["image/*"], "bytes": 3, "above": "flag"}
-        place = Place(await World(tmp_path).start(), attachments=attachments)
+        place = Place(await HomeHarness(tmp_path).start(), attachments=attachments)
         sender = await place.connect("s", will=Will("w", b"last", 1, False, {"content_type": "image/png"}))
         receiver = await place.connect("r")
         receiver.send(Subscribe(1, [Subscription("#", 1)]))
@@ -171,7 +178,7 @@ def test_a_blocked_filter_is_answered_with_0x80(tmp_path: Path, version: int) ->
     """Q12: as the interoperability suite of the Eclipse Paho project has it; the other filters are granted."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), blocked_subscribe=["test/nosubscribe"])
+        place = Place(await HomeHarness(tmp_path).start(), blocked_subscribe=["test/nosubscribe"])
         wire = await place.connect("c", version)
         wire.send(Subscribe(1, [Subscription("test/nosubscribe", 2), Subscription("test/#", 2)]))
         await turn()
@@ -190,7 +197,7 @@ def test_above_the_rate_a_publish_is_refused(tmp_path: Path, limit: dict[str, An
     """Q12, R9: 0x97, QoS 0 is dropped and counted; later there is room again, and others have theirs."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), message_rate=limit)
+        place = Place(await HomeHarness(tmp_path).start(), message_rate=limit)
         wire, other = await place.connect("c"), await place.connect("other")
         wire.send(*(publish(b"%d" % (n % 10), n % 2, n) for n in range(1, 11)))
         other.send(publish(b"o", 1))
@@ -215,7 +222,7 @@ def test_above_the_rate_the_connection_ends(tmp_path: Path, version: int) -> Non
     """Q12: 0x96; whoever comes back at once has no more tokens than before, its will included."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), message_rate={**RATE, "above": "disconnect"})
+        place = Place(await HomeHarness(tmp_path).start(), message_rate={**RATE, "above": "disconnect"})
         wire = await place.connect("c", version)
         wire.send(*(publish(b"x", n % 2, n) for n in range(1, 11)))
         await turn()
@@ -240,9 +247,9 @@ def test_above_the_rate_reading_pauses_for_as_long_as_it_takes(tmp_path: Path) -
     """Q12, R9: nothing is lost, the rate is kept, and the client that waits is not taken for silent."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), message_rate={**RATE, "above": "pause"})
+        place = Place(await HomeHarness(tmp_path).start(), message_rate={**RATE, "above": "pause"})
         wire, other = await place.connect("c"), await place.connect("other")
-        began = place.world.loop_time()
+        began = place.harness.loop_time()
         wire.send(*(publish(b"%d" % n, 1, n) for n in range(1, 26)))
         await turn()
         assert wire.is_paused
@@ -251,14 +258,14 @@ def test_above_the_rate_reading_pauses_for_as_long_as_it_takes(tmp_path: Path) -
         assert [type(packet) for packet in wire.received[1:]] == [Puback] * 25
         while wire.is_paused:
             await turn(0.01)
-        assert 2.0 <= place.world.loop_time() - began <= 2.1
+        assert 2.0 <= place.harness.loop_time() - began <= 2.1
         wire.send(Pingreq(), publish(b"x", 0))
         assert wire.is_paused
         assert place.counts == {"policy_message_rate_paused": 2}
         wire.lose()
         await turn(5)
         assert place.server.connections == {other.connection}
-        assert not place.world.fatal
+        assert not place.harness.fatal
         await place.server.stop()
 
     run(scenario())
@@ -269,7 +276,7 @@ def test_connections_come_no_faster_than_configured(tmp_path: Path, version: int
     """Q12: 0x9F, or 3.1.1's server unavailable; there is room again later."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), connection_rate={"per_s": 2.0, "burst": 3})
+        place = Place(await HomeHarness(tmp_path).start(), connection_rate={"per_s": 2.0, "burst": 3})
         codes = []
         for n in range(5):
             wire = await place.connect(f"c{n}", version)
@@ -288,7 +295,7 @@ def test_a_client_that_takes_itself_over_again_and_again_is_stopped(tmp_path: Pa
     """Q12: two programs with one client id; others come in."""
 
     async def scenario() -> None:
-        place = Place(await World(tmp_path).start(), connection_rate={"client_per_s": 1.0, "client_burst": 2})
+        place = Place(await HomeHarness(tmp_path).start(), connection_rate={"client_per_s": 1.0, "client_burst": 2})
         wires = [await place.connect("same") for _ in range(4)]
         assert [wire.is_closed for wire in wires] == [True, False, True, True]
         assert wires[0].received[-1] == Disconnect(ReasonCode.SESSION_TAKEN_OVER)
@@ -300,17 +307,17 @@ def test_a_client_that_takes_itself_over_again_and_again_is_stopped(tmp_path: Pa
 
 
 def test_requests_over_http_are_no_connections(tmp_path: Path) -> None:
-    """Q12: they ask the gate one by one; above the rate they are refused, as nothing can be paused."""
+    """Q12: they ask the authenticator one by one; above the rate they are refused, as nothing can be paused."""
 
     async def scenario() -> None:
         rates = {
             "connection_rate": {"client_per_s": 1.0, "client_burst": 1},
             "message_rate": {**RATE, "above": "pause"},
         }
-        place = Place(await World(tmp_path).start(), blocked_subscribe=["secret/#"], **rates)
+        place = Place(await HomeHarness(tmp_path).start(), blocked_subscribe=["secret/#"], **rates)
         codes = []
         for _ in range(8):
-            rules = await place.gate.admit(Credentials("http:c", None, None, None, "peer", "http"))
+            rules = await place.authenticator.admit(Credentials("http:c", None, None, None, "peer", "http"))
             codes.append(rules.publish(publish(b"x", 1)).reason)
         assert codes == [ReasonCode.SUCCESS] * 5 + [ReasonCode.QUOTA_EXCEEDED] * 3
         assert rules.subscribe("secret/a") is ReasonCode.NOT_AUTHORIZED

@@ -36,9 +36,9 @@ class Asked(BaseHTTPRequestHandler):
             more = shown[-1] if len(behind) > len(shown) else None
             self._answer(200, {"sessions": [{"client": c} for c in shown], "total": len(CLIENTS), "next": more})
         elif query.get("client") == "nobody":
-            self._answer(404, {"error": "there is no session of 'nobody' here"})
+            self._answer(404, {"error": "this gateway has no session of 'nobody'"})
         elif query.get("client") == "refused":
-            self._answer(401, {"error": "the admin API needs the token"})
+            self._answer(401, {"error": "the admin API requires the token"})
         elif query.get("client") == "strange":
             self._answer(500, "oops")
         else:
@@ -84,7 +84,7 @@ def test_found_at_the_gateways_that_have_it(url: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda url: GatewayApi(url).session("refused"), "refused the request: the admin API needs the token"),
+        (lambda url: GatewayApi(url).session("refused"), "refused the request: the admin API requires the token"),
         (lambda url: GatewayApi(url).session("strange"), "refused the request: 500 Internal Server Error"),
         (lambda url: GatewayApi("http://127.0.0.1:1").session("x"), "does not answer: [Errno 111] Connection refused"),
     ],

@@ -134,16 +134,16 @@ def test_a_kicked_subscriber_says_so(run: Run, capfd, tmp_path: Path) -> None:
     with SocketGateway(tmp_path / "gateway") as gateway:
 
         def kick() -> None:
-            gateway._loop.create_task(gateway.world.home.kick("me", end_session=True))
+            gateway._loop.create_task(gateway.harness.home.kick("me", end_session=True))
 
-        real = gateway.world.home.subscribe
+        real = gateway.harness.home.subscribe
 
         async def subscribe(*arguments: object, **options: object) -> object:
             answer = await real(*arguments, **options)  # type: ignore[arg-type]
             gateway._loop.call_later(0.1, kick)
             return answer
 
-        gateway.world.home.subscribe = subscribe  # type: ignore[method-assign,assignment]
+        gateway.harness.home.subscribe = subscribe  # type: ignore[method-assign,assignment]
         where = ("--client-id", "me", "--address", f"127.0.0.1:{gateway.mqtt_port}")
         assert run("subscribe", "jobs/#", *where) == 1
     assert "ADMINISTRATIVE_ACTION" in capfd.readouterr().err

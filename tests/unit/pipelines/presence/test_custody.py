@@ -6,20 +6,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.presence.custody import Custody, Limits, Told, after, is_news, known_from, state_of
+from pipelines.presence.custody import AgentReport, Custody, Limits, after, is_news, known_from, state_of
 from schemas.states import Claim
 
 LIMITS = Limits(claim_s=60, kept_s=3600, most=100)
 AGENTS = ("a", "b", "c")
 
 
-def told(event: str, agent: str = "a", offset: int = 0, **more: object) -> Told:
+def report(event: str, agent: str = "a", offset: int = 0, **more: object) -> AgentReport:
     fields = {"appended_ms": 1000 * offset, "at_us": 10, "origin": "", "peer": "", "reason": "", "until_us": 0}
-    return Told(**{**fields, **more}, offset=offset, event=event, agent=agent)  # type: ignore[arg-type]
+    return AgentReport(**{**fields, **more}, offset=offset, event=event, agent=agent)  # type: ignore[arg-type]
 
 
 EVENTS = st.builds(
-    told,
+    report,
     event=st.sampled_from(["attempting", "propagated", "delivered", "refused", "expired", "retired"]),
     agent=st.sampled_from(AGENTS),
     at_us=st.integers(0, 5),
@@ -31,7 +31,7 @@ EVENTS = st.builds(
 
 
 @given(events=st.lists(EVENTS, max_size=12), data=st.data())
-def test_order_and_copies_make_no_difference(events: list[Told], data: st.DataObject) -> None:
+def test_order_and_copies_make_no_difference(events: list[AgentReport], data: st.DataObject) -> None:
     """M9: whatever stands on the log, in whatever order and however often."""
     copies = data.draw(st.lists(st.sampled_from(events), max_size=5)) if events else []
     shuffled = [e._replace(offset=n) for n, e in enumerate(data.draw(st.permutations([*events, *copies])))]
@@ -44,7 +44,7 @@ def test_order_and_copies_make_no_difference(events: list[Told], data: st.DataOb
 
 
 @given(events=st.lists(EVENTS, max_size=12))
-def test_delivered_wins_and_the_earliest_delivery_is_kept(events: list[Told]) -> None:
+def test_delivered_wins_and_the_earliest_delivery_is_kept(events: list[AgentReport]) -> None:
     """M6, M12: against all others; holders are those of whom the newest word is not that they refused."""
     state = state_of("m", after(Custody(), [e._replace(offset=n) for n, e in enumerate(events)], LIMITS))
     deliveries = sorted((e.at_us, e.agent, e.peer) for e in events if e.event == "delivered")
@@ -65,29 +65,31 @@ def test_delivered_wins_and_the_earliest_delivery_is_kept(events: list[Told]) ->
 
 def test_a_claim_is_granted_to_one_at_a_time_and_expires() -> None:
     """M11: the first in the log; others once it is over, by the broker's clock; its holder may renew it."""
-    custody = after(Custody(), [told("claimed", "a", 1), told("claimed", "b", 2)], LIMITS)
+    custody = after(Custody(), [report("claimed", "a", 1), report("claimed", "b", 2)], LIMITS)
     assert custody.claim == Claim(agent="a", at_us=10, until_ms=61_000)
-    custody = after(custody, [told("claimed", "a", 30)], LIMITS)
+    custody = after(custody, [report("claimed", "a", 30)], LIMITS)
     assert custody.claim == Claim(agent="a", at_us=10, until_ms=90_000)
-    assert after(custody, [told("claimed", "b", 89)], LIMITS).claim == custody.claim
-    assert after(custody, [told("claimed", "b", 90)], LIMITS).claim == Claim(agent="b", at_us=10, until_ms=150_000)
-    assert after(custody, [told("claimed", "b", 90)], LIMITS) == after(custody, [told("claimed", "b", 90)] * 2, LIMITS)
+    assert after(custody, [report("claimed", "b", 89)], LIMITS).claim == custody.claim
+    assert after(custody, [report("claimed", "b", 90)], LIMITS).claim == Claim(agent="b", at_us=10, until_ms=150_000)
+    assert after(custody, [report("claimed", "b", 90)], LIMITS) == after(
+        custody, [report("claimed", "b", 90)] * 2, LIMITS
+    )
 
 
 def test_a_claim_ends_with_a_refusal_of_its_own_and_is_not_granted_for_what_is_delivered() -> None:
     """M11: who cannot deliver gives it up; nobody is to deliver what was delivered, or needs no record."""
-    claimed = after(Custody(), [told("claimed", "a", 1)], LIMITS)
-    assert after(claimed, [told("refused", "b", 2)], LIMITS).claim == claimed.claim
-    assert after(claimed, [told("refused", "a", 2, at_us=9)], LIMITS).claim == claimed.claim, "said before it claimed"
-    assert after(claimed, [told("refused", "a", 2, at_us=11)], LIMITS).claim is None
+    claimed = after(Custody(), [report("claimed", "a", 1)], LIMITS)
+    assert after(claimed, [report("refused", "b", 2)], LIMITS).claim == claimed.claim
+    assert after(claimed, [report("refused", "a", 2, at_us=9)], LIMITS).claim == claimed.claim, "said before it claimed"
+    assert after(claimed, [report("refused", "a", 2, at_us=11)], LIMITS).claim is None
     for end in ("delivered", "expired", "retired"):
-        ended = after(Custody(), [told(end, "b", 1)], LIMITS)
-        assert after(ended, [told("claimed", "a", 2)], LIMITS).claim is None
+        ended = after(Custody(), [report(end, "b", 1)], LIMITS)
+        assert after(ended, [report("claimed", "a", 2)], LIMITS).claim is None
 
 
 def test_a_copy_of_a_claim_that_is_over_grants_nothing() -> None:
     """M11: an agent that repeats itself after a reconnect."""
-    claim = told("claimed", "a", 1, until_us=5_000_000)
+    claim = report("claimed", "a", 1, until_us=5_000_000)
     custody = after(Custody(), [claim], LIMITS)
     assert custody.claim == Claim(agent="a", at_us=10, until_ms=5000)
     assert after(custody, [claim._replace(offset=9, appended_ms=9000)], LIMITS).claim == custody.claim
@@ -95,26 +97,26 @@ def test_a_copy_of_a_claim_that_is_over_grants_nothing() -> None:
 
 def test_a_copy_takes_nothing_from_what_was_granted_since() -> None:
     """M11: a claim, asked again for longer, and then a copy of the first, or of one that its agent has given up."""
-    short = told("claimed", "a", 1, at_us=5, until_us=30_000_000)
-    renewed = after(Custody(), [short, told("claimed", "a", 2, at_us=9)], LIMITS)
+    short = report("claimed", "a", 1, at_us=5, until_us=30_000_000)
+    renewed = after(Custody(), [short, report("claimed", "a", 2, at_us=9)], LIMITS)
     assert renewed.claim == Claim(agent="a", at_us=9, until_ms=62_000)
     assert after(renewed, [short._replace(offset=3, appended_ms=3000)], LIMITS).claim == renewed.claim
-    given_up = after(renewed, [told("refused", "a", 4, at_us=11)], LIMITS)
-    assert after(given_up, [told("claimed", "a", 5, at_us=9)], LIMITS).claim is None
-    assert after(given_up, [told("claimed", "a", 5, at_us=12)], LIMITS).claim is not None
+    given_up = after(renewed, [report("refused", "a", 4, at_us=11)], LIMITS)
+    assert after(given_up, [report("claimed", "a", 5, at_us=9)], LIMITS).claim is None
+    assert after(given_up, [report("claimed", "a", 5, at_us=12)], LIMITS).claim is not None
 
 
 def test_claims_on_a_topic_that_was_made_anew_are_judged() -> None:
     """M11: offsets begin anew; what stood on the old topic is not judged again where both are read."""
-    old = told("claimed", "a", 500, appended_ms=1_000_000)
+    old = report("claimed", "a", 500, appended_ms=1_000_000)
     known = after(Custody(), [old], LIMITS)
-    anew = told("claimed", "b", 0, appended_ms=2_000_000)
+    anew = report("claimed", "b", 0, appended_ms=2_000_000)
     assert not state_of("m", known).has_judged(0, 2_000_000), "an answer that is none yet"
     judged = after(known, [anew], LIMITS)
     assert judged.claim == Claim(agent="b", at_us=10, until_ms=2_060_000)
     assert state_of("m", judged).has_judged(0, 2_000_000)
     assert after(judged, [anew], LIMITS) == judged
-    assert after(judged, [told("claimed", "a", 1, appended_ms=2_000_000)], LIMITS).judged == 1, "the same millisecond"
+    assert after(judged, [report("claimed", "a", 1, appended_ms=2_000_000)], LIMITS).judged == 1, "the same millisecond"
 
 
 MOVES = st.lists(
@@ -135,7 +137,7 @@ def test_no_two_agents_are_told_at_the_same_time_that_they_may_deliver(
     moves: list[tuple[str, str, int, int | None, int, int]],
 ) -> None:
     """M11, M12: by what HTTP answers each claim, over claims, refusals, deliveries, ends, and copies of all of them."""
-    custody, log, now_ms, believed, is_over = Custody(), list[Told](), 0, dict[str, tuple[int, int]](), False
+    custody, log, now_ms, believed, is_over = Custody(), list[AgentReport](), 0, dict[str, tuple[int, int]](), False
     for kind, agent, pause_s, asked_s, which, late_s in moves:
         now_ms += 1000 * pause_s
         if kind == "copy" and log:
@@ -143,7 +145,7 @@ def test_no_two_agents_are_told_at_the_same_time_that_they_may_deliver(
         else:
             until_us = 0 if asked_s is None else max(1, (now_ms + 1000 * asked_s) * 1000)
             more = {"until_us": until_us} if kind == "claimed" else {}
-            event = told(kind if kind != "copy" else "attempting", agent, at_us=now_ms * 1000 + len(log), **more)
+            event = report(kind if kind != "copy" else "attempting", agent, at_us=now_ms * 1000 + len(log), **more)
         event = event._replace(offset=len(log), appended_ms=now_ms)
         log.append(event)
         custody = after(custody, [event], LIMITS)
@@ -164,14 +166,14 @@ def test_no_two_agents_are_told_at_the_same_time_that_they_may_deliver(
 
 def test_an_answer_is_no_grant_of_what_is_over() -> None:
     """M11: a claim repeated after its time, or after the message was delivered, retired, or expired."""
-    claim = told("claimed", "a", 1, until_us=30_000_000)
+    claim = report("claimed", "a", 1, until_us=30_000_000)
     granted = after(Custody(), [claim], LIMITS)
     assert state_of("m", granted).is_claimed_by("a", 10, 29_999)
     assert not state_of("m", granted).is_claimed_by("a", 10, 30_000)
     assert not state_of("m", granted).is_claimed_by("b", 10, 2_000)
     assert not state_of("m", granted).is_claimed_by("a", 9, 2_000)
     for end in ("delivered", "expired", "retired"):
-        ended = after(granted, [told(end, "b", 2), claim._replace(offset=3)], LIMITS)
+        ended = after(granted, [report(end, "b", 2), claim._replace(offset=3)], LIMITS)
         assert not state_of("m", ended).is_claimed_by("a", 10, 2_000)
 
 
@@ -181,7 +183,7 @@ def test_no_two_hold_a_claim_at_the_same_time(claims: list[tuple[str, int]]) -> 
     custody, granted, now_ms = Custody(), [], 0
     for offset, (agent, pause_s) in enumerate(claims):
         now_ms += 1000 * pause_s
-        before, custody = custody.claim, after(custody, [told("claimed", agent, offset, appended_ms=now_ms)], LIMITS)
+        before, custody = custody.claim, after(custody, [report("claimed", agent, offset, appended_ms=now_ms)], LIMITS)
         if custody.claim != before:
             granted.append((agent, now_ms, custody.claim.until_ms if custody.claim else 0))
     for (one, _, until_ms), (other, from_ms, _) in pairwise(granted):
@@ -189,7 +191,7 @@ def test_no_two_hold_a_claim_at_the_same_time(claims: list[tuple[str, int]]) -> 
 
 
 @given(events=st.lists(EVENTS, max_size=12))
-def test_agents_are_bounded_and_the_state_survives_json(events: list[Told]) -> None:
+def test_agents_are_bounded_and_the_state_survives_json(events: list[AgentReport]) -> None:
     """M9, bounded."""
     custody = after(Custody(), events, LIMITS._replace(most=2))
     assert len(custody.agents) <= 2
@@ -198,11 +200,11 @@ def test_agents_are_bounded_and_the_state_survives_json(events: list[Told]) -> N
 
 @given(
     events=st.lists(
-        EVENTS | st.builds(told, event=st.just("claimed"), agent=st.sampled_from(AGENTS), at_us=st.integers(0, 5)),
+        EVENTS | st.builds(report, event=st.just("claimed"), agent=st.sampled_from(AGENTS), at_us=st.integers(0, 5)),
         max_size=12,
     )
 )
-def test_a_fold_that_begins_with_what_was_told_comes_to_the_same(events: list[Told]) -> None:
+def test_a_fold_that_begins_with_what_was_told_comes_to_the_same(events: list[AgentReport]) -> None:
     """M9, M11: its own state lost, all events replayed: claims are not judged again."""
     in_order = [e._replace(offset=n, appended_ms=1000 * n) for n, e in enumerate(events)]
     custody = after(Custody(), in_order, LIMITS)

@@ -19,9 +19,9 @@ def judged(
     return [(state.boot, state.alive) for state in liveness.judge(signs, ticks, PARTITIONS)]
 
 
-def witnessed(since_ms: int, *told: GatewayState) -> Liveness:
+def witnessed(since_ms: int, *published: GatewayState) -> Liveness:
     """As after a while of ticks, the last at `since_ms` on both partitions."""
-    liveness = Liveness(TIMEOUT_MS, BEAT_MS, told)
+    liveness = Liveness(TIMEOUT_MS, BEAT_MS, published)
     liveness.judge([], {partition: [since_ms] for partition in range(PARTITIONS)}, PARTITIONS)
     return liveness
 
@@ -31,7 +31,7 @@ def void_before(liveness: Liveness) -> dict[str, int]:
 
 
 def test_a_gateway_is_gone_once_a_tick_stands_long_behind_its_last_heartbeat() -> None:
-    """R12: told once, and once more when it is heard again."""
+    """R12: reported once, and once more when it comes back."""
     liveness = witnessed(900)
     assert judged(liveness, Sign("g", 1, 1000, False)) == [(1, True)]
     assert judged(liveness, tick_ms=8_000) == []
@@ -62,10 +62,10 @@ def test_a_gateway_that_says_goodbye_is_gone_at_once() -> None:
 
 def test_a_ledger_that_was_away_judges_as_one_that_was_there() -> None:
     """R12: an hour of heartbeats and then its own tick; after a restart a gateway's time runs from the next tick."""
-    told = [GatewayState(gateway="g", alive=True, boot=1, at_ms=1)]
-    liveness = Liveness(TIMEOUT_MS, BEAT_MS, told)
+    published = [GatewayState(gateway="g", alive=True, boot=1, at_ms=1)]
+    liveness = Liveness(TIMEOUT_MS, BEAT_MS, published)
     assert judged(liveness, Sign("g", 1, 3_600_000, False), tick_ms=3_601_000) == []
-    liveness = Liveness(TIMEOUT_MS, BEAT_MS, told)
+    liveness = Liveness(TIMEOUT_MS, BEAT_MS, published)
     assert judged(liveness, tick_ms=3_600_000) == []
     assert judged(liveness, tick_ms=3_605_000) == []
     assert judged(liveness, tick_ms=3_610_000) == []
@@ -106,10 +106,10 @@ def test_no_outage_however_long_voids_a_gateway_that_speaks() -> None:
             liveness, begins = witnessed(0), 20_000
             ends = begins + away_ms
             ticks = [at if at < begins else max(at, ends) for at in range(0, 120_000, BEAT_MS)]
-            heard = [*range(offset, begins, BEAT_MS), *range(ends + TIMEOUT_MS - 1, 150_000, BEAT_MS)]
+            beats = [*range(offset, begins, BEAT_MS), *range(ends + TIMEOUT_MS - 1, 150_000, BEAT_MS)]
             if away_ms < BEAT_MS:  # it has missed no beat
-                heard = [at if at < begins else max(at, ends) for at in range(offset, 150_000, BEAT_MS)]
-            for at, is_beat in sorted([(at, False) for at in ticks] + [(at, True) for at in heard]):
+                beats = [at if at < begins else max(at, ends) for at in range(offset, 150_000, BEAT_MS)]
+            for at, is_beat in sorted([(at, False) for at in ticks] + [(at, True) for at in beats]):
                 found = judged(liveness, Sign("g", 1, at, False)) if is_beat else judged(liveness, tick_ms=at)
                 assert found in ([], [(1, True)]), (away_ms, offset, at)
 

@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipelines.kafka import positions
 from pipelines.kafka.positions import EARLIEST, Lost, ReadTopic
-from pipelines.kafka.starting_offsets import PositionsUnknown, RecordsDeleted, begin
+from pipelines.kafka.starting_offsets import PositionsUnknown, RecordsDeleted, resolve
 from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
 from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
@@ -46,7 +46,7 @@ def table(tables: Path, reached: dict[int, int] | None) -> TableFiles:
 
 def begun(tables: Path, files: TableFiles | None, topic: ReadTopic = TOPIC) -> tuple[str, list[Lost]]:
     lost: list[Lost] = []
-    return begin(topic, checkpoint(tables), files, lost.append), lost
+    return resolve(topic, checkpoint(tables), files, lost.append), lost
 
 
 def test_without_a_checkpoint_a_query_begins_where_its_table_ends(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_an_empty_table_is_begun_at_the_beginning(tmp_path: Path) -> None:
 def test_a_table_that_does_not_say_what_it_has_is_not_begun_anew(tmp_path: Path) -> None:
     """One of an earlier version, whose checkpoint is lost: its rows would come twice."""
     files = table(tmp_path, None)
-    with pytest.raises(PositionsUnknown, match=r"messages-1 is not there.*restore the checkpoint, or move the table"):
+    with pytest.raises(PositionsUnknown, match=r"messages-1 is missing.*restore the checkpoint, or move the table"):
         begun(tmp_path, files)
     planned(checkpoint(tmp_path), 0, {0: 1, 1: 1})
     assert begun(tmp_path, files) == (EARLIEST, []), "with a checkpoint it goes on"
@@ -81,7 +81,7 @@ def test_a_topic_made_again_is_another_topic(tmp_path: Path) -> None:
     planned(checkpoint(tmp_path), 0, {0: 9, 1: 60})
     assert begun(tmp_path, files) == (EARLIEST, [])
     again = TOPIC._replace(id="id-2", begins={0: 0, 1: 0})
-    with pytest.raises(TopicReplaced, match=r"topic ws.ingress was deleted and made again .* remove .*messages-1"):
+    with pytest.raises(TopicReplaced, match=r"topic ws.ingress was deleted and created again .* remove .*messages-1"):
         begun(tmp_path, files, topic=again)
     (Path(checkpoint(tmp_path).uri) / "offsets" / "0").unlink()
     assert begun(tmp_path, TableFiles(f"{tmp_path}/messages", MESSAGES, again), topic=again) == (EARLIEST, [])
@@ -94,7 +94,7 @@ def test_records_deleted_before_they_were_read_stop_a_query(tmp_path: Path) -> N
         planned(of, batch, reached)
         if batch < 2:
             written(of, "commits", batch)
-    with pytest.raises(RecordsDeleted, match=r"offsets 35 to 39 of partition 1; to go on without them, stop"):
+    with pytest.raises(RecordsDeleted, match=r"offsets 35 to 39 of partition 1; to continue without them, stop"):
         begun(tmp_path, None)
     written(of, "commits", 2)
     assert begun(tmp_path, None) == (EARLIEST, [])

@@ -20,16 +20,16 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.file = directory / "states" / "counts.sqlite"
-        self.told: dict[str, bytes] = {}
+        self.published: dict[str, bytes] = {}
         self.rebuilt = 0
         self.states = self.begun()
 
     def begun(self) -> KeyedStates:
-        return KeyedStates(self.file, KEPT_S, self._all_told)
+        return KeyedStates(self.file, KEPT_S, self._all_published)
 
-    def _all_told(self, _spark: object) -> Iterable[tuple[str, bytes, int]]:
+    def _all_published(self, _spark: object) -> Iterable[tuple[str, bytes, int]]:
         self.rebuilt += 1
-        return [(key, state, 0) for key, state in self.told.items()]
+        return [(key, state, 0) for key, state in self.published.items()]
 
     def batch(self, number: int, *names: str, query: str = "q", until: str = "finished", at_ms: int = 0) -> bool:
         """Whether there was something to do; `until`: the step after which the process is killed."""
@@ -38,8 +38,8 @@ class World:
         states, given = self.states.folded((Row(name=name) for name in names), "name", count)
         if until == "folded":
             return True
-        self.told |= dict(given)
-        if until == "told":
+        self.published |= dict(given)
+        if until == "published":
             return True
         self.states.finish(query, number, states, at_ms)
         return True
@@ -64,24 +64,24 @@ def test_batches_build_on_each_other(world: World) -> None:
     world.batch(1, "a")
     world.states = world.begun()
     world.batch(2, "b")
-    assert world.told == {"a": b"3", "b": b"2"}
+    assert world.published == {"a": b"3", "b": b"2"}
     assert world.rebuilt == 1, "only when there was nothing"
 
 
-@pytest.mark.parametrize("step", ["folded", "told"])
+@pytest.mark.parametrize("step", ["folded", "published"])
 def test_killed_before_it_is_finished_a_batch_is_folded_again_to_the_same(world: World, step: str) -> None:
     world.batch(0, "a")
     world.batch(1, "a", "b", until=step)
     world.states = world.begun()
     assert world.batch(1, "a", "b")
-    assert world.told == {"a": b"2", "b": b"1"}
+    assert world.published == {"a": b"2", "b": b"1"}
 
 
 def test_a_batch_that_is_finished_is_not_folded_again(world: World) -> None:
     world.batch(0, "a")
     world.states = world.begun()
     assert not world.batch(0, "a")
-    assert world.told == {"a": b"1"}
+    assert world.published == {"a": b"1"}
 
 
 @pytest.mark.parametrize("lost", ["nothing", "cut", "noise", "gone"])
@@ -108,9 +108,9 @@ def test_states_of_another_batch_are_not_built_upon(world: World, query: str, nu
     world.batch(0, "a")
     if number == 0:
         world.batch(1, "a")
-    world.told["a"] = b"10"
+    world.published["a"] = b"10"
     world.batch(number, "a", query=query)
-    assert world.told == {"a": b"11"}
+    assert world.published == {"a": b"11"}
 
 
 def test_keys_of_which_nothing_is_heard_are_forgotten(world: World) -> None:
@@ -137,8 +137,8 @@ def test_keys_are_told_apart_byte_by_byte(world: World) -> None:
     ]
     world.batch(0, *names)
     world.batch(1, *names[:10])
-    assert set(map(world.told.get, names[:10])) == {b"2"}
-    assert world.told["77"] == b"1"
+    assert set(map(world.published.get, names[:10])) == {b"2"}
+    assert world.published["77"] == b"1"
 
 
 def test_a_key_that_is_over_is_forgotten_at_once(world: World) -> None:
@@ -149,7 +149,7 @@ def test_a_key_that_is_over_is_forgotten_at_once(world: World) -> None:
 
 
 class Lasting(World):
-    """States that say until when they are of use, which is told, and ended, as a query does it."""
+    """States that say until when they are of use, which is published, and ended, as a query does it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -160,11 +160,11 @@ class Lasting(World):
         """A batch; `is_killed`: before the file has it."""
         assert self.states.begin(NOBODY, "q", number)
         states, given = self.states.folded((Row(name=name) for name in names), "name", count)
-        self.told |= dict(given)
+        self.published |= dict(given)
         over, lasting = self.states.unused(at_ms, states, lambda key, _, now: min(now, self.until_ms.get(key, 0)))
         self.ended += over
         for key in over:
-            del self.told[key]
+            del self.published[key]
         if not is_killed:
             self.states.finish("q", number, {**states, **dict.fromkeys(over)}, at_ms, lasting)
 
@@ -183,7 +183,7 @@ def test_what_lasts_is_not_forgotten_however_long_nothing_is_heard(tmp_path: Pat
     assert world.known("live") == {"live": b"1"}, "kept for as long after its last use as after a last word"
     world.step(31, 30 * day + kept + 1, "other")
     assert (world.known("live"), world.ended) == ({}, ["over", "live"])
-    assert set(world.told) == {"other"}, "what a compacted topic keeps does not grow"
+    assert set(world.published) == {"other"}, "what a compacted topic keeps does not grow"
 
 
 def test_a_key_is_ended_before_it_is_forgotten(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_key_is_ended_before_it_is_forgotten(tmp_path: Path) -> None:
     late = KEPT_S * 1000 + 1
     world.step(1, late, "b", is_killed=True)
     world.states = world.begun()
-    world.told["a"] = b"1"
+    world.published["a"] = b"1"
     world.step(1, late, "b")
     assert world.ended == ["a", "a"]
     assert world.known("a", "b") == {"b": b"2"}

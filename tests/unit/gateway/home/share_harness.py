@@ -5,23 +5,23 @@ from collections import Counter
 from gateway.home.share_group import ShareGroup
 from mqtt.codes import ReasonCode
 from tests.unit.gateway.home.home_client import Client
-from tests.unit.gateway.home.home_world import LEAD_S, World, turn
+from tests.unit.gateway.home.home_harness import LEAD_S, HomeHarness, turn
 
 NAME = "$share/g/a/#"
 
 
-async def with_members(world: World, *names: str, **options: int) -> tuple[Client, list[Client]]:
+async def with_members(harness: HomeHarness, *names: str, **options: int) -> tuple[Client, list[Client]]:
     """A sender, and members of the group whose route is in effect."""
-    sender = await world.client("sender")
-    members = [await world.client(name, **options) for name in names]
+    sender = await harness.client("sender")
+    members = [await harness.client(name, **options) for name in names]
     for member in members:
         assert await member.subscribe(NAME) == [ReasonCode.GRANTED_QOS_2]
     await turn(LEAD_S + 5)
     return sender, members
 
 
-def group_of(world: World) -> ShareGroup:
-    [group] = [s for shard in world.context.shards for s in shard.sessions.values() if isinstance(s, ShareGroup)]
+def group_of(harness: HomeHarness) -> ShareGroup:
+    [group] = [s for shard in harness.context.shards for s in shard.sessions.values() if isinstance(s, ShareGroup)]
     return group
 
 

@@ -11,12 +11,12 @@ from gateway.errors import BusError
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
 from gateway.home.rules import FOR_EVER, Paced
-from gateway.host.ends import end_reason
-from gateway.host.gate import Credentials, NotAdmitted
+from gateway.host.authenticator import Credentials, NotAdmitted
+from gateway.host.close_reasons import close_reason
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
-from gateway.host.marks import is_above
 from gateway.host.outbound import PublishEncoder
-from gateway.host.pacing import Pacing
+from gateway.host.rate_limit import RateLimit
+from gateway.host.watermarks import is_above
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from mqtt.packets import (
@@ -35,7 +35,7 @@ from mqtt.packets import (
 from mqtt.server_connection import Closed, Event, ServerConnection
 
 if TYPE_CHECKING:
-    from gateway.host.server import HostServer
+    from gateway.host.host_server import HostServer
 
 log = structlog.get_logger(__name__)
 
@@ -63,20 +63,20 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class ClientConnection:
+class HostConnection:
     """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
     is handled, so that packets take effect in order, and while other connections have their turn."""
 
     def __init__(self, server: "HostServer", transport: Transport) -> None:
         self._server = server
         self._transport = transport
-        self._core = ServerConnection(server.connection_limits, server.now(), server.tally)
+        self._core = ServerConnection(server.connection_limits, server.now(), server.traffic)
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._attached: Attached | None = None
         self._expiry_s: int | None = None
         self._reading_paused = False
-        self._pacing: Pacing | None = None
+        self._rate_limit: RateLimit | None = None
         self._gone = False
         self._is_lost = False
         self._is_connecting = False
@@ -153,7 +153,7 @@ class ClientConnection:
         if self._core.fits(len(data)):
             self._core.send(data)
             self._encoder.sent()
-            self._server.tally.publishes_sent[entry.qos] += 1
+            self._server.traffic.publishes_sent[entry.qos] += 1
             if not self.writable:  # encoded before the client stopped reading: does not count against it
                 self._unread_bytes -= len(data)
             self._server.dirty.add(self)
@@ -223,7 +223,7 @@ class ClientConnection:
     def _floods(self) -> bool:
         """Whether this client contributes to too many messages in flight to Kafka."""
         attached = self._attached
-        if attached is not None and self._pacing is None and not attached.publisher.in_flight:
+        if attached is not None and self._rate_limit is None and not attached.publisher.in_flight:
             return False
         return self._is_flooded()
 
@@ -234,7 +234,7 @@ class ClientConnection:
             most = self._server.limits.client_in_flight_messages
             if is_above(attached.publisher.in_flight, most, half):
                 return True
-        if self._pacing is not None and self._pacing.holds():
+        if self._rate_limit is not None and self._rate_limit.holds():
             return True
         return self._server.is_flooded(half)
 
@@ -288,7 +288,7 @@ class ClientConnection:
         server, transport = self._server, self._transport
         self._version = connect.version
         self._encoder = outbound_encoder(connect, server.limits, server.clock)
-        if server.is_full() or not server.home.has_room(connect.client_id):
+        if server.is_full() or not server.home.has_capacity(connect.client_id):
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
         self._is_connecting = True
@@ -302,14 +302,14 @@ class ClientConnection:
         )
         expiry_s = granted_expiry(connect, server.limits)
         try:
-            rules = await server.gate.admit(credentials)
+            rules = await server.authenticator.admit(credentials)
             arrival = arrival_of(connect, credentials, rules, expiry_s, server.limits)
             if self._is_over():
                 return
             if connect.will is not None and arrival.will is None:
                 server.will_left_out(credentials, connect.will.topic)
             if isinstance(rules, Paced):
-                self._pacing = Pacing(rules, self.read_on)
+                self._rate_limit = RateLimit(rules, self.read_on)
             attached = await server.home.attach(arrival, self)
         except NotAdmitted as error:
             server.not_admitted(credentials, error)
@@ -367,27 +367,29 @@ class ClientConnection:
         if self._gone:
             return
         self._gone = True
-        if self._pacing is not None:
-            self._pacing.end()
+        if self._rate_limit is not None:
+            self._rate_limit.end()
         data = self._core.outgoing()
         if data:
             self._transport.write(data)
         self._transport.close()
-        reason = end_reason(
+        reason = close_reason(
             closed,
             is_lost=self._is_lost,
             is_connecting=self._is_connecting,
             has_connect=self._core.connect is not None,
         )
         self._server.gone(self, reason)
-        self._server.ends.ended(reason, closed, client=self._client, peer=self._transport.peer)
+        self._server.close_log.ended(reason, closed, client=self._client, peer=self._transport.peer)
         self._server.paused.discard(self)
         if self._attached is not None:
             send_will = not closed.clean or closed.send_will
             session = self._attached.session
             self._server.home.detach(session, self, send_will=send_will, reason=reason, expiry_s=self._expiry_s)
         else:
-            log.debug("connection without a session", peer=self._transport.peer, reason=reason, detail=closed.detail)
+            log.debug(
+                "connection ended without a session", peer=self._transport.peer, reason=reason, detail=closed.detail
+            )
 
     @property
     def _client(self) -> str:

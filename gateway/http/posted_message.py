@@ -40,7 +40,7 @@ def posted(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]) -
     topic = decode_percent(raw_destination, "the destination")
     if not is_topic_name(topic):
         raise bad_request(
-            "topic_name_invalid", "the destination is no topic name: 1 to 65,535 bytes without +, # and U+0000"
+            "topic_name_invalid", "the destination is not a topic name: 1 to 65,535 bytes without +, # and U+0000"
         )
     qos = _one_of(query, "qos", {"0": 0, "1": 1}, 1)
     retain = _one_of(query, "retain", {"true": True, "false": False}, False)
@@ -48,7 +48,7 @@ def posted(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]) -
     query.done(PARAMETERS)
     key = one_header(headers, "Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
-        raise bad_request("malformed_idempotency_key", "an Idempotency-Key has 1 to 255 visible ASCII characters")
+        raise bad_request("malformed_idempotency_key", "an Idempotency-Key must have 1 to 255 visible ASCII characters")
     return Posted(Publish(topic, b"", qos, retain, False, qos, properties or None), key or "")
 
 
@@ -57,7 +57,7 @@ def _one_of(query: Query, name: str, allowed: dict[str, Any], default: Any) -> A
     if text is None:
         return default
     if text not in allowed:
-        raise bad_request("malformed_parameter", f"{name} is none of: {', '.join(allowed)}")
+        raise bad_request("malformed_parameter", f"{name} must be one of: {', '.join(allowed)}")
     return allowed[text]
 
 
@@ -66,17 +66,19 @@ def _properties(query: Query, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
     expiry = query.take("expiry")
     if expiry is not None:
         if not re.fullmatch("0|[1-9][0-9]{0,9}", expiry) or int(expiry) > EXPIRY_MAX_S:
-            raise bad_request("malformed_parameter", f"expiry is no whole number of seconds, 0 to {EXPIRY_MAX_S}")
+            raise bad_request(
+                "malformed_parameter", f"expiry must be a whole number of seconds from 0 to {EXPIRY_MAX_S}"
+            )
         found["message_expiry_interval"] = int(expiry)
     content_type = one_header(headers, "Content-Type")
     if content_type and content_type.lower() != FORM:
         if not _CONTENT_TYPE.fullmatch(content_type):
-            raise bad_request("malformed_header", "Content-Type has other characters than printable ASCII")
+            raise bad_request("malformed_header", "Content-Type must have only printable ASCII characters")
         found["content_type"] = content_type
     response_topic = query.take("response_topic")
     if response_topic is not None:
         if not is_topic_name(response_topic):
-            raise bad_request("topic_name_invalid", "response_topic is no topic name")
+            raise bad_request("topic_name_invalid", "response_topic is not a topic name")
         found["response_topic"] = response_topic
     correlation = one_header(headers, "Correlation-Data")
     if correlation is not None:
@@ -93,7 +95,7 @@ def _properties(query: Query, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
 def _pairs(line: str) -> list[tuple[str, str]]:
     """Parses `name=value, …`; a proxy may join lines in this form (RFC 9110, 5.3)."""
     if not _PAIRS.fullmatch(line):
-        raise bad_request("malformed_header", "User-Property is not name=value with all else percent-encoded")
+        raise bad_request("malformed_header", "User-Property must be name=value, with other characters percent-encoded")
     pairs = []
     for pair in line.split(","):
         name, _, value = pair.strip().partition("=")

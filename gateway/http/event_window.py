@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gateway.home.home import Home
 from gateway.home.messages import Entry
 from gateway.home.session import Session
-from gateway.http.events import EventId
+from gateway.http.stream_events import EventId
 from mqtt.codes import ReasonCode
 
 

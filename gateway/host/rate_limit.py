@@ -6,7 +6,7 @@ from collections.abc import Callable
 from gateway.home.rules import Paced
 
 
-class Pacing:
+class RateLimit:
     """The rate limit of one connection. Calls `read_on` after the wait; `read_on` asks again."""
 
     def __init__(self, rules: Paced, read_on: Callable[[], None]) -> None:

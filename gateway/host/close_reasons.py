@@ -1,7 +1,7 @@
 """Why a connection ended: one word in metrics (`closed_<word>`), presence events, the ledger and the log (R12).
 
 The word is the name of the MQTT reason code in lower case (MQTT 5.0, 2.4), as sent in DISCONNECT or CONNACK. Ends that
-no code distinguishes have the words below. END_REASONS has every word; docs/operators.md explains them.
+no code distinguishes have the words below. CLOSE_REASONS has every word; docs/operators.md explains them.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ STREAM_CLOSED = "stream_closed"
 STREAM_STALLED = "stream_stalled"
 """The client of an event stream does not read."""
 
-END_REASONS: Final = frozenset(
+CLOSE_REASONS: Final = frozenset(
     {
         NORMAL_DISCONNECTION,
         DISCONNECT_WITH_WILL,
@@ -57,7 +57,7 @@ LINES_PER_S: Final = 10
 log = structlog.get_logger(__name__)
 
 
-def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connect: bool) -> str:
+def close_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connect: bool) -> str:
     """The word for the end `closed`.
 
     `is_lost`: the transport ended before either side ended the MQTT connection; `is_connecting`: it ended while CONNECT
@@ -70,10 +70,10 @@ def end_reason(closed: Closed, *, is_lost: bool, is_connecting: bool, has_connec
     if not has_connect and closed.reason == ReasonCode.UNSPECIFIED_ERROR:
         return CONNECT_TIMEOUT
     word = closed.reason.name.lower()
-    return word if word in END_REASONS else ReasonCode.UNSPECIFIED_ERROR.name.lower()
+    return word if word in CLOSE_REASONS else ReasonCode.UNSPECIFIED_ERROR.name.lower()
 
 
-class EndLog:
+class CloseLog:
     """Logs each end that is not ordinary, at most `LINES_PER_S` lines, then how many more there were. `now`: seconds.
 
     A line has no payload, topic or secret. It has client, address, word, and what was wrong in which packet.

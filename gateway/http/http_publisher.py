@@ -6,9 +6,9 @@ from typing import NamedTuple
 from gateway.home.home import Home
 from gateway.home.keyed import fingerprint
 from gateway.home.messages import Entry, Message
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
-from gateway.http.messages import Posted
+from gateway.http.posted_message import Posted
 from gateway.http.problems import Problem, bad_request, refusal
 from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id
@@ -77,14 +77,14 @@ class HttpPublisher:
             return Stored(message_id, False)
         if not caller.is_known:
             raise bad_request(
-                "nameless_client", "an Idempotency-Key needs a client: name it with X-Client-Id, or log in"
+                "nameless_client", "an Idempotency-Key needs a client name: send X-Client-Id or credentials"
             )
         message_id = derived_message_id(caller.client, posted.key)
         content = fingerprint(posted.packet.topic.encode(), posted.packet.payload)
         earlier = self._on_way.get(message_id) or self._home.keyed.find(message_id)
         if earlier is not None and earlier[0] != content:
             raise Problem(
-                422, "idempotency_key_reused", "this Idempotency-Key stands for another message: take a new one"
+                422, "idempotency_key_reused", "this Idempotency-Key was used for another message: use a new one"
             )
         if isinstance(earlier, _OnWay):
             await self._answered(earlier.answer, posted)
@@ -100,7 +100,7 @@ class HttpPublisher:
         self, caller: Caller, posted: Posted, message_id: str, content: bytes | None
     ) -> asyncio.Future[ReasonCode]:
         if self._server.in_flight() >= self._server.limits.in_flight_messages:
-            raise Problem(503, "too_many_in_flight", "too many messages are on their way to Kafka; nothing was stored")
+            raise Problem(503, "too_many_in_flight", "too many messages are in flight to Kafka; nothing was stored")
         link = _AnswerLink(self._home, message_id, content)
         self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
         return link.answered
@@ -108,9 +108,9 @@ class HttpPublisher:
     async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:
         done, _ = await asyncio.wait([answer], timeout=self._timeout_s)  # never cancelled: others may wait too
         if not done:
-            retry = "send it again with the same key" if posted.key else "only with an Idempotency-Key is a retry safe"
+            retry = "send it again with the same key" if posted.key else "a retry is safe only with an Idempotency-Key"
             raise Problem(
-                503, "kafka_timeout", f"Kafka has not confirmed the message in time; it may still be stored: {retry}"
+                503, "kafka_timeout", f"Kafka did not confirm the message in time; it may still be stored: {retry}"
             )
         if answer.result() is not ReasonCode.SUCCESS:
             raise refusal(answer.result())

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from gateway.home.rules import ClientRules, Verdict
 from gateway.policy.content import ContentPolicy
+from gateway.policy.findings import Findings
 from gateway.policy.rate import MessageRate
-from gateway.policy.refusals import Refusals
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 
@@ -29,7 +29,7 @@ class PolicyRules:
         content: ContentPolicy,
         rate: MessageRate | None,
         above: str,
-        refusals: Refusals,
+        findings: Findings,
         clock: Callable[[], float],
     ) -> None:
         self.user, self.until = inner.user, inner.until
@@ -40,7 +40,7 @@ class PolicyRules:
         self._content = content
         self._rate = rate
         self._above = _ABOVE.get(above)
-        self._refusals = refusals
+        self._findings = findings
         self._clock = clock
 
     def publish(self, packet: Publish) -> Verdict:
@@ -82,4 +82,4 @@ class PolicyRules:
         return None
 
     def _note(self, event: str) -> None:
-        self._refusals.note(event, self._client, self._clock())
+        self._findings.note(event, self._client, self._clock())

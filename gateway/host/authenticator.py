@@ -18,7 +18,7 @@ class Credentials(NamedTuple):
     bearer: str
 
 
-class Gate(Protocol):
+class Authenticator(Protocol):
     """The authenticator: decides which clients are admitted and what they may do."""
 
     async def admit(self, credentials: Credentials) -> ClientRules:
@@ -26,7 +26,7 @@ class Gate(Protocol):
         ...
 
 
-class OpenGate:
+class OpenAuthenticator:
     """Admits every client and allows everything."""
 
     async def admit(self, credentials: Credentials) -> ClientRules:

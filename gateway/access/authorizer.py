@@ -22,11 +22,11 @@ class AclRules:
 
     open = False
 
-    def __init__(self, book: "RuleBook", user: str, client: str, until: float = FOR_EVER) -> None:
+    def __init__(self, authorizer: "Authorizer", user: str, client: str, until: float = FOR_EVER) -> None:
         self.user = user
         self.until = until
         self._client = client
-        self._book = book
+        self._authorizer = authorizer
         self._publishing: Permission | None = None
         self._subscribing: Permission | None = None
         self._verdicts: dict[str, Verdict] = {}
@@ -36,7 +36,7 @@ class AclRules:
         if verdict is None:
             verdict = self._judge(packet.topic)
         if verdict is REFUSED:
-            self._book.counts["publish_not_authorized"] += 1
+            self._authorizer.counts["publish_not_authorized"] += 1
         return verdict
 
     def subscribe(self, topic_filter: str) -> ReasonCode:
@@ -44,7 +44,7 @@ class AclRules:
             shared = split_shared(topic_filter)
             topic_filter = shared[1] if shared is not None else "#"  # invalid: treated as a request for everything
         if self._subscribing is None:
-            self._subscribing = self._book.acl.subscribing(self.user, self._client)
+            self._subscribing = self._authorizer.acl.subscribing(self.user, self._client)
         return ReasonCode.SUCCESS if self._subscribing.allows(topic_filter) else ReasonCode.NOT_AUTHORIZED
 
     def forget(self) -> None:
@@ -54,7 +54,7 @@ class AclRules:
 
     def _judge(self, topic: str) -> Verdict:
         if self._publishing is None:
-            self._publishing = self._book.acl.publishing(self.user, self._client)
+            self._publishing = self._authorizer.acl.publishing(self.user, self._client)
         verdict = ALLOWED if self._publishing.allows(topic) else REFUSED
         if len(self._verdicts) >= _TOPICS_REMEMBERED:
             self._verdicts.clear()
@@ -62,7 +62,7 @@ class AclRules:
         return verdict
 
 
-class RuleBook:
+class Authorizer:
     """The authorizer: the current rules and the clients they apply to. `changed` is called after each change."""
 
     def __init__(self, acl: Acl, counts: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""Batches that take turns (`ledger.batches_at_once`)."""
+"""Batches that wait for a free slot (`ledger.batches_at_once`)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.ledger.batch_limiter import Turns
+from pipelines.ledger.batch_limiter import BatchLimiter
 
 BATCH: Any = None
 THREADS = 6
@@ -14,7 +14,7 @@ DEADLINE_S = 20.0
 
 
 @pytest.mark.parametrize("at_once", [1, 2, THREADS])
-def test_no_more_than_so_many_at_once_and_each_has_its_turn(at_once: int) -> None:
+def test_no_more_than_so_many_at_once_and_each_runs(at_once: int) -> None:
     lock, full = Lock(), Event()
     now, most, done = 0, 0, 0
 
@@ -30,28 +30,28 @@ def test_no_more_than_so_many_at_once_and_each_has_its_turn(at_once: int) -> Non
             now -= 1
             done += 1
 
-    in_turn = Turns(at_once).taken_by(write)
+    limited = BatchLimiter(at_once).limited(write)
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda number: in_turn(BATCH, number), range(THREADS)))
+        list(pool.map(lambda number: limited(BATCH, number), range(THREADS)))
     assert (most, done) == (at_once, THREADS)
 
 
-def test_a_batch_that_fails_leaves_its_turn_to_the_next() -> None:
-    turns, written = Turns(1), []
+def test_a_batch_that_fails_frees_its_slot() -> None:
+    limiter, written = BatchLimiter(1), []
 
     def fail(_batch: Any, _number: int) -> None:
         raise ValueError("disk full")
 
     for _ in range(2):
         with pytest.raises(ValueError, match="disk full"):
-            turns.taken_by(fail)(BATCH, 1)
-    turns.taken_by(lambda _, number: written.append(number))(BATCH, 2)
+            limiter.limited(fail)(BATCH, 1)
+    limiter.limited(lambda _, number: written.append(number))(BATCH, 2)
     assert written == [2]
 
 
 @pytest.mark.parametrize("how", ["waited long enough", "the application ends"])
 def test_one_that_hangs_holds_up_nobody_for_ever(how: str) -> None:
-    turns = Turns(1, 0.01 if how == "waited long enough" else DEADLINE_S)
+    limiter = BatchLimiter(1, 0.01 if how == "waited long enough" else DEADLINE_S)
     hangs, goes_on, written = Event(), Event(), Event()
 
     def hang(_batch: Any, _number: int) -> None:
@@ -59,12 +59,12 @@ def test_one_that_hangs_holds_up_nobody_for_ever(how: str) -> None:
         goes_on.wait(DEADLINE_S)
 
     with ThreadPoolExecutor(2) as pool:
-        hanging = pool.submit(turns.taken_by(hang), BATCH, 1)
+        hanging = pool.submit(limiter.limited(hang), BATCH, 1)
         assert hangs.wait(DEADLINE_S)
-        other = pool.submit(turns.taken_by(lambda _, number: written.set()), BATCH, 2)
+        other = pool.submit(limiter.limited(lambda _, number: written.set()), BATCH, 2)
         if how == "the application ends":
             assert not written.is_set()
-            turns.end(1)
+            limiter.end(1)
         assert written.wait(DEADLINE_S / 2)
         assert not hanging.done()
         goes_on.set()

@@ -8,13 +8,13 @@ from typing import Any
 import structlog
 
 from gateway.home.home import Home
-from gateway.host.connection import ClientConnection, Transport
+from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted, OpenAuthenticator
+from gateway.host.close_reasons import CloseLog
 from gateway.host.drain import drain
-from gateway.host.ends import EndLog
-from gateway.host.gate import Credentials, Gate, NotAdmitted, OpenGate
-from gateway.host.marks import is_above
-from gateway.host.refusals import RefusalLog
-from mqtt.counters import Tally
+from gateway.host.host_connection import HostConnection, Transport
+from gateway.host.refusal_log import RefusalLog
+from gateway.host.watermarks import is_above
+from mqtt.counters import TrafficCounters
 from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
 
@@ -34,9 +34,9 @@ class HostServer:
         clock: Callable[[], float],
         in_flight: Callable[[], int],
         on_fatal: Callable[[Exception], None],
-        gate: Gate | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        self.gate = gate or OpenGate()
+        self.authenticator = authenticator or OpenAuthenticator()
         self.limits = settings.limits
         self.response_prefix = settings.response_prefix
         self.home = home
@@ -49,15 +49,15 @@ class HostServer:
             keep_alive_max_s=settings.limits.keep_alive_s,
             connect_timeout_s=settings.limits.connect_timeout_s,
         )
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[HostConnection] = set()
         self.transports: set[Transport] = set()
         """Of TCP clients; includes clients whose connection has ended but that have not yet closed their side."""
-        self.paused: set[ClientConnection] = set()
+        self.paused: set[HostConnection] = set()
         self.http_connections = 0
         self.counts: Counter[str] = Counter()
-        self.tally = Tally()
+        self.traffic = TrafficCounters()
         self.dirty = _DirtySet(self)
-        self.ends = EndLog(self.now)
+        self.close_log = CloseLog(self.now)
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,13 +93,18 @@ class HostServer:
     def will_left_out(self, credentials: Credentials, topic: str) -> None:
         """A bridge was accepted without its will, whose topic is reserved for the gateway."""
         self.counts["will_left_out"] += 1
-        log.info("will of a bridge left out", client=credentials.client[:128], peer=credentials.peer, topic=topic[:128])
+        log.info(
+            "bridge accepted without its will",
+            client=credentials.client[:128],
+            peer=credentials.peer,
+            topic=topic[:128],
+        )
 
-    def opened(self, connection: ClientConnection) -> None:
+    def opened(self, connection: HostConnection) -> None:
         self.connections.add(connection)
         self.counts["connections_opened"] += 1
 
-    def gone(self, connection: ClientConnection, reason: str) -> None:
+    def gone(self, connection: HostConnection, reason: str) -> None:
         self.connections.discard(connection)
         self.counts[f"closed_{reason}"] += 1
 
@@ -136,9 +141,9 @@ class _DirtySet:
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
-        self._connections: set[ClientConnection] = set()
+        self._connections: set[HostConnection] = set()
 
-    def add(self, connection: ClientConnection) -> None:
+    def add(self, connection: HostConnection) -> None:
         if not self._connections:
             self._server.soon(self._flush)
         self._connections.add(connection)

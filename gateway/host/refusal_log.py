@@ -5,7 +5,7 @@ from collections.abc import Callable
 import structlog
 
 from gateway.errors import NotAdmitted
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 
 _INTERVAL_S = 1.0
 _SHOWN = 128

@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Callable
 
 from gateway.home.rules import ClientRules
-from gateway.host.gate import Credentials, Gate, NotAdmitted
+from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from gateway.policy.content import ContentPolicy
+from gateway.policy.findings import Findings
+from gateway.policy.policy_rules import PolicyRules
 from gateway.policy.rate import MessageRate
-from gateway.policy.refusals import Refusals
-from gateway.policy.rules import PolicyRules
 from mqtt.codes import ReasonCode
 from schemas.policy_settings import PolicySettings
 
 
-class PolicyGate:
+class PolicyAuthenticator:
     """Admits clients that `inner` admits, no faster than configured; checks policy before `inner`'s rules.
 
     A connection takes its tokens when it is admitted, so that clients that fail authentication take none from others.
@@ -23,10 +23,12 @@ class PolicyGate:
     monotonic seconds.
     """
 
-    def __init__(self, inner: Gate, settings: PolicySettings, counts: Counter[str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, inner: Authenticator, settings: PolicySettings, counts: Counter[str], clock: Callable[[], float]
+    ) -> None:
         self._inner = inner
         self._clock = clock
-        self._refusals = Refusals(counts)
+        self._findings = Findings(counts)
         self._content = ContentPolicy(settings)
         rate, connections = settings.message_rate, settings.connection_rate
         self._above = rate.above
@@ -49,7 +51,7 @@ class PolicyGate:
             return rules
         rate = None if self._rates is None else self._rates.of(client, self._clock())
         above = "refuse" if is_request and self._above == "pause" else self._above
-        checked = PolicyRules(rules, client, self._content, rate, above, self._refusals, self._clock)
+        checked = PolicyRules(rules, client, self._content, rate, above, self._findings, self._clock)
         if is_request:
             checked.blocked_filter = ReasonCode.NOT_AUTHORIZED
         if self._rates is not None:
@@ -61,11 +63,11 @@ class PolicyGate:
         now = self._clock()
         connects = self._connects.of(client, now)
         if not self._all.has(now):
-            self._refuse("policy_connection_rate", client, now, "too many connections a second")
+            self._refuse("policy_connection_rate", client, now, "too many connections per second")
         if not connects.has(now):
             self._refuse("policy_client_connection_rate", client, now, "the client connects too often")
         return now, connects
 
     def _refuse(self, event: str, client: str, now: float, detail: str) -> None:
-        self._refusals.note(event, client, now)
+        self._findings.note(event, client, now)
         raise NotAdmitted(ReasonCode.CONNECTION_RATE_EXCEEDED, detail)

@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 from gateway.home.home import LOST_CONNECTING, Attached
 from gateway.home.messages import Entry, Message
-from gateway.host.ends import STREAM_CLOSED, STREAM_STALLED
-from gateway.host.server import HostServer
-from gateway.http.events import EventId, comment, end_event, message_event
-from gateway.http.window import StreamWindow
+from gateway.host.close_reasons import STREAM_CLOSED, STREAM_STALLED
+from gateway.host.host_server import HostServer
+from gateway.http.event_window import StreamWindow
+from gateway.http.stream_events import EventId, comment, end_event, message_event
 from mqtt.codes import ReasonCode
 
 _CHUNK_BYTES = 65_536
@@ -159,7 +159,7 @@ class StreamLink:
             await asyncio.wait_for(self._wake.wait(), seconds)
         except TimeoutError:
             is_full = len(self._window) >= self._most
-            text = f"{len(self._window)} events are not acknowledged: waiting" if is_full else "nothing new"
+            text = f"waiting: {len(self._window)} events are not acknowledged" if is_full else "nothing new"
             await _write(out, comment(text), pace)
 
     def _complete(self, packet_id: int) -> None:

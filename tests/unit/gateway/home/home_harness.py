@@ -69,7 +69,7 @@ class InlineSpool(SpoolThread):
         super().close()
 
 
-class World:
+class HomeHarness:
     """Everything around one home. Times are virtual."""
 
     def __init__(self, directory: Path, **limits: int | str) -> None:
@@ -104,7 +104,7 @@ class World:
         limits = msgspec.structs.replace(settings.gateway.limits, **self.limits)
         return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, limits=limits))
 
-    async def start(self) -> "World":
+    async def start(self) -> "HomeHarness":
         """A new home over the same broker and the same spool file."""
         settings, bus = self.settings(), MemoryBus(self.broker, self._loop)
         self.bus, self.spool = bus, InlineSpool(Spool(self._path))

@@ -51,7 +51,7 @@ class Claimed(msgspec.Struct, frozen=True):
     state: MessagePresenceState
 
 
-class MessagePresenceDesk:
+class MessagePresenceHandler:
     """Handles requests of agents. `timeout_s`: how long Kafka may take for an event, and the ledger for a claim."""
 
     def __init__(self, presence: MessagePresence, clock: Callable[[], float], timeout_s: float) -> None:
@@ -66,7 +66,7 @@ class MessagePresenceDesk:
             raise refusal(reason)
         state = self._presence.get(message_id, self._clock())
         if state is None:
-            raise Problem(404, "unknown_message", "nobody has said anything of this message, or it is kept no more")
+            raise Problem(404, "unknown_message", "no agent has reported this message, or its record is no longer kept")
         return state
 
     async def say(self, caller: Caller, message_id: str, body: bytes) -> Claimed | None:
@@ -74,7 +74,7 @@ class MessagePresenceDesk:
         an event that the ledger would reject; 403; 503 if Kafka or the ledger does not answer in time. After 503 the
         event may still be stored, and repeating the request is safe."""
         if not caller.is_known:
-            raise bad_request("nameless_client", "an agent needs a name: X-Client-Id, or log in")
+            raise bad_request("nameless_client", "an agent needs a name: send X-Client-Id or credentials")
         reason = caller.rules.publish(Publish(f"{RIGHTS_TOPIC}/{message_id}", body)).reason
         if reason is not ReasonCode.SUCCESS:
             raise refusal(reason)
@@ -84,7 +84,7 @@ class MessagePresenceDesk:
             raise bad_request(
                 "clock_ahead",
                 f"at_us = {said.at_us} is more than {CLOCKS_APART_S} s after the gateway's clock, {int(now * 1e6)}: "
-                "set the agent's clock and say it again",
+                "set the agent's clock and report again",
             )
         event = MessagePresenceEvent(id=message_id, agent=caller.client, **msgspec.structs.asdict(said))
         elapsed = asyncio.get_running_loop().time
@@ -97,7 +97,7 @@ class MessagePresenceDesk:
                 state = await self._presence.judged(message_id, place)
         except TimeoutError as error:
             raise Problem(
-                503, "not_in_time", "Kafka, or the ledger, has not answered in time; saying it again is safe"
+                503, "not_in_time", "Kafka or the ledger did not answer in time; repeating the request is safe"
             ) from error
         except BusError as error:
             raise Problem(503, "kafka_error", str(error)) from error
@@ -111,7 +111,8 @@ def named_message(text: str) -> str:
     message_id = decode_percent(text, "the message id")
     if not re.fullmatch(ID_PATTERN, message_id):
         raise bad_request(
-            "malformed_message_id", "a message id has up to 128 letters, digits and - . _ :, one of the first two first"
+            "malformed_message_id",
+            "a message id must have 1 to 128 letters, digits and - . _ :, and start with a letter or digit",
         )
     return message_id
 
@@ -122,5 +123,5 @@ def _said(body: bytes) -> Said:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad_request("malformed_body", f"the body is not an event: {error}") from error
     if said.event in ("propagated", "delivered") and not said.peer:
-        raise bad_request("malformed_body", f"the event {said.event} needs a peer")
+        raise bad_request("malformed_body", f"the event {said.event} requires a peer")
     return said

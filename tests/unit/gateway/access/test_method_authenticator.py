@@ -1,4 +1,5 @@
-"""The gate: methods in their order, client ids, further rules (R11); and what the settings must not leave open."""
+"""The authenticator: methods in their order, client ids, further rules (R11); and what the settings must not leave
+open."""
 
 import asyncio
 from collections import Counter
@@ -9,12 +10,12 @@ import pytest
 
 from gateway.access.access import open_access
 from gateway.access.acl import parse
-from gateway.access.gate import AccessGate
+from gateway.access.authorizer import AclRules, Authorizer
+from gateway.access.method_authenticator import MethodAuthenticator
 from gateway.access.methods import AnonymousMethod, CertificateMethod, EverybodyMethod, Identity, Method
-from gateway.access.rules import AclRules, RuleBook
 from gateway.errors import NotAdmitted
 from gateway.home.rules import ClientRules
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from mqtt.codes import ReasonCode
 from schemas.errors import SettingsError
 from schemas.settings import load_settings, process_settings
@@ -49,8 +50,10 @@ def shown(**changes: Any) -> Credentials:
 
 
 def admit(methods: list[Method], counts: Counter[str] | None = None, *, client_id_is_user: bool = False, **shows: Any):
-    gate = AccessGate(methods, None, Counter() if counts is None else counts, client_id_is_user=client_id_is_user)
-    return asyncio.run(gate.admit(shown(**shows)))
+    authenticator = MethodAuthenticator(
+        methods, None, Counter() if counts is None else counts, client_id_is_user=client_id_is_user
+    )
+    return asyncio.run(authenticator.admit(shown(**shows)))
 
 
 def refusal(methods: list[Method], **shows: Any) -> tuple[ReasonCode, dict[str, int]]:
@@ -101,9 +104,9 @@ def test_rules_by_topic_and_further_rules_are_put_together() -> None:
         seen.append((rules, credentials))
         return rules
 
-    book = RuleBook(parse("", "acl", default=False), Counter())
-    gate = AccessGate([Knows("one", b"1")], book, Counter(), wrap=wrap)
-    rules = asyncio.run(gate.admit(shown(password=b"1", bearer="http")))
+    authorizer = Authorizer(parse("", "acl", default=False), Counter())
+    authenticator = MethodAuthenticator([Knows("one", b"1")], authorizer, Counter(), wrap=wrap)
+    rules = asyncio.run(authenticator.admit(shown(password=b"1", bearer="http")))
     assert isinstance(rules, AclRules)
     assert (rules.user, rules.until, rules.open) == ("one", 5.0, False)
     assert seen == [(rules, shown(password=b"1", bearer="http"))]
@@ -113,7 +116,7 @@ def test_without_any_setting_everybody_may_do_everything_on_loopback() -> None:
     """R11."""
     settings = process_settings({}).gateway
     access = open_access(settings, lambda: 0.0, Counter())
-    rules = asyncio.run(access.gate.admit(shown(username="x", password=b"y")))
+    rules = asyncio.run(access.authenticator.admit(shown(username="x", password=b"y")))
     assert (rules.user, rules.open, access.files) == ("", True, [])
 
 

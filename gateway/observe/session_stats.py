@@ -14,7 +14,7 @@ FRESH_S = 1.0
 """How long a result is reused."""
 
 
-class Census:
+class SessionStats:
     """Statistics of all sessions. `clients` counts the connected ones by (bearer, protocol)."""
 
     def __init__(self) -> None:
@@ -54,23 +54,23 @@ class Census:
         self.largest_queue_bytes = max(self.largest_queue_bytes, *sizes)
 
 
-class CensusTaker:
+class SessionStatsCollector:
     """Gathers statistics on request, at most once a second; other requests get the last result."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
-        self._last = Census()
+        self._last = SessionStats()
         self._taken_at = float("-inf")
         self._lock = asyncio.Lock()
 
-    async def take(self) -> Census:
+    async def take(self) -> SessionStats:
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if now - self._taken_at >= FRESH_S:
-                census = Census()
+                stats = SessionStats()
                 async for sessions in slices(self._shards):
-                    census.add(sessions)
-                self._last, self._taken_at = census, now
+                    stats.add(sessions)
+                self._last, self._taken_at = stats, now
             return self._last
 
 

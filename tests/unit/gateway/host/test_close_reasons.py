@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gateway.home.home import LOST_CONNECTING
-from gateway.host.server import HostServer
+from gateway.host.host_server import HostServer
 from mqtt.codes import ReasonCode
 from mqtt.packets import Disconnect, Pingreq, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_world import World, turn
+from tests.unit.gateway.home.home_harness import HomeHarness, turn
 from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 
@@ -18,8 +18,8 @@ def ends(server: HostServer) -> dict[str, int]:
     return {name.removeprefix("closed_"): n for name, n in server.counts.items() if name.startswith("closed_")}
 
 
-def last_presence(world: World) -> tuple[str, str | None]:
-    event = world.presence("c")[-1]
+def last_presence(harness: HomeHarness) -> tuple[str, str | None]:
+    event = harness.presence("c")[-1]
     return event.event, event.reason
 
 
@@ -46,7 +46,7 @@ def test_metrics_and_presence_say_the_same(
     """R12: the transport's own end, which follows, changes nothing."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         wire = Wire(server).send(connect("c", will=will))
         await turn()
         end(wire)
@@ -54,9 +54,9 @@ def test_metrics_and_presence_say_the_same(
         wire.lose()
         await turn()
         assert ends(server) == {word: 1}
-        assert last_presence(world) == (event, word)
-        assert bool(world.ids_of(b"gone")) == (will is not None and word != "normal_disconnection")
-        assert not world.fatal
+        assert last_presence(harness) == (event, word)
+        assert bool(harness.ids_of(b"gone")) == (will is not None and word != "normal_disconnection")
+        assert not harness.fatal
         await server.stop()
 
     run(scenario())
@@ -64,33 +64,33 @@ def test_metrics_and_presence_say_the_same(
 
 def test_a_silent_client_and_a_stopping_gateway(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
+        harness, server = await hosted(tmp_path)
         Wire(server).send(connect("c", keep_alive=2))
         await turn(60)
         assert ends(server) == {"keep_alive_timeout": 1}
-        assert last_presence(world) == ("lost", "keep_alive_timeout")
+        assert last_presence(harness) == ("lost", "keep_alive_timeout")
         Wire(server).send(connect("c"))
         await turn()
         await server.stop()
         await turn()
         assert ends(server) == {"keep_alive_timeout": 1, "server_shutting_down": 1}
-        assert last_presence(world) == ("lost", "server_shutting_down")
+        assert last_presence(harness) == ("lost", "server_shutting_down")
 
     run(scenario())
 
 
 def test_lost_while_connect_is_worked_on(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world, server = await hosted(tmp_path)
-        world.bus.held_acks = {world.topics.sessions}
+        harness, server = await hosted(tmp_path)
+        harness.bus.held_acks = {harness.topics.sessions}
         wire = Wire(server).send(connect("c"), Subscribe(1, [Subscription("a", 1)]))
         await turn()
         wire.lose()
-        world.bus.held_acks = set()
-        world.bus.release()
+        harness.bus.held_acks = set()
+        harness.bus.release()
         await turn()
         assert ends(server) == {LOST_CONNECTING: 1}
-        assert last_presence(world) == ("lost", LOST_CONNECTING)
+        assert last_presence(harness) == ("lost", LOST_CONNECTING)
         await server.stop()
 
     run(scenario())
@@ -125,7 +125,7 @@ def test_ends_of_connections_that_no_client_had(tmp_path: Path) -> None:
     """Only the metrics know of them: nobody came, so nobody goes."""
 
     async def scenario() -> None:
-        world, server = await hosted(tmp_path, connections=2)
+        harness, server = await hosted(tmp_path, connections=2)
         Wire(server)
         await turn(server.limits.connect_timeout_s + 1)
         assert ends(server) == {"connect_timeout": 1}
@@ -137,7 +137,7 @@ def test_ends_of_connections_that_no_client_had(tmp_path: Path) -> None:
             Wire(server).send(connect(client))
             await turn()
         assert ends(server) == {"quota_exceeded": 1}
-        assert world.presence("c") == []
+        assert harness.presence("c") == []
         await server.stop()
 
     run(scenario())

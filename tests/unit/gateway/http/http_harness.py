@@ -11,34 +11,34 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from gateway.host.gate import Gate
-from gateway.host.server import HostServer
+from gateway.host.authenticator import Authenticator
+from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from schemas.settings import Settings
-from tests.unit.gateway.home.home_world import World
+from tests.unit.gateway.home.home_harness import HomeHarness
 
 PATIENCE_S = 20.0
 
 
-class HttpWorld(World):
+class HttpHarness(HomeHarness):
     """`http` are settings of `[gateway.http]`, `gateway` of `[gateway]`; `session` speaks to the gateway that is up.
     `run` ends all `started`."""
 
-    started: ClassVar[list["HttpWorld"]] = []
+    started: ClassVar[list["HttpHarness"]] = []
 
     def __init__(
         self,
         directory: Path,
         http: dict[str, Any] | None = None,
-        gate: Gate | None = None,
+        authenticator: Authenticator | None = None,
         gateway: dict[str, Any] | None = None,
         **limits: int,
     ):
         super().__init__(directory, **limits)
         self._http = http or {}
         self._gateway = {"http_port": 0} | (gateway or {})
-        self._gate = gate
+        self._authenticator = authenticator
         self.session = aiohttp.ClientSession()
         self.started.append(self)
         self.http: HttpServer
@@ -51,11 +51,11 @@ class HttpWorld(World):
         gateway = msgspec.structs.replace(settings.gateway, http=http, **self._gateway)
         return msgspec.structs.replace(settings, gateway=gateway)
 
-    async def start(self) -> "HttpWorld":
+    async def start(self) -> "HttpHarness":
         await super().start()
         gateway = self.settings().gateway
         self.hosts = HostServer(
-            gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._gate
+            gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._authenticator
         )
         self.http = HttpServer(self.hosts, gateway)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
@@ -193,10 +193,10 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
         try:
             await scenario
         finally:
-            for world in HttpWorld.started:
-                await world.end()
-            fatal = [error for world in HttpWorld.started for error in world.fatal]
-            HttpWorld.started.clear()
+            for harness in HttpHarness.started:
+                await harness.end()
+            fatal = [error for harness in HttpHarness.started for error in harness.fatal]
+            HttpHarness.started.clear()
         assert not fatal, fatal
 
     asyncio.run(watched())

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from gateway.home.home import Home
 from gateway.observe.admin import AdminApi
-from gateway.observe.census import CensusTaker
 from gateway.observe.loop_watch import LoopWatch
 from gateway.observe.metrics import Exposition, Sources, gather
 from gateway.observe.readiness import Readiness
+from gateway.observe.session_stats import SessionStatsCollector
 from gateway.observe.system import SystemPublisher
 from schemas.readiness import readiness_report
 
@@ -42,8 +42,8 @@ class Observer:
                 self._watch.seconds,
             )
         )
-        self._census = CensusTaker(context.shards)
-        self._system = SystemPublisher(context, sources.hosts, self._census) if settings.sys_interval_s else None
+        self._collector = SessionStatsCollector(context.shards)
+        self._system = SystemPublisher(context, sources.hosts, self._collector) if settings.sys_interval_s else None
         self._exposition = Exposition()
         self._publishing: asyncio.Task[None] | None = None
         admin = AdminApi(context, home, settings.admin_token_file, lambda: not readiness.phase)
@@ -116,7 +116,7 @@ class Observer:
             protocol.force_close()
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        families = gather(self._sources, await self._census.take())
+        families = gather(self._sources, await self._collector.take())
         accept = request.headers.get("Accept", "")
         text, content_type = await asyncio.to_thread(self._exposition.render, families, accept)
         return web.Response(body=text, headers={"Content-Type": content_type})

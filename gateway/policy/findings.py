@@ -1,4 +1,4 @@
-"""Refusals by policy: each is counted, some are logged (Q12)."""
+"""Findings by policy: each is counted, some are logged (Q12)."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ _SHOWN = 128
 log = structlog.get_logger(__name__)
 
 
-class Refusals:
+class Findings:
     """`counts` are the gateway's, which the metrics show. An event is logged the first time, then at most once per
     `REPORT_EVERY_S` with the number since: a flood of refusals does not flood the log."""
 
@@ -25,7 +25,7 @@ class Refusals:
         if now - at >= REPORT_EVERY_S:
             self._reported[event] = (now, self._counts[event])
             log.warning(
-                "policy",
+                "policy finding",
                 finding=event.removeprefix("policy_"),
                 client=client[:_SHOWN],
                 times=self._counts[event] - before,

@@ -1,35 +1,35 @@
-"""The authenticator (:class:`gateway.host.gate.Gate`, R11): tries methods in order, then gets the client's rules."""
+"""An :class:`gateway.host.authenticator.Authenticator` (R11): tries methods in order, then gets the client's rules."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from gateway.access.authorizer import Authorizer
 from gateway.access.methods import Identity, Method
-from gateway.access.rules import RuleBook
 from gateway.errors import NotAdmitted
 from gateway.home.rules import ClientRules, Everything
-from gateway.host.gate import Credentials
+from gateway.host.authenticator import Credentials
 from mqtt.codes import ReasonCode
 
 Wrap = Callable[[ClientRules, Credentials], ClientRules]
 """Wraps further rules (:mod:`gateway.policy`) around those of a client."""
 
 
-class AccessGate:
+class MethodAuthenticator:
     """Tries the methods in order; the first that identifies the client decides. If a method refuses the client, a later
-    one may still identify it, but never as anonymous. `book`, the authorizer, is None if admitted clients may do
+    one may still identify it, but never as anonymous. `authorizer` is None if admitted clients may do
     everything."""
 
     def __init__(
         self,
         methods: Sequence[Method],
-        book: RuleBook | None,
+        authorizer: Authorizer | None,
         counts: Counter[str],
         *,
         client_id_is_user: bool = False,
         wrap: Wrap | None = None,
     ) -> None:
         self._methods = methods
-        self._book = book
+        self._authorizer = authorizer
         self._counts = counts
         self._client_id_is_user = client_id_is_user
         self._wrap = wrap
@@ -39,12 +39,12 @@ class AccessGate:
         user, client = identity.user, credentials.client
         if self._client_id_is_user and client != user and credentials.bearer != "http":  # HTTP has its own client ids
             self._counts["not_admitted_client_id"] += 1
-            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"its client id is not its user name {user!r}")
+            raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"the client id is not the user name {user!r}")
         rules: ClientRules
-        if self._book is None:
+        if self._authorizer is None:
             rules = Everything(user, identity.until)
         else:
-            rules = self._book.rules(user, client, identity.until)
+            rules = self._authorizer.rules(user, client, identity.until)
         return rules if self._wrap is None else self._wrap(rules, credentials)
 
     def close(self) -> None:
@@ -75,6 +75,6 @@ class AccessGate:
     def _unidentified(self, credentials: Credentials) -> NotAdmitted:
         names = ", ".join(method.name for method in self._methods)
         if credentials.username or credentials.password:
-            detail = f"what it shows is for none of the methods {names}"
+            detail = f"none of the methods {names} recognises the credentials"
             return NotAdmitted(ReasonCode.BAD_USER_NAME_OR_PASSWORD, detail)
-        return NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"it shows nothing, but has to, by one of {names}")
+        return NotAdmitted(ReasonCode.NOT_AUTHORIZED, f"the client sent no credentials; allowed methods: {names}")
