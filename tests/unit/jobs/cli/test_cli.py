@@ -77,7 +77,7 @@ def test_query_formats(run, capfd, tmp_path):
 def test_tables_are_listed_with_their_columns(run, capfd):
     assert run("query", "--tables") == 0
     shown = capfd.readouterr().out
-    assert "messages: Every message that was accepted, once" in shown
+    assert "messages: Every accepted message, once" in shown
     assert "array<struct<shard:int" in shown
 
 
