@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from edge.link import Link
 from mqtt.client_connection import ClientConnection
-from mqtt.client_events import Event
+from mqtt.client_events import EndedBy, Event
 
 
 class Driver:
@@ -57,7 +57,8 @@ class Driver:
             link.write(data)
         if self.connection.closed is not None:
             self._end()
-            link.close()
+            # After our DISCONNECT the server may still have to read messages; otherwise nobody reads any more.
+            link.close(lingers=self.connection.closed.by is EndedBy.CLIENT)
 
     def set_timer(self) -> None:
         """Schedules a call at the core's deadline; the core may have postponed it by then."""

@@ -58,16 +58,17 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def close(self) -> None:
-        """Ends the link once the peer has read everything written and has closed; waits 5 s at most for that.
+    def close(self, lingers: bool = False) -> None:
+        """Ends the link once everything written is sent; waits 5 s at most for a peer that does not read.
 
-        Closing the socket earlier would reset the connection if the peer sends something meanwhile, and lose what has
-        not reached it yet (RFC 1122, 4.2.2.13): a QoS 0 message, or the DISCONNECT. And a client that connects again
-        could overtake its own last packets.
+        If it `lingers`, it also waits until the peer has read everything and has closed. Closing the socket earlier
+        would reset the connection if the peer sends something meanwhile, and lose what has not reached it yet
+        (RFC 1122, 4.2.2.13): a QoS 0 message, or the DISCONNECT. And a client that connects again could overtake its
+        own last packets.
         """
         if self._watchdog is None and not self.ended.done():
             self._watchdog = asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.abort)
-            self._close()
+            self._close(lingers)
 
     def abort(self) -> None:
         """Breaks the link at once."""
@@ -82,11 +83,11 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.resume_reading()
 
-    def _close(self) -> None:
+    def _close(self, lingers: bool) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if transport.can_write_eof():
+        if lingers and transport.can_write_eof():
             transport.write_eof()
             transport.resume_reading()  # to see the peer close
         else:  # TLS has a closing handshake

@@ -33,12 +33,12 @@ class WebSocketLink(Link):
             self._protocol.send_binary(data)
             self._send()
 
-    def _close(self) -> None:
+    def _close(self, lingers: bool) -> None:
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(_NORMAL)
             self._send()
         else:
-            super()._close()
+            super()._close(lingers)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -87,4 +87,4 @@ class WebSocketLink(Link):
             if data:
                 super().write(data)
             else:  # empty data asks us to close our side
-                super()._close()
+                super()._close(False)
