@@ -3,16 +3,12 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from jobs.cli.watch import watch
 from jobs.errors import StackError
-from schemas.readiness import write_json
 
 Run = Callable[..., int]
 
@@ -63,21 +59,6 @@ def test_a_stack_that_is_away_meanwhile_does_not_end_it(capfd: pytest.CaptureFix
 def test_an_error_of_the_first_look_is_the_commands(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("status", "--watch") == 1
     assert "no stack is running in" in capfd.readouterr().err
-
-
-def test_the_command_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:
-    (tmp_path / "status").mkdir()
-    write_json(tmp_path / "status" / "routes.json", {"query": "routes", "part": "ledger", "positions": {}, "at_ms": 0})
-    command = [sys.executable, "-m", "jobs.cli.main", "--data", str(tmp_path), "status", "--watch", "--interval", "0.1"]
-    environ = {**os.environ, "WAYSTATION_KAFKA__BOOTSTRAP": "127.0.0.1:1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
-        assert process.stdout is not None
-        while "routes" not in process.stdout.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "Traceback" not in err
 
 
 def test_the_version(run: Run, capfd: pytest.CaptureFixture[str]) -> None:

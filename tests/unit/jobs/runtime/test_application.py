@@ -1,8 +1,6 @@
 """How the Spark applications begin and end, without Spark: one process a checkpoint, one sentence an error."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,21 +32,6 @@ def test_a_checkpoint_has_one_process(tmp_path: Path) -> None:
         lock_checkpoints(data, "router-active", OTHERWISE).close()
         lock_checkpoints(f"{data}/other", "ledger", OTHERWISE).close()
     lock_checkpoints(data, "ledger", OTHERWISE).close()
-
-
-def test_who_is_killed_holds_nothing(tmp_path: Path) -> None:
-    program = (
-        "import sys; from jobs.runtime.application import lock_checkpoints\n"
-        "held = lock_checkpoints(sys.argv[1], 'ledger', ''); print('held', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(JobError):
-            lock_checkpoints(str(tmp_path), "ledger", OTHERWISE)
-        holder.kill()
-    lock_checkpoints(str(tmp_path), "ledger", OTHERWISE).close()
 
 
 @pytest.mark.parametrize("name", ["ledger", "router-active-1", "router-backup-1"])

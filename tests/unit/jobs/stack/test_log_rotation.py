@@ -1,21 +1,11 @@
 """Logs are bounded while others go on writing to them, and nothing that they write is lost."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from jobs.stack import log_rotation
 from jobs.stack.log_rotation import Limits, rotate, tail
-
-LINES = 60_000
-WRITER = f"""
-import sys
-with open(sys.argv[1], "ab", buffering=0) as log:
-    for number in range({LINES}):
-        log.write(b"line %d of the log, and what it says\\n" % number)
-"""
 
 
 def content(log: Path, files: int) -> str:
@@ -65,25 +55,6 @@ def test_each_line_is_whole_somewhere(tmp_path: Path, way: str) -> None:
     log.write_text("\n".join(lines) + "\n")
     assert rotate(log, Limits(8_192, 1))
     assert dict.fromkeys(lines).keys() <= set(content(log, 1).splitlines())
-
-
-def test_nothing_is_lost_while_a_process_writes(tmp_path: Path) -> None:
-    """Where the file system can take the head of a file away; where not, the lines that are there are in order."""
-    log = tmp_path / "part.log"
-    log.write_bytes(b"x" * 8192)
-    with log.open("r+b") as file:
-        in_one_step = log_rotation._collapse(file.fileno(), 4096)
-    log.write_bytes(b"")
-    rotations, limits = 0, Limits(16_384, 1_000)
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(log)]) as writer:
-        while writer.poll() is None:
-            rotations += rotate(log, limits)
-    assert rotations > 3
-    whole = [line for line in content(log, 1_000).splitlines() if line.startswith("line ") and line.endswith(" says")]
-    numbers = list(dict.fromkeys(int(line.split()[1]) for line in whole))
-    assert numbers == sorted(numbers)
-    if in_one_step:
-        assert numbers == list(range(LINES))
 
 
 def test_the_tail_of_a_log(tmp_path: Path) -> None:

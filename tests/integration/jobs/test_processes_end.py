@@ -15,7 +15,7 @@ from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import NOON, message
 
 RUNS = draw.times(6, 1000)
-GUIDE = Path(__file__).parents[4] / "docs" / "analysts.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "analysts.md"
 COMMAND = [sys.executable, "-m", "jobs.cli.main"]
 FEW = "SELECT id, destination FROM messages LIMIT 5"
 ONE = "SELECT id, destination FROM messages WHERE destination LIKE '%/raw' LIMIT 1"
