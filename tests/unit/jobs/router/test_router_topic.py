@@ -101,7 +101,7 @@ def test_it_is_noticed_while_the_router_runs(tmp_path: Path) -> None:
     broker.topic = None
     topic.look({0: 5, 1: 5})
     broker.topic = ReadTopic(NAME, "id-2", {0: 0, 1: 0})
-    with pytest.raises(TopicReplaced, match="was deleted and made again"):
+    with pytest.raises(TopicReplaced, match="was deleted and created again"):
         topic.look({0: 5, 1: 5})
 
 
@@ -143,7 +143,7 @@ def test_a_router_looks_after_each_batch_and_stops_what_reads_another_topic(
     assert (router.query, len(errors)) == (None, 1)
     router.watch(router.due)
     assert len(errors) == 2
-    assert all("topic ws.ingress was deleted and made again" in error for error in errors)
+    assert all("topic ws.ingress was deleted and created again" in error for error in errors)
 
 
 def test_what_was_deleted_unread_is_said_and_passed_over(tmp_path: Path) -> None:
