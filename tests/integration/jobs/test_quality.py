@@ -159,28 +159,27 @@ def test_a_gap_in_a_quiet_partition_is_found_across_days(world: World) -> None:
 
 
 def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path, java_home: Path) -> None:
-    """Each run judges it again and says so, without being asked; the second is the command, which names the rows, with
-    exit status 1. After a repair that leaves as many rows, no more."""
+    """The command names the rows, with exit status 1; every later run would judge the date again without being asked.
+    After a repair that leaves as many rows, no more."""
     settings, ledger = settings_over(tmp_path), Ledger()
     bad = ledger.add_day([change("outcomes", 1, at=None)])
     ledger.add_day()
     good = change("outcomes", 1, at=lambda row: row["appended"])
     write(settings.tables, ledger.rows)
 
-    def judged() -> Report:
-        return judge(spark, settings, prepare(settings, Request(), utc_now()))
-
-    first = judged()
-    assert (first.holds, {result.day for result in first.failures}) == (False, {bad})
+    first = waystation(settings, java_home)
+    assert (first.returncode, first.stderr) == (1, "")
+    failures = LedgerReader(settings.tables).query(
+        "SELECT CAST(date AS VARCHAR), expectation, sample FROM quality_results WHERE NOT success"
+    )
+    assert {day for day, _, _ in failures.rows} == {str(bad)}
+    for _, name, sample in failures.rows:
+        assert next(one.sentence for one in EXPECTATIONS if one.name == name) in first.stdout
+        assert sample.splitlines()[0] in first.stdout
     assert prepare(settings, Request(), utc_now()).dates == [bad]
-    again = waystation(settings, java_home)
-    assert (again.returncode, again.stderr) == (1, "")
-    for failure in first.failures:
-        assert failure.measured.expectation.sentence in again.stdout
-        assert failure.measured.examples[0] in again.stdout
     good(ledger.rows)
     rewrite(settings.tables, "outcomes", ledger.rows)
-    repaired = judged()
+    repaired = judge(spark, settings, prepare(settings, Request(), utc_now()))
     assert (repaired.holds, repaired.dates) == (True, [bad])
     assert prepare(settings, Request(), utc_now()).dates == []
 

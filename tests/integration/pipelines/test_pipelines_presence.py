@@ -241,6 +241,7 @@ def run_and_fail_after(town: Town, step: int, monkeypatch: pytest.MonkeyPatch) -
         town.run()
 
 
+@pytest.mark.drawn("steps of a batch of presence", 2)
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
 def test_ends_are_the_same_whatever_step_fails(town: Town, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """R12: the batch in which a gateway is found begun anew fails after each of its writes, and is repeated."""
@@ -252,6 +253,7 @@ def test_ends_are_the_same_whatever_step_fails(town: Town, step: int, monkeypatc
     assert sorted(town.added()) == [("c", "lost", "g", 1), ("d", "lost", "g", 1)]
 
 
+@pytest.mark.drawn("steps of a batch of published presence", 1)
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_each_message_stands_on_ingress_once_whatever_step_fails(
     town: Town, step: int, monkeypatch: pytest.MonkeyPatch
