@@ -116,7 +116,8 @@ class ServerSession:
         present, self.exists = self.exists, True
         assigned = None if connect.client_id else "assigned"
         self.connection.accept(now, session_present=present, assigned_client_id=assigned, properties=self.connack)
-        self._quota = (connect.properties or {}).get("receive_maximum", 65_535)
+        # A released message counts until its PUBCOMP, whichever connection its PUBLISH went out on (MQTT 5.0, 3.3.4).
+        self._quota = (connect.properties or {}).get("receive_maximum", 65_535) - len(self._released)
         self._resend = deque(self._in_flight)
         for packet_id in self._released:
             self._send(Pubrel(packet_id))
@@ -158,7 +159,7 @@ class ServerSession:
         """Sends what the client's receive maximum lets through; what was sent before in its order."""
         if self.connection is None or self.connection.state is not State.CONNECTED:
             return
-        while self._quota and (self._resend or self._queue):
+        while self._quota > 0 and (self._resend or self._queue):
             if self._resend:
                 packet = msgspec.structs.replace(self._in_flight[self._resend.popleft()], dup=True)
             else:
