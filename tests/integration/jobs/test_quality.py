@@ -173,8 +173,8 @@ def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path, 
         "SELECT CAST(date AS VARCHAR), expectation, sample FROM quality_results WHERE NOT success"
     )
     assert {day for day, _, _ in failures.rows} == {str(bad)}
-    for _, name, sample in failures.rows:
-        assert next(one.sentence for one in EXPECTATIONS if one.name == name) in first.stdout
+    for _, sentence, sample in failures.rows:
+        assert sentence in first.stdout
         assert sample.splitlines()[0] in first.stdout
     assert prepare(settings, Request(), utc_now()).dates == [bad]
     good(ledger.rows)

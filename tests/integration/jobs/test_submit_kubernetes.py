@@ -81,7 +81,7 @@ def test_a_pod_is_asked_for_that_has_all_it_needs(api: ThreadingHTTPServer, tmp_
     done = subprocess.run(command, capture_output=True, text=True, timeout=SUBMIT_S)
     assert done.returncode == 1, done.stderr
     assert "not you" in done.stderr
-    assert "ended: ledger with status 1" in done.stderr
+    assert "ledger: ended with status 1" in done.stderr
 
     [(path, pod)] = Refusing.asked
     assert path == "/api/v1/namespaces/ours/pods"
