@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         for item in items:
             if "spark" in getattr(item, "fixturenames", ()) and not item.nodeid.startswith(ACCEPTANCE):
-                item._nodeid = f"{item.nodeid}{SPARK}"
+                item._id = type(item.id).parse(f"{item.nodeid}{SPARK}")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneStackAtATime:
