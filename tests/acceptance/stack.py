@@ -21,6 +21,8 @@ from jobs.stack.state import StackState, running_state
 from tests.waiting import wait_for
 
 START_TIMEOUT_S = 240
+LEDGER_S = 180.0
+"""How far the ledger may be behind: it has the lowest priority, and other tests run at the same time."""
 AFTER_PUBREC = (MessageState.MQTT_MS_WAIT_FOR_PUBCOMP, MessageState.MQTT_MS_RESEND_PUBREL)
 
 

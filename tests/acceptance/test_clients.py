@@ -7,7 +7,7 @@ import uuid
 import paho.mqtt.client as mqtt
 import pytest
 
-from tests.acceptance.stack import Client, Load, Stack
+from tests.acceptance.stack import LEDGER_S, Client, Load, Stack
 from tests.waiting import wait_for
 
 needs_mosquitto = pytest.mark.skipif(
@@ -111,13 +111,15 @@ def test_every_message_has_its_journey(stack: Stack) -> None:
     wait_for(lambda: len(receiver.received) == 1, "the message")
     steps = f"SELECT step FROM message_journey j JOIN messages m ON m.id = j.message_id WHERE m.source = 'sender-{run}'"
     expected = {"accepted", "appended", "routed", "delivered", "completed"}
-    wait_for(lambda: {step for (step,) in stack.query(steps)} == expected, "the whole journey in the ledger")
+    wait_for(lambda: {step for (step,) in stack.query(steps)} == expected, "the whole journey in the ledger", LEDGER_S)
     message_id = stack.query(f"SELECT id FROM messages WHERE source = 'sender-{run}'")[0][0]
     assert f"journey-{run}" in stack.waystation("journey", message_id).stdout
     receiver.disconnect()
     sender.disconnect()
     events = f"SELECT event FROM presence_history WHERE client = 'journey-{run}' ORDER BY seq"
-    wait_for(lambda: [e for (e,) in stack.query(events)] == ["connected", "disconnected"], "presence in the ledger")
+    wait_for(
+        lambda: [e for (e,) in stack.query(events)] == ["connected", "disconnected"], "presence in the ledger", LEDGER_S
+    )
 
 
 def test_a_broadcast_that_nobody_wants_completes(stack: Stack) -> None:
@@ -126,5 +128,5 @@ def test_a_broadcast_that_nobody_wants_completes(stack: Stack) -> None:
     sender = Client(stack, f"lonely-{run}").connect()
     sender.publish(f"nobody/{run}", 1)
     done = f"SELECT c.touches FROM completions c JOIN messages m ON m.id = c.message_id WHERE m.source = 'lonely-{run}'"
-    wait_for(lambda: len(stack.query(done)) == 1, "its completion")
+    wait_for(lambda: len(stack.query(done)) == 1, "its completion", LEDGER_S)
     sender.disconnect()

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.acceptance.stack import Client, Load, Stack
+from tests.acceptance.stack import LEDGER_S, Client, Load, Stack
 from tests.waiting import wait_for
 
 RATE = 60.0
@@ -48,7 +48,7 @@ def check_ledger(stack: Stack, publisher: Client, *, repeated_qos1: bool) -> Non
         return int(stack.query(sql)[0][0])
 
     distinct = f"SELECT count(DISTINCT payload) FROM messages WHERE source = '{source}'"
-    wait_for(lambda: counted(distinct) == expected, "messages in the ledger", 90)
+    wait_for(lambda: counted(distinct) == expected, "messages in the ledger", LEDGER_S)
     open_messages = (
         f"SELECT count(*) FROM ({mine}) m LEFT JOIN completions c ON c.message_id = m.id WHERE c.message_id IS NULL"
     )
@@ -63,7 +63,7 @@ def check_ledger(stack: Stack, publisher: Client, *, repeated_qos1: bool) -> Non
         f"SELECT count(*) FROM ({mine}) m WHERE NOT EXISTS "
         "(SELECT 1 FROM outcomes o WHERE o.message_id = m.id AND o.outcome = 'delivered')"
     )
-    wait_for(lambda: counted(undelivered) == 0, "every delivery in the ledger", 60)
+    wait_for(lambda: counted(undelivered) == 0, "every delivery in the ledger", LEDGER_S)
 
 
 @pytest.mark.timeout(400)
