@@ -90,7 +90,7 @@ class Link(asyncio.Protocol):
         if lingers and transport.can_write_eof():
             transport.write_eof()
             transport.resume_reading()  # to see the peer close
-        else:  # TLS has a closing handshake
+        else:  # TLS waits for the peer in its closing handshake
             transport.close()
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------

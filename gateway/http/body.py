@@ -32,7 +32,7 @@ async def read_body(request: web.BaseRequest, most: int, timeout_s: float) -> by
 async def read_json_body(request: web.BaseRequest, most: int, timeout_s: float) -> bytes:
     """The same for JSON, not parsed; Problem 415 for another content type."""
     if request.content_type != "application/json":
-        raise Problem(415, "content_type", "the body is to be application/json")
+        raise Problem(415, "content_type", "the body must be application/json")
     return await read_body(request, most, timeout_s)
 
 

@@ -160,7 +160,7 @@ def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarS
     command = [java, *SHORT_LIVED, "-jar", str(ivy), "-ivy", str(ivy_file(jar_set)), "-retrieve", pattern]
     command += ["-confs", *jar_set.confs]
     found = downloaded = 0
-    progress(f"downloading the JVM libraries once ({jar_set.what}); this takes about half a minute")
+    progress(f"downloading the JVM libraries once ({jar_set.what}); this takes a minute or two")
     with (
         log.open("w") as record,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy_process,
