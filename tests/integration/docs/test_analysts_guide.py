@@ -1,6 +1,5 @@
 """Every example of docs/analysts.md runs, as it stands there, over a ledger that the real pipelines wrote."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,13 +7,10 @@ from pyspark.sql import SparkSession
 
 from jobs.cli.results import csv_lines
 from jobs.query.ledger_reader import LedgerReader
+from tests.documents import ROOT, code_blocks
 from tests.integration.conftest import WrittenLedger
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "analysts.md").read_text()
-
-
-def examples(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+GUIDE = (ROOT / "docs" / "analysts.md").read_text()
 
 
 def test_examples_in_sql(written_ledger: WrittenLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,13 +18,13 @@ def test_examples_in_sql(written_ledger: WrittenLedger, tmp_path: Path, monkeypa
     reader = LedgerReader(written_ledger.tables)
     (messages,) = reader.results("SELECT * FROM messages")
     (tmp_path / "messages.csv").write_text("".join(csv_lines(messages)), encoding="utf-8")
-    assert len(examples("sql")) > 8
-    for example in examples("sql"):
+    assert len(code_blocks(GUIDE, "sql")) > 8
+    for example in code_blocks(GUIDE, "sql"):
         results = [(result.columns, list(result.rows)) for result in reader.results(example)]
         assert results, example
 
 
-@pytest.mark.parametrize("example", examples("python"), ids=lambda example: example.split("\n", 1)[0])
+@pytest.mark.parametrize("example", code_blocks(GUIDE, "python"), ids=lambda example: example.split("\n", 1)[0])
 def test_examples_in_python(
     spark: SparkSession,
     written_ledger: WrittenLedger,

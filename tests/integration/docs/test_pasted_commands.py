@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests import draw
-from tests.documented import ROOT, blocks, write_ledger
+from tests.documented_ledger import write_ledger
+from tests.documents import PAGES, ROOT, code_blocks
 
 READING = re.compile(r"^waystation (query|journey|explain|report) ")
 
 
 def commands() -> list[str]:
     """Lines of the blocks for a shell that read the ledger; each once, although comments differ."""
-    lines = [line for block in blocks("sh") for line in block.values[0].splitlines()]
+    blocks = [block for page in PAGES for block in code_blocks(page.read_text(), "sh")]
+    lines = [line for block in blocks for line in block.splitlines()]
     reading = [line for line in lines if READING.match(line) or "| waystation query" in line]
     return list({re.sub(r"\s+#.*", "", line): line for line in reading}.values())
 

@@ -4,16 +4,14 @@ import inspect
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import typer
 
 from jobs.cli.main import application
+from tests.documents import PAGES, ROOT, code_blocks
 
-ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ENDS = {"|", ">", "<", "&&", "||", ";", "&", "2>", ">>"}
 NOT_OURS = {("version", "…")}
 """What `$SYS/broker/version` says."""
@@ -30,12 +28,12 @@ class Shown(NamedTuple):
 
 def fenced(text: str) -> Iterator[str]:
     """Lines of blocks of shell, those that are continued as one."""
-    for block in re.findall(r"^```(?:sh|bash|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+    for block in code_blocks(text, "sh", "bash", "console"):
         yield from block.replace("\\\n", " ").splitlines()
 
 
 def shown() -> Iterator[Shown]:
-    for page in PAGES:
+    for page in (*PAGES, ROOT / "CONTRIBUTING.md"):
         text = page.read_text()
         name = page.relative_to(ROOT)
         for line in fenced(text):

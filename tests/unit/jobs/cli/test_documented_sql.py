@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented import blocks, write_ledger
+from tests.documented_ledger import write_ledger
+from tests.documents import PAGES, code_blocks
 
 Run = Callable[..., int]
 
+EXAMPLES = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, block in enumerate(code_blocks(page.read_text(), "sql"))
+]
 ROWS = re.compile(r"^(?:first )?(\d+) rows?(?:;|$)", re.MULTILINE)
 
 
@@ -22,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-@pytest.mark.parametrize("sql", blocks("sql"))
+@pytest.mark.parametrize("sql", EXAMPLES)
 def test_sql_is_pasted_and_finds_something(run, data, capfd, monkeypatch, tmp_path, sql: str) -> None:
     monkeypatch.chdir(tmp_path)
     if "read_csv" in sql:
@@ -36,4 +42,4 @@ def test_sql_is_pasted_and_finds_something(run, data, capfd, monkeypatch, tmp_pa
 
 
 def test_there_are_some() -> None:
-    assert len(blocks("sql")) > 15
+    assert len(EXAMPLES) > 15

@@ -1,31 +1,14 @@
-"""The examples of README and docs that read the ledger, and a ledger in which each of them finds something."""
+"""A ledger in which every example of README and docs finds something."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import completion, instruction, live, message, outcome, presence
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def blocks(language: str) -> list[Any]:
-    return [
-        pytest.param(block, id=f"{page.stem}-{number}")
-        for page in PAGES
-        for number, block in enumerate(
-            re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-        )
-    ]
-
 
 def write_ledger(data: Path) -> None:
-    """A ledger in which every example finds something, whatever the date."""
+    """Writes its tables under `data`, whatever the date."""
     tables, at = str(data / "tables"), datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10)
     later = at + timedelta(seconds=2)
     messages = [message("m1", at, payload=b"\xff hello"), message("m2", later, payload=b"", qos=1)]
