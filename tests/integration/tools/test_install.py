@@ -10,10 +10,10 @@ import pytest
 from tools import install
 
 LISTING = """\
-:env:.index-url='https://mirror.example/simple'
+:env:.index-url='https://mirror.example'
 global.cert='/etc/ssl/ours.pem'
-global.index-url='https://elsewhere.example/simple'
-install.extra-index-url='https://one.example/simple https://two.example/simple'
+global.index-url='https://elsewhere.example'
+install.extra-index-url='https://one.example https://two.example'
 search.index='https://not-for-installing.example'
 global.timeout=not a literal
 """
@@ -21,26 +21,26 @@ global.timeout=not a literal
 
 def test_settings_of_the_environment_go_over_those_of_files() -> None:
     assert install.pip_settings(LISTING) == {
-        "index-url": "https://mirror.example/simple",
+        "index-url": "https://mirror.example",
         "cert": "/etc/ssl/ours.pem",
-        "extra-index-url": "https://one.example/simple https://two.example/simple",
+        "extra-index-url": "https://one.example https://two.example",
     }
 
 
 def test_uv_installs_from_where_pip_does(tmp_path: Path) -> None:
     pip = {
-        "index-url": "https://mirror.example/simple",
-        "extra-index-url": "https://one.example/simple",
+        "index-url": "https://mirror.example",
+        "extra-index-url": "https://one.example",
         "find-links": f"{tmp_path} {tmp_path}/gone https://wheels.example/",
         "no-index": "true",
         "cert": "/etc/ssl/ours.pem",
         "default-timeout": "180",
     }
-    assert install.uv_environment({"HOME": "/home/me"}, pip, is_configured=False) == {
-        "HOME": "/home/me",
+    assert install.uv_environment({"HOME": "/"}, pip, is_configured=False) == {
+        "HOME": "/",
         "UV_SYSTEM_CERTS": "1",
-        "UV_DEFAULT_INDEX": "https://mirror.example/simple",
-        "UV_INDEX": "https://one.example/simple",
+        "UV_DEFAULT_INDEX": "https://mirror.example",
+        "UV_INDEX": "https://one.example",
         "UV_FIND_LINKS": f"{tmp_path},https://wheels.example/",
         "UV_NO_INDEX": "1",
         "SSL_CERT_FILE": "/etc/ssl/ours.pem",
@@ -49,8 +49,8 @@ def test_uv_installs_from_where_pip_does(tmp_path: Path) -> None:
 
 
 def test_what_uv_is_told_itself_counts() -> None:
-    pip = {"index-url": "https://mirror.example/simple", "cert": "/etc/ssl/ours.pem"}
-    own = {"UV_DEFAULT_INDEX": "https://own.example/simple", "SSL_CERT_FILE": "/own.pem", "UV_SYSTEM_CERTS": "0"}
+    pip = {"index-url": "https://mirror.example", "cert": "/etc/ssl/ours.pem"}
+    own = {"UV_DEFAULT_INDEX": "https://own.example", "SSL_CERT_FILE": "/own.pem", "UV_SYSTEM_CERTS": "0"}
     assert install.uv_environment(own, pip, is_configured=False) == own
     assert "UV_DEFAULT_INDEX" not in install.uv_environment({}, pip, is_configured=True)
 
