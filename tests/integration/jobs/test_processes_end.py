@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.output import BROKEN_PIPE, ends_quietly
+from jobs.output import BROKEN_PIPE
 from tests import draw
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import NOON, message
@@ -125,16 +125,3 @@ def test_a_full_disk_is_one_sentence(data: Path) -> None:
         1,
         "cannot write the output: No space left on device; free some space\n",
     )
-
-
-def test_other_ends_keep_their_status() -> None:
-    def ends_with(status: int) -> int:
-        raise SystemExit(status)
-
-    assert [ends_quietly(lambda: 3), ends_quietly(lambda: ends_with(2))] == [3, 2]
-    with pytest.raises(ConnectionResetError):
-        ends_quietly(_reset)
-
-
-def _reset() -> int:
-    raise ConnectionResetError("not of the output")
