@@ -16,7 +16,7 @@ from jobs.errors import StackError
 from jobs.stack import generations
 from jobs.stack.part import Part
 from jobs.stack.parts import announced
-from jobs.stack.rolling_replacement import Stage, Succession
+from jobs.stack.rolling_replacement import RollingReplacement, Stage
 from jobs.stack.supervisor import Supervisor
 from schemas.readiness import beside, read_json, ready_file, write_json
 
@@ -88,7 +88,7 @@ class Replacing:
         self._request: Request | None = None
         self._lines: list[str] = []
         self._waiting: list[RouterPart] = []
-        self._now: tuple[RouterPart, int, Succession] | None = None
+        self._now: tuple[RouterPart, int, RollingReplacement] | None = None
 
     def __call__(self, supervisor: Supervisor) -> None:
         if self._request is None:
@@ -116,28 +116,28 @@ class Replacing:
         generation = generations.next_generation(self._data, part.roles)
         name = beside(part.name)
         ready_file(self._data, name).unlink(missing_ok=True)
-        is_level = partial(_has_announced, self._data, name)
+        is_caught_up = partial(_has_announced, self._data, name)
         new = part.make(request, generation)
         try:
-            succession = supervisor.replace(new, BESIDE, is_level, request.timeout_s)
+            replacement = supervisor.replace(new, BESIDE, is_caught_up, request.timeout_s)
         except OSError as error:
             self._over(f"{part.name} was not replaced: cannot run {new.argv[0]}: {error.strerror}")
             return
-        self._now = (part, generation, succession)
+        self._now = (part, generation, replacement)
         self._say(f"{part.name}: a new process is running alongside the old one")
 
-    def _look(self, request: Request, part: RouterPart, generation: int, succession: Succession) -> None:
-        has_place = succession.error is None and succession.stage is not Stage.BESIDE
+    def _look(self, request: Request, part: RouterPart, generation: int, replacement: RollingReplacement) -> None:
+        has_place = replacement.error is None and replacement.stage is not Stage.BESIDE
         if has_place and generations.generation_of(self._data, part.roles) != generation:
             generations.record(self._data, part.roles, generation)
-            self._say(f"{part.name}: the new process caught up after {succession.took_s:.1f} s; stopping the old one")
-        if succession.stage is Stage.OVER:
+            self._say(f"{part.name}: the new process caught up after {replacement.took_s:.1f} s; stopping the old one")
+        if replacement.stage is Stage.OVER:
             self._now = None
             generations.prune(self._data, part.roles)
-            if succession.error:
+            if replacement.error:
                 log = self._data / "logs" / f"{part.name}.log"
                 self._over(
-                    f"{part.name} was not replaced, and its old process keeps running: {succession.error}; read {log}"
+                    f"{part.name} was not replaced, and its old process keeps running: {replacement.error}; read {log}"
                 )
             else:
                 self._say(f"{part.name}: replaced")

@@ -16,7 +16,7 @@ class Stage(Enum):
     OVER = "over"
 
 
-class Succession:
+class RollingReplacement:
     """The replacement of one process by a candidate, which then runs as `part`; `error` says why it failed, if it did.
 
     Times are those of the supervisor's monotonic clock, except `started_at`, seconds since the epoch. The candidate
@@ -29,8 +29,8 @@ class Succession:
     def __init__(
         self,
         part: Part,
-        newcomer: ManagedProcess,
-        is_level: Callable[[], bool],
+        candidate: ManagedProcess,
+        is_caught_up: Callable[[], bool],
         began: float,
         started_at: float,
         timeout_s: float,
@@ -38,7 +38,7 @@ class Succession:
         stop_timeout_s: float,
     ) -> None:
         self.part = part
-        self.newcomer = newcomer
+        self.candidate = candidate
         self.started_at = started_at
         self.other_started_at = started_at
         self.took_s = 0.0
@@ -46,36 +46,36 @@ class Succession:
         self.leaving: ManagedProcess | None = None
         self.error: str | None = None
         self._began = began
-        self._is_level = is_level
+        self._is_caught_up = is_caught_up
         self._timeout_s = timeout_s
         self._settle_s = settle_s
         self._stop_timeout_s = stop_timeout_s
-        self._level_at: float | None = None
+        self._caught_up_at: float | None = None
         self._kill_at = 0.0
-        self._told = self.stage
-        newcomer.give_way(part.niceness_beside)
+        self._reported = self.stage
+        candidate.give_way(part.niceness_beside)
 
     @property
     def other(self) -> ManagedProcess | None:
         """The process that runs besides the part's own: the candidate, later the one that leaves; None at the end."""
-        return {Stage.BESIDE: self.newcomer, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
+        return {Stage.BESIDE: self.candidate, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
 
     def has_come(self, now: float) -> bool:
         """Check the candidate: True once, when it has been caught up for `settle_s` and can become the part by
         :meth:`let_go`."""
         if self.stage is not Stage.BESIDE:
             return False
-        if self.newcomer.ended():
-            self._give_up(f"the new process {how_it_ended(self.newcomer.exit_code)}", now)
-        elif self._level_at is not None:
-            return now - self._level_at >= self._settle_s
-        elif self._is_level():
-            self.took_s, self._level_at = now - self._began, now
-            self.newcomer.give_way(0)
+        if self.candidate.ended():
+            self._give_up(f"the new process {how_it_ended(self.candidate.exit_code)}", now)
+        elif self._caught_up_at is not None:
+            return now - self._caught_up_at >= self._settle_s
+        elif self._is_caught_up():
+            self.took_s, self._caught_up_at = now - self._began, now
+            self.candidate.give_way(0)
         elif now - self._began > self._timeout_s:
             self._give_up(f"the new process did not catch up within {self._timeout_s:g} s", now)
         elif now - self._began > self._timeout_s / 2:
-            self.newcomer.give_way(min(self.part.niceness, self.part.niceness_beside))
+            self.candidate.give_way(min(self.part.niceness, self.part.niceness_beside))
         return False
 
     def let_go(self, process: ManagedProcess | None, started_at: float, now: float) -> None:
@@ -93,9 +93,9 @@ class Succession:
                 self.stage = Stage.OVER
             elif now > self._kill_at:
                 self.leaving.kill()
-        reached, self._told = self.stage is not self._told, self.stage
+        reached, self._reported = self.stage is not self._reported, self.stage
         return reached
 
     def _give_up(self, why: str, now: float) -> None:
         self.error = why
-        self.let_go(self.newcomer, self.started_at, now)
+        self.let_go(self.candidate, self.started_at, now)

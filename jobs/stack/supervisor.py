@@ -19,7 +19,7 @@ from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.log_rotation import rotate, tail
 from jobs.stack.part import Part
 from jobs.stack.process import Identity, ManagedProcess, can_take_priority_back, how_it_ended, stop_all
-from jobs.stack.rolling_replacement import Stage, Succession
+from jobs.stack.rolling_replacement import RollingReplacement, Stage
 from jobs.stack.state import ProcessState, StackState, forget_state, write_state
 from schemas.readiness import ready_file
 
@@ -158,7 +158,7 @@ class Supervisor:
         self._attend = attend
         self._announced = False
         self._looked_at = 0.0
-        self._succession: Succession | None = None
+        self._replacement: RollingReplacement | None = None
 
     @property
     def ready(self) -> bool:
@@ -169,15 +169,17 @@ class Supervisor:
         """Check every part once and do what is due. Raises StackError if the stack cannot start."""
         for running in self._running.values():
             self._advance(running, time.monotonic())
-        if self._succession:
-            self._succeed(self._succession, time.monotonic())
+        if self._replacement:
+            self._continue(self._replacement, time.monotonic())
         if time.monotonic() - self._looked_at > LOOK_S:
             self._look()
         self._attend(self)
 
-    def replace(self, part: Part, beside: Sequence[str], is_level: Callable[[], bool], timeout_s: float) -> Succession:
+    def replace(
+        self, part: Part, beside: Sequence[str], is_caught_up: Callable[[], bool], timeout_s: float
+    ) -> RollingReplacement:
         """Start replacing the part of this name by `part`, which runs with the additional arguments `beside` until
-        `is_level`, and at lower priority so long. :meth:`tick` continues it.
+        `is_caught_up`, and at lower priority so long. :meth:`tick` continues it.
 
         Raises StackError if there is no such part, or another is being replaced.
         """
@@ -185,11 +187,11 @@ class Supervisor:
             raise StackError(f"this stack has no part {part.name}; its parts are {', '.join(self._running)}")
         if self.is_replacing:
             raise StackError("another part is being replaced: wait until it is done")
-        newcomer = ManagedProcess((*part.argv, *beside), {**self._environ, **part.env}, self._log(part.name))
-        self._succession = Succession(
+        candidate = ManagedProcess((*part.argv, *beside), {**self._environ, **part.env}, self._log(part.name))
+        self._replacement = RollingReplacement(
             part,
-            newcomer,
-            is_level,
+            candidate,
+            is_caught_up,
             time.monotonic(),
             time.time(),
             timeout_s,
@@ -197,11 +199,11 @@ class Supervisor:
             self._limits.stop_timeout_s,
         )
         write_state(self._data, self.state())
-        return self._succession
+        return self._replacement
 
     @property
     def is_replacing(self) -> bool:
-        return self._succession is not None and self._succession.stage is not Stage.OVER
+        return self._replacement is not None and self._replacement.stage is not Stage.OVER
 
     def announce(self) -> None:
         """Record in `stack.json` that all parts have been ready."""
@@ -229,7 +231,7 @@ class Supervisor:
 
     def _others(self) -> Iterator[tuple[_Running, ManagedProcess, Stage, float]]:
         """The second process of each part that is being replaced, and when it was started."""
-        if (going := self._succession) and (other := going.other):
+        if (going := self._replacement) and (other := going.other):
             yield self._running[going.part.name], other, going.stage, going.other_started_at
 
     def stop(self) -> None:
@@ -259,26 +261,26 @@ class Supervisor:
                 if now - running.since >= running.pause_s:
                     self._start(running, now)
 
-    def _succeed(self, succession: Succession, now: float) -> None:
-        if succession.has_come(now):
-            self._hand_over(succession, now)
-        if succession.moved_on(now):
+    def _continue(self, replacement: RollingReplacement, now: float) -> None:
+        if replacement.has_come(now):
+            self._hand_over(replacement, now)
+        if replacement.moved_on(now):
             write_state(self._data, self.state())
-            if succession.stage is Stage.OVER:
-                self._report(self._end_of(succession))
+            if replacement.stage is Stage.OVER:
+                self._report(self._end_of(replacement))
 
-    def _hand_over(self, succession: Succession, now: float) -> None:
-        running, newcomer = self._running[succession.part.name], succession.newcomer
-        succession.let_go(running.process, running.started_at, now)
-        running.part, running.process, running.started_at = succession.part, newcomer, succession.started_at
+    def _hand_over(self, replacement: RollingReplacement, now: float) -> None:
+        running, candidate = self._running[replacement.part.name], replacement.candidate
+        replacement.let_go(running.process, running.started_at, now)
+        running.part, running.process, running.started_at = replacement.part, candidate, replacement.started_at
         running.deaths, running.starts, running.ever_ready = 0, 1, True
         self._enter(running, Phase.READY, now)
 
-    def _end_of(self, succession: Succession) -> Replaced | NotReplaced:
-        name = succession.part.name
-        if succession.error is None:
-            return Replaced(name, succession.took_s)
-        return NotReplaced(name, f"{succession.error}; {self._last_words(name)}")
+    def _end_of(self, replacement: RollingReplacement) -> Replaced | NotReplaced:
+        name = replacement.part.name
+        if replacement.error is None:
+            return Replaced(name, replacement.took_s)
+        return NotReplaced(name, f"{replacement.error}; {self._last_words(name)}")
 
     def _start(self, running: _Running, now: float) -> None:
         part = running.part
