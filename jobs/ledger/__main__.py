@@ -28,7 +28,7 @@ from jobs.ledger.queries import Start, queries, trigger_s
 from jobs.observe.observer import Observer
 from jobs.observe.progress import StatusListener, first_line
 from jobs.observe.routing import RoutesMetrics
-from jobs.observe.server import Place
+from jobs.observe.server import ListenAddress
 from jobs.runtime.application import hold_checkpoints, run_application
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings
@@ -183,8 +183,8 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     """
     held = hold_checkpoints(settings, PART, "use another data directory", stopped)
     of = settings.ledger
-    place = Place(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
-    observer = Observer(part or PART, place, settings.log, time.time)
+    listen_at = ListenAddress(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
+    observer = Observer(part or PART, listen_at, settings.log, time.time)
     routes_metrics = RoutesMetrics(observer.registry, settings.router.route_lead_s)
     with resources.as_file(resources.files("conf").joinpath("fairscheduler.xml")) as pools:
         spark = build_session(PART, f"local[{THREADS}]", session_settings(settings, pools))

@@ -10,18 +10,23 @@ from jobs.observe.progress import Watcher
 from jobs.observe.progress_log import ProgressLog
 from jobs.observe.query_metrics import QueryMetrics
 from jobs.observe.readiness import Readiness
-from jobs.observe.server import ObserverServer, Place
+from jobs.observe.server import ListenAddress, ObserverServer
 from schemas.settings import LogSettings
 from schemas.version import installed_version
 
 
 class Observer:
     """Metrics, health and log of the application `name`: served from the start, filled by its reporters. `clock` gives
-    seconds since the epoch. Raises JobError if the address is taken; with `awaits_place` it waits instead, for another
+    seconds since the epoch. Raises JobError if the address is taken; with `awaits_address` it waits for another
     process that is to release it."""
 
     def __init__(
-        self, name: str, place: Place, settings: LogSettings, clock: Callable[[], float], awaits_place: bool = False
+        self,
+        name: str,
+        listen_at: ListenAddress,
+        settings: LogSettings,
+        clock: Callable[[], float],
+        awaits_address: bool = False,
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -39,7 +44,7 @@ class Observer:
             registry=self.registry,
         )
         info.labels(name, installed_version()).set(1)
-        self._server = ObserverServer(place, self.registry, self.readiness.report, awaits_place)
+        self._server = ObserverServer(listen_at, self.registry, self.readiness.report, awaits_address)
         self.listeners = {f"{name}-metrics": self._server.address}
         """By name, `host:port`, as a ready file announces them."""
 

@@ -6,19 +6,19 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from jobs.observe.readiness import Readiness
-from jobs.observe.server import Place
+from jobs.observe.server import ListenAddress
 from schemas.settings import RouterSettings
 
 PAUSE_BUCKETS_S = (0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 
 
-def router_place(settings: RouterSettings, roles: Sequence[str]) -> Place:
+def router_listen_address(settings: RouterSettings, roles: Sequence[str]) -> ListenAddress:
     """Where a process with these roles serves its metrics: a backup in its own process has its own port."""
     if list(roles) == ["backup"]:
-        return Place(
+        return ListenAddress(
             settings.metrics_host, settings.backup_metrics_port, "router.metrics_host", "router.backup_metrics_port"
         )
-    return Place(settings.metrics_host, settings.metrics_port, "router.metrics_host", "router.metrics_port")
+    return ListenAddress(settings.metrics_host, settings.metrics_port, "router.metrics_host", "router.metrics_port")
 
 
 class RouterMetrics:

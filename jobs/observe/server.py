@@ -30,7 +30,7 @@ LOOK_S = 0.5
 Report = Callable[[], dict[str, object]]
 
 
-class Place(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen (port 0: any free one), and the settings that configure it."""
 
     host: str
@@ -50,25 +50,28 @@ class ObserverServer:
     """Serves `registry`, and the readiness in `report` (`{"ready": bool, "parts": …}`), until stopped.
 
     Listens from the start. Raises JobError if the port is taken or the address is not of this machine. With
-    `awaits_place` it listens as soon as it can instead: a process that replaces another starts alongside it.
+    `awaits_address` it listens as soon as it can instead: a process that replaces another starts alongside it.
     """
 
-    def __init__(self, place: Place, registry: CollectorRegistry, report: Report, awaits_place: bool = False) -> None:
-        self._place = place
+    def __init__(
+        self, listen_at: ListenAddress, registry: CollectorRegistry, report: Report, awaits_address: bool = False
+    ) -> None:
+        self._listen_at = listen_at
         self._registry = registry
         self._report = report
         self._stopped = Event()
         listener: socket.socket | None = None
         try:
-            listener = place.listen()
+            listener = listen_at.listen()
         except (OSError, OverflowError) as error:
-            if not awaits_place:
+            if not awaits_address:
                 raise JobError(
-                    f"cannot serve metrics on {place.host}:{place.port}: {error}; set {place.host_setting} to an "
-                    f"address of this machine and {place.port_setting} to a free port, or to 0 for any free one"
+                    f"cannot serve metrics on {listen_at.host}:{listen_at.port}: {error}; "
+                    f"set {listen_at.host_setting} to an address of this machine and "
+                    f"{listen_at.port_setting} to a free port, or to 0 for any free one"
                 ) from error
-        shown = f"[{place.host}]" if ":" in place.host else place.host
-        self.address = f"{shown}:{listener.getsockname()[1] if listener else place.port}"
+        shown = f"[{listen_at.host}]" if ":" in listen_at.host else listen_at.host
+        self.address = f"{shown}:{listener.getsockname()[1] if listener else listen_at.port}"
         """`host:port`."""
         self._thread = Thread(target=self._run, args=(listener,), name="metrics", daemon=True)
         self._thread.start()
@@ -80,7 +83,7 @@ class ObserverServer:
     def _run(self, listener: socket.socket | None) -> None:
         while listener is None and not self._stopped.wait(LOOK_S):
             with suppress(OSError):  # the process before us has not released it yet
-                listener = self._place.listen()
+                listener = self._listen_at.listen()
         if listener is not None:
             asyncio.run(self._serve(listener))
 

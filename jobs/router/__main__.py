@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from jobs.observe.observer import Observer
 from jobs.observe.progress import StatusListener
-from jobs.observe.routing import RouterMetrics, Told, router_place
+from jobs.observe.routing import RouterMetrics, Told, router_listen_address
 from jobs.router.query import LONGEST_PAUSE_S, Router, until_next_look
 from jobs.router.routes_follower import await_routes, keep_routes
 from jobs.runtime.application import hold_checkpoints, run_application
@@ -115,7 +115,7 @@ def run(
     otherwise = "start the other role, or another --generation"
     held = [hold_checkpoints(settings, stream.name, otherwise, stopped) for stream in streams]
     name = part or (streams[0].query if len(roles) == 1 else "router")
-    observer = Observer(name, router_place(settings.router, roles), settings.log, time.time, beside)
+    observer = Observer(name, router_listen_address(settings.router, roles), settings.log, time.time, beside)
     spark = build_session("router", f"local[{threads(settings, roles)}]", session_settings(settings))
     listener = StatusListener(settings.data, part or "router", time.time, observer.watchers)
     spark.streams.addListener(listener)
@@ -143,7 +143,7 @@ def run(
             wait_s = max(0.0, settings.router.batch_s / 2 - (now - routers[0].began))
             for router in routers[1:]:
                 router.due = min(router.due, now + wait_s)
-        if flows and not announced and (not beside or all(router.is_level(ends) for router in routers)):
+        if flows and not announced and (not beside or all(router.has_caught_up(ends) for router in routers)):
             announced = True
             if part:
                 facts = {"listeners": observer.listeners}

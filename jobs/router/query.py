@@ -106,7 +106,7 @@ class Router:
             return False
         return running_tasks(self.spark, self.query.runId) >= self.settings.kafka.ingress_partitions
 
-    def is_level(self, ends: dict[int, int]) -> bool:
+    def has_caught_up(self, ends: dict[int, int]) -> bool:
         """Whether all of `ingress` before `ends` (by partition) is routed and committed: its copies are on `egress`."""
         progress = None if self.query is None else self.query.lastProgress
         if progress is None:

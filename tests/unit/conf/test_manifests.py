@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from jobs.cluster.submission import IN_IMAGE
-from jobs.observe.routing import router_place
-from jobs.observe.server import Place
+from jobs.observe.routing import router_listen_address
+from jobs.observe.server import ListenAddress
 from jobs.stack.broker import ENVELOPE_BYTES
 from jobs.stack.topics import declared_topics
 from schemas.cluster_settings import router_slots
@@ -183,9 +183,9 @@ def scraped(port: object) -> dict[str, str]:
 def test_drivers_metrics_are_reached_and_found(settings: Settings) -> None:
     """From other pods, at the port that the application serves."""
     places = {
-        "waystation-router-active": router_place(settings.router, ["active"]),
-        "waystation-router-backup": router_place(settings.router, ["backup"]),
-        "waystation-ledger": Place(settings.ledger.metrics_host, settings.ledger.metrics_port, "", ""),
+        "waystation-router-active": router_listen_address(settings.router, ["active"]),
+        "waystation-router-backup": router_listen_address(settings.router, ["backup"]),
+        "waystation-ledger": ListenAddress(settings.ledger.metrics_host, settings.ledger.metrics_port, "", ""),
     }
     for name, place in places.items():
         driver = applications()[name]["driver"]

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from jobs.observe.observer import Observer
 from jobs.observe.progress import measures
-from jobs.observe.server import Place
+from jobs.observe.server import ListenAddress
 from pipelines.streams import StreamId
 from schemas.settings import LogSettings
 
@@ -40,10 +40,10 @@ def measured(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def observer(name: str = "ledger", port: int = 0, awaits_place: bool = False) -> Iterator[Observer]:
+def observer(name: str = "ledger", port: int = 0, awaits_address: bool = False) -> Iterator[Observer]:
     """One that serves on a free port."""
-    place = Place(HOST, port, "ledger.metrics_host", "ledger.metrics_port")
-    this = Observer(name, place, LOG, lambda: NOW, awaits_place)
+    listen_at = ListenAddress(HOST, port, "ledger.metrics_host", "ledger.metrics_port")
+    this = Observer(name, listen_at, LOG, lambda: NOW, awaits_address)
     try:
         yield this
     finally:

@@ -117,18 +117,18 @@ def test_a_port_that_is_taken_is_one_sentence_that_names_the_setting() -> None:
 
 
 def test_one_that_replaces_another_serves_as_soon_as_that_has_left() -> None:
-    """R5: both run for a while, and the place is one."""
+    """R5: both run for a while, and listen at one address, one after the other."""
     with patch.object(server, "LOOK_S", 0.05), observer("router") as old:
         port = int(address(old).rpartition(":")[2])
-        with observer("router", port, awaits_place=True) as new:
+        with observer("router", port, awaits_address=True) as new:
             assert address(new) == address(old)
             new.readiness.expect(["of the new one"])
             assert "of the new one" not in get(new, "/readyz")[1], "the old one answers"
             old.stop()
             wait_for(lambda: answers(new), "the new one answers")
             assert "of the new one" in get(new, "/readyz")[1]
-        with observer("router", port, awaits_place=True), observer("router", port, awaits_place=True):
-            pass  # one that never had the place ends all the same
+        with observer("router", port, awaits_address=True), observer("router", port, awaits_address=True):
+            pass  # one that never had the address ends all the same
 
 
 def answers(this: Observer) -> bool:
