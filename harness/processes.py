@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +77,12 @@ class Program:
         """kill -9 of the process and of all it has started, as when the machine loses power."""
         self.process.kill()
         assert wait_until(self.process.ended, STOP_S), f"{self.name} lives on"
+
+    def suspend(self, for_s: float) -> None:
+        """All its processes stand still for so long."""
+        for number, then_s in ((signal.SIGSTOP, for_s), (signal.SIGCONT, 0.0)):
+            os.killpg(self.pid, number)
+            time.sleep(then_s)
 
     def stop(self, timeout_s: float = STOP_S) -> int:
         """SIGTERM, and SIGKILL if that is not enough; the exit status."""
