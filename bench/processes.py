@@ -48,7 +48,7 @@ def running(
         "WAYSTATION_ROUTER__METRICS_PORT": "0",
         "WAYSTATION_LEDGER__METRICS_PORT": "0",
         # One role is one query here: its pauses are what is measured.
-        "WAYSTATION_ROUTER__RELIEF": "false",
+        "WAYSTATION_ROUTER__STANDBY_QUERY": "false",
         **(settings or {}),
     }
     with Program(data, PART, *argv, environ=environ).running(READY_TIMEOUT_S) as program:

@@ -229,5 +229,5 @@ def spare_time_taken() -> Iterator[None]:
         for _ in range(os.cpu_count() or 1):
             loop = ManagedProcess([sys.executable, "-c", LOOP], os.environ, Path(os.devnull))
             running.callback(stop_all, [loop], STOP_S)
-            loop.give_way(IDLE)
+            loop.set_niceness(IDLE)
         yield

@@ -67,27 +67,29 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         return urlsplit(self.master).hostname in LOOPBACK
 
 
-def router_slots(ingress_partitions: int, relief: bool, roles: int = 1) -> int:
+def router_slots(ingress_partitions: int, standby: bool, roles: int = 1) -> int:
     """Tasks that a router's process runs permanently: one per ingress partition and query. It has two queries if it has
-    both `roles`, or one role with its standby query (`router.relief`). With fewer slots, some partition is silently not
-    read."""
-    queries = 2 if relief or roles > 1 else 1
+    both `roles`, or one role with its standby query (`router.standby_query`). With fewer slots, some partition is
+    silently not read."""
+    queries = 2 if standby or roles > 1 else 1
     return queries * ingress_partitions
 
 
-def check_cluster(cluster: ClusterSettings, ingress_partitions: int, relief: bool, bootstrap: str, tables: str) -> None:
+def check_cluster(
+    cluster: ClusterSettings, ingress_partitions: int, standby: bool, bootstrap: str, tables: str
+) -> None:
     """The rules between `[cluster]` and other keys, if there is a cluster. Raises SettingsError."""
     if not cluster.kind:
         return
     _check_mode(cluster)
     _check_python(cluster)
-    router, needed = cluster.router, router_slots(ingress_partitions, relief)
+    router, needed = cluster.router, router_slots(ingress_partitions, standby)
     if router.executors * router.cores < needed:
         raise SettingsError(
             f"cluster.router.executors × cluster.router.cores = {router.executors} × {router.cores} tasks are too few: "
             f"each query of a router needs one for each partition of ingress all the time; allowed: at least "
-            f"{'2 × ' if relief else ''}kafka.ingress_partitions = {needed}"
-            f"{' (router.relief: a role has two queries)' if relief else ''}"
+            f"{'2 × ' if standby else ''}kafka.ingress_partitions = {needed}"
+            f"{' (router.standby_query: a role has two queries)' if standby else ''}"
         )
     if cluster.is_local:
         return

@@ -18,9 +18,9 @@ def ready_file(data: str | Path, part: str) -> Path:
     return Path(data) / "ready" / f"{part}.json"
 
 
-def beside(part: str) -> str:
+def alongside(part: str) -> str:
     """The name under which the candidate that is to replace a part announces that it is ready."""
-    return f"{part}.beside"
+    return f"{part}.alongside"
 
 
 def announce_ready(data: str | Path, part: str, content: Mapping[str, Any]) -> None:
@@ -48,9 +48,9 @@ def readiness_report(faults: Mapping[str, str]) -> dict[str, Any]:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write atomically: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(content, indent=2) + "\n")
-    beside.replace(path)
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged.write_text(json.dumps(content, indent=2) + "\n")
+    staged.replace(path)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -63,7 +63,7 @@ class RouterSettings(Section, frozen=True, kw_only=True):
     batch_s: Annotated[float, Meta(ge=5)]
     route_lead_s: Seconds
     routes_refresh_s: Seconds
-    relief: bool
+    standby_query: bool
     restart_backoff_s: Seconds
     metrics_host: str
     metrics_port: Port
@@ -304,7 +304,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_storage(settings.storage),
         lambda: _check_password(kafka),
         lambda: check_cluster(
-            settings.cluster, kafka.ingress_partitions, settings.router.relief, kafka.bootstrap, settings.tables
+            settings.cluster, kafka.ingress_partitions, settings.router.standby_query, kafka.bootstrap, settings.tables
         ),
     )
     for check in checks:

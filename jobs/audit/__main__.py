@@ -2,8 +2,8 @@
 
 Prints one JSON object: `since, until` (UTC), `shards`, the number of `messages`, of which `right`, `differs`, `later`
 (not judged: beyond the completeness watermark), how many were sent to `everyone`, `kinds` of differences with the
-number of messages for each, `examples`, and `reach`, the watermark. Exit status 0 without differences, 1 with some, 2
-if nothing could be audited: then one sentence on standard error, and no report. It only reads.
+number of messages for each, `examples`, and `watermarks`, until when the tables are complete. Exit status 0 without
+differences, 1 with some, 2 if nothing could be audited: then one sentence on standard error, and no report. Only reads.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.audit.completeness import reach_of
+from jobs.audit.completeness import completeness_watermarks
 from jobs.errors import AuditError
 from jobs.observe.progress import first_line
 from jobs.quality.contents import existing_contents
@@ -34,7 +34,7 @@ from jobs.runtime.storage import storage_settings
 from jobs.stack.missing import why_no_tables
 from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
-from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged, place
+from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Watermarks, judged, position
 from pipelines.routing.route_buckets import in_buckets
 from pipelines.sources import read_table
 from schemas.envelope import ROUTED
@@ -92,7 +92,7 @@ def request(arguments: Sequence[str], now: datetime) -> Request:
     return Request(Period(since, until), given.examples)
 
 
-def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach: Reach) -> dict[str, Any]:
+def report(spark: SparkSession, tables: str, asked: Request, shards: int, watermarks: Watermarks) -> dict[str, Any]:
     """The report, as described in the module's docstring."""
     period = asked.period
     tables_read = (MESSAGES, ROUTES_HISTORY, INSTRUCTIONS, OUTCOMES)
@@ -101,12 +101,12 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
     messages = messages.where(F.col("date") <= period.until.date())
     routes = in_buckets(audit.routes_in(period, audit.intervals(ledger.routes_history)))
     routes.rows.persist()
-    ids = audit.doubtful(audit.wanted(messages, routes, period, shards), ledger, period, reach).persist()
+    ids = audit.doubtful(audit.wanted(messages, routes, period, shards), ledger, period, watermarks).persist()
     doubts = NO_DOUBTS
     if not ids.isEmpty():
         few = ledger._replace(messages=messages).about(ids)
         wanted = audit.wanted(few.messages, routes, period, shards)
-        found = judgements(audit.gathered(wanted, few, period), shards, reach)
+        found = judgements(audit.gathered(wanted, few, period), shards, watermarks)
         doubts = _doubts(found, asked.examples)
     total = messages.count()
     return {
@@ -120,7 +120,7 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, reach:
         "everyone": audit.to_everyone(ledger, period).count(),
         "kinds": doubts.kinds,
         "examples": doubts.examples,
-        "reach": {name: _text(moment) for name, moment in reach._asdict().items()},
+        "watermarks": {name: _text(moment) for name, moment in watermarks._asdict().items()},
     }
 
 
@@ -132,11 +132,11 @@ def run(settings: Settings, arguments: Sequence[str], now: datetime) -> int:
     if not DeltaTable.is_deltatable(f"{tables}/{MESSAGES.name}"):
         raise AuditError(why_no_tables(tables))
     refuse_if_untouched(tables, asked.period)
-    reach = reach_of(tables, settings.audit.patience_s)
+    watermarks = completeness_watermarks(tables, settings.audit.patience_s)
     os.nice(settings.stack.ledger_niceness)
     spark = build_session(PART, "local[*]", session_settings(settings))
     try:
-        found = report(spark, tables, asked, settings.kafka.shards, reach)
+        found = report(spark, tables, asked, settings.kafka.shards, watermarks)
     except (PySparkException, Py4JJavaError) as error:
         raise AuditError(f"the audit failed: {first_line(str(getattr(error, 'java_exception', error)))}") from error
     finally:
@@ -161,7 +161,7 @@ def refuse_if_empty(found: Mapping[str, Any]) -> None:
     if not found["messages"]:
         raise _nothing_between(found["since"], found["until"])
     period = f"between {found['since']} and {found['until']}"
-    routes = found["reach"]["routes"]
+    routes = found["watermarks"]["routes"]
     known = f"the ledger has all route events only until {routes}" if routes else "the ledger has no route events"
     raise AuditError(
         f"none of the {found['messages']:,} messages {period} can be audited yet, because {known}: keep it running, "
@@ -184,16 +184,16 @@ def session_settings(settings: Settings) -> dict[str, str]:
     }
 
 
-def judgements(gathered: DataFrame, shards: int, reach: Reach) -> Iterator[dict[str, Any]]:
+def judgements(gathered: DataFrame, shards: int, watermarks: Watermarks) -> Iterator[dict[str, Any]]:
     """The judgement on each row of :func:`pipelines.routing.audit.gathered`, on each copy of its message: `message_id,
     partition, offset, destination, appended, wanted, instructed (list of scope, shard, number, limit), untouched,
     differences (list of kind, scope, shards), verdict`; the terms are those of :mod:`pipelines.routing.decisions`."""
     for found in gathered.toLocalIterator(prefetchPartitions=True):
         row = found.asDict(recursive=True)
-        copies = [copy | {"appended": _time(copy["appended"])} for copy in sorted(row["copies"], key=place)]
+        copies = [copy | {"appended": _time(copy["appended"])} for copy in sorted(row["copies"], key=position)]
         in_order = sorted(row["instructions"], key=lambda one: (one["scope"] != ROUTED, one["shard"], one["number"]))
         appended = copies[0]["appended"] if copies else _time(row["appended"])
-        for one in judged(copies, in_order, row["reports"] > 0, appended, shards, reach):
+        for one in judged(copies, in_order, row["reports"] > 0, appended, shards, watermarks):
             yield {
                 "message_id": row["message_id"],
                 "appended": appended,

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.query.ledger_reader import LedgerReader, installed_blocks
-from pipelines.routing.decisions import Reach
+from pipelines.routing.decisions import Watermarks
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES, ROUTES_HISTORY, Table
 
 
-def reach_of(tables: str, patience_s: float) -> Reach:
+def completeness_watermarks(tables: str, patience_s: float) -> Watermarks:
     """The completeness watermarks of the ledger under `tables`. Call it before reading anything else from the tables.
 
     A query appends records in the order of each partition. So a table has everything appended before its newest row,
@@ -27,7 +27,7 @@ def reach_of(tables: str, patience_s: float) -> Reach:
         newest = _greatest(tables, table, "appended")
         return None if newest is None else newest - patience
 
-    return Reach(_routes_known(tables), settled(INSTRUCTIONS), settled(OUTCOMES), settled(MESSAGES))
+    return Watermarks(_routes_known(tables), settled(INSTRUCTIONS), settled(OUTCOMES), settled(MESSAGES))
 
 
 def _routes_known(tables: str) -> datetime | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from jobs.query.journeys import no_message
 from jobs.query.ledger_reader import LedgerReader, installed_blocks
-from pipelines.routing.decisions import Judgement, Reach, judged, wanted_by
+from pipelines.routing.decisions import Judgement, Watermarks, judged, wanted_by
 from pipelines.routing.intervals import Interval, RouteChange, intervals
 from schemas.identity import INBOX_MARK, candidate_keys
 
@@ -44,11 +44,11 @@ class Explanation(NamedTuple):
         return bool(self.message["destination"].startswith(INBOX_MARK))
 
 
-def explain(reader: LedgerReader, message_id: str, shards: int, reach: Reach) -> list[Explanation]:
+def explain(reader: LedgerReader, message_id: str, shards: int, watermarks: Watermarks) -> list[Explanation]:
     """The explanation of a message: one, or one for each time that a sender's retry was accepted.
 
-    `reach`: the completeness watermarks, taken before `reader` was created; `shards`: their number. Raises QueryError
-    if the ledger does not have the message.
+    `watermarks`: the completeness watermarks, taken before `reader` was created; `shards`: their number. Raises
+    QueryError if the ledger does not have the message.
     """
     sql = installed_blocks("jobs.audit", "decisions.sql")
     copies = _rows(reader, sql["message"], message_id)
@@ -63,7 +63,7 @@ def explain(reader: LedgerReader, message_id: str, shards: int, reach: Reach) ->
     completion = completions[0] if completions else None
     candidates = [_candidates(reader, sql["changes"], copy, shards) for copy in copies]
     accepted = [copy | {"wanted": wanted} for copy, (_, _, wanted) in zip(copies, candidates, strict=True)]
-    found = judged(accepted, instructions, untouched, copies[0]["appended"], shards, reach)
+    found = judged(accepted, instructions, untouched, copies[0]["appended"], shards, watermarks)
     return [
         Explanation(copy, *keys_routes_wanted, one.judgement, tuple(one.instructions), outcomes, completion)
         for copy, keys_routes_wanted, one in zip(copies, candidates, found, strict=True)

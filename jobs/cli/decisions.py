@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.audit.completeness import reach_of
+from jobs.audit.completeness import completeness_watermarks
 from jobs.audit.explain import Explanation
 from jobs.audit.explain import explain as explained
 from jobs.cli.context import shared
@@ -61,10 +61,10 @@ def explain(
     if (message_id is None) != last:
         raise QueryError("give either the id of a message, or --last")
     settings, tables = options.settings(), options.ledger()
-    reach = reach_of(tables, settings.audit.patience_s)
+    watermarks = completeness_watermarks(tables, settings.audit.patience_s)
     with closing(LedgerReader(tables, {})) as reader:
         chosen = newest(reader, 1)[0] if message_id is None else message_id
-        found = explained(reader, chosen, settings.kafka.shards, reach)
+        found = explained(reader, chosen, settings.kafka.shards, watermarks)
     if as_json:
         sys.stdout.write(json_text([_as_json(one) for one in found]))
     else:
@@ -195,8 +195,8 @@ def _show_report(report: dict[str, Any]) -> None:
             f"whether its routes were complete"
         )
     if report["later"]:
-        reaches = ", ".join(f"{name} until {value or '–'}" for name, value in report["reach"].items())
-        terminal.print(f"Some messages cannot be audited yet. The ledger's tables are complete until: {reaches}")
+        moments = ", ".join(f"{name} until {value or '–'}" for name, value in report["watermarks"].items())
+        terminal.print(f"Some messages cannot be audited yet. The ledger's tables are complete until: {moments}")
     if not report["differs"]:
         terminal.print("Routing correct: no differences.")
         return

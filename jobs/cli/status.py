@@ -24,8 +24,8 @@ from schemas.settings import Settings, load_settings
 
 SAMPLE_S = 0.3
 MEGABYTE = 1_000_000
-RELIEF = "-relief"
-"""Suffix of the name of a router's standby query (`router.relief`)."""
+STANDBY = "-standby"
+"""Suffix of the name of a router's standby query (`router.standby_query`)."""
 
 
 def register(app: typer.Typer) -> None:
@@ -126,7 +126,7 @@ def present(written: list[dict[str, Any]], settings: Settings, parts: set[str] |
         query
         for query in written
         if (parts is None or query.get("part") in parts)
-        and (settings.router.relief or not query["query"].endswith(RELIEF))
+        and (settings.router.standby_query or not query["query"].endswith(STANDBY))
     ]
 
 

@@ -48,9 +48,9 @@ def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
     """The bundle for this version and these configuration files, under `cache`; only the owner can read it."""
     parent = cache / "submissions"
     parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(mkdtemp(dir=parent, prefix=".new-"))
+    staged = Path(mkdtemp(dir=parent, prefix=".new-"))
     try:
-        bundle = _fill(beside, configuration)
+        bundle = _fill(staged, configuration)
         digest = hashlib.sha256()
         for file in (bundle.packages, bundle.launcher, *bundle.configuration):
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode() + file.read_bytes())
@@ -58,9 +58,9 @@ def make_bundle(configuration: Sequence[Path], cache: Path) -> Bundle:
         if directory.exists():
             os.utime(directory)  # maintenance needs the time of the last use
         else:
-            beside.rename(directory)
+            staged.rename(directory)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staged, ignore_errors=True)
     return Bundle(
         directory / bundle.packages.name,
         directory / bundle.launcher.name,

@@ -61,7 +61,7 @@ def submission(
     """The submission of `application`. `environ` is searched for overrides of the configuration (`WAYSTATION_…__…`)."""
     cluster = settings.cluster
     in_cluster = cluster.deploy_mode == "cluster"
-    told = _told(settings, bundle, environ)
+    variables = _settings_variables(settings, bundle, environ)
     argv = [str(tools.spark_home / "bin" / "spark-submit")]
     argv += ["--master", cluster.master, "--deploy-mode", cluster.deploy_mode]
     argv += ["--name", f"waystation-{application.name}"]
@@ -75,43 +75,45 @@ def submission(
         argv += ["--queue", cluster.queue]
     size = application.size_of(settings)
     argv += ["--driver-memory", size.driver_memory]
-    of_spark = _spark_settings(application, settings) | _of_the_driver(settings, told, tools.python) | cluster.spark
+    of_spark = (
+        _spark_settings(application, settings) | _of_the_driver(settings, variables, tools.python) | cluster.spark
+    )
     for name, value in of_spark.items():
         argv += ["--conf", f"{name}={value}"]
     argv += [IN_IMAGE if cluster.in_pods else str(bundle.launcher), application.module, *application.arguments]
     environment = {"SPARK_HOME": str(tools.spark_home), "JAVA_HOME": str(tools.java_home)}
     if in_cluster:
         return Submission(application.name, tuple(argv), environment, _ended_by(application, settings))
-    return Submission(application.name, tuple(argv), environment | told)
+    return Submission(application.name, tuple(argv), environment | variables)
 
 
-def _told(settings: Settings, bundle: Bundle, environ: Mapping[str, str]) -> dict[str, str]:
+def _settings_variables(settings: Settings, bundle: Bundle, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that pass the settings to the driver. In YARN's mode "cluster" its files are in its working
     directory; a pod has none. Raises SubmissionError if others could see a secret."""
-    told = overrides(environ)
+    variables = overrides(environ)
     base, *overlays = bundle.configuration
     if settings.cluster.deploy_mode == "client":
         files = os.pathsep.join(map(str, (base, *overlays)))
-        return told | {"WAYSTATION_CONF": files, "WAYSTATION_DATA": settings.data}
+        return variables | {"WAYSTATION_CONF": files, "WAYSTATION_DATA": settings.data}
     if settings.cluster.in_pods:
-        told = overlay_variables(overlays, settings) | told
-        told |= {"WAYSTATION_CONF": BASE_IN_IMAGE, "WAYSTATION_DATA": DATA_IN_POD}
+        variables = overlay_variables(overlays, settings) | variables
+        variables |= {"WAYSTATION_CONF": BASE_IN_IMAGE, "WAYSTATION_DATA": DATA_IN_POD}
     else:
-        told |= {"WAYSTATION_CONF": os.pathsep.join(file.name for file in (base, *overlays))}
-    refuse_secrets(told, settings)
-    return told
+        variables |= {"WAYSTATION_CONF": os.pathsep.join(file.name for file in (base, *overlays))}
+    refuse_secrets(variables, settings)
+    return variables
 
 
-def _of_the_driver(settings: Settings, told: Mapping[str, str], python: str) -> dict[str, str]:
+def _of_the_driver(settings: Settings, variables: Mapping[str, str], python: str) -> dict[str, str]:
     """The driver's interpreter and variables, wherever it runs. Spark has one setting for Python everywhere, and one
     for the driver's that overrides it, which no environment variable does."""
     cluster = settings.cluster
     if cluster.deploy_mode == "client":
         return {"spark.pyspark.driver.python": python}
     if cluster.kind == "yarn":
-        return {f"spark.yarn.appMasterEnv.{name}": value for name, value in told.items()}
+        return {f"spark.yarn.appMasterEnv.{name}": value for name, value in variables.items()}
     data = "spark.kubernetes.driver.volumes.emptyDir.data.mount.path"
-    return {data: DATA_IN_POD} | {f"spark.kubernetes.driverEnv.{name}": value for name, value in told.items()}
+    return {data: DATA_IN_POD} | {f"spark.kubernetes.driverEnv.{name}": value for name, value in variables.items()}
 
 
 def _ended_by(application: Application, settings: Settings) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from jobs.audit.completeness import reach_of
+from jobs.audit.completeness import completeness_watermarks
 from jobs.errors import QueryError
 from jobs.query.journeys import journey as message_journey
 from jobs.query.ledger_reader import LedgerReader, Rows
@@ -84,8 +84,8 @@ def standing(tables: Path) -> Standing:
     except QueryError:
         return Standing(0, 0, 0, 0, rows)
     rows |= {"messages": messages, "completions": completions}
-    reach = reach_of(str(tables), patience_s=0)
-    routes_known = bool(reach.routes and reach.messages and reach.routes > reach.messages)
+    watermarks = completeness_watermarks(str(tables), patience_s=0)
+    routes_known = bool(watermarks.routes and watermarks.messages and watermarks.routes > watermarks.messages)
     return Standing(messages, messages - distinct, incomplete, deliveries, rows, routes_known)
 
 

@@ -45,13 +45,13 @@ class Result(NamedTuple):
     error: str = ""
 
 
-Told = Callable[[Result], None]
+Report = Callable[[Result], None]
 
 
 def maintain(
-    settings: Settings, request: Request, cache: Path, now: datetime, stopping: Stopping, told: Told
+    settings: Settings, request: Request, cache: Path, now: datetime, stopping: Stopping, report: Report
 ) -> list[Result]:
-    """One run; `now` in UTC, `cache` where submissions are. Each result is passed to `told` as it comes.
+    """One run; `now` in UTC, `cache` where submissions are. Each result is passed to `report` as it comes.
 
     Raises MaintainError if there is no such table.
     """
@@ -61,7 +61,7 @@ def maintain(
         amount = result.amount
         of = {"dates": list(map(str, amount.dates)), "files": amount.files, "rows": amount.rows, "bytes": amount.bytes}
         log.info("maintenance", place=result.place, task=result.task, state=result.state, **of)
-        told(result)
+        report(result)
     return results
 
 

@@ -22,7 +22,7 @@ def router_listen_address(settings: RouterSettings, roles: Sequence[str]) -> Lis
 
 
 class RouterMetrics:
-    """Metrics that only routers have, by name: `active`, `backup`, `active-relief`, `backup-relief`."""
+    """Metrics that only routers have, by name: `active`, `backup`, `active-standby`, `backup-standby`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._pause = Histogram(
@@ -51,8 +51,8 @@ class RouterMetrics:
         self._realigned.labels(router).inc()
 
 
-class Told(NamedTuple):
-    """Who is informed about a router's query, besides the listener. `failed` takes its name and the error."""
+class RouterReporter(NamedTuple):
+    """Where a router reports what happens to its query, besides the listener. `failed` takes its name and the error."""
 
     metrics: RouterMetrics
     readiness: Readiness

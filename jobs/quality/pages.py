@@ -81,9 +81,9 @@ class Pages:
 
     def _write(self, name: str, template: str, **values: Any) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        beside = self._directory / f".{name}.new"
-        beside.write_text(self._view.env.get_template(template).render(**values), encoding="utf-8")
-        beside.replace(self._directory / name)
+        staged = self._directory / f".{name}.new"
+        staged.write_text(self._view.env.get_template(template).render(**values), encoding="utf-8")
+        staged.replace(self._directory / name)
 
 
 def _second(moment: datetime) -> str:

@@ -129,8 +129,8 @@ def _measure(
         dates=dates,
         until=prepared.run.until.replace(tzinfo=UTC),
         since=looked_for_since(dates, contents, settings.ledger.message_window_days),
-        placed_since=window_begin(dates, settings.ledger.message_window_days),
-        reach={name: table.newest for name, table in contents.items() if table.newest is not None},
+        positions_since=window_begin(dates, settings.ledger.message_window_days),
+        watermarks={name: table.newest for name, table in contents.items() if table.newest is not None},
         ingress=Topics(settings.kafka.prefix).ingress,
     )
     found = {(row.date, row.name): row for part in findings(spark, tables, scope, bounds) for row in part.collect()}

@@ -17,17 +17,17 @@ log = structlog.get_logger(__name__)
 
 class RouterTopic:
     """The topic `name` for the query `stream`. Without positions of its own the query starts from those of one of its
-    `elders` (its previous generation, or its role's query); checkpoints are under the directory or URI `tables`.
+    `previous` (its previous generation, or its role's query); checkpoints are under the directory or URI `tables`.
 
     A router has no other state than its offsets, but must not start on a recreated topic by itself: gateways take the
     new topic's messages for copies of those that had their offsets before.
     """
 
-    def __init__(self, kafka: Kafka, name: str, stream: StreamId, elders: Sequence[StreamId], tables: str) -> None:
+    def __init__(self, kafka: Kafka, name: str, stream: StreamId, previous: Sequence[StreamId], tables: str) -> None:
         self._kafka = kafka
         self.name = name
         self._stream = stream
-        self._elders = elders
+        self._previous = previous
         self._tables = tables
         self._id = ""
 
@@ -40,8 +40,8 @@ class RouterTopic:
         """
         topic = self._broker.read(self.name)
         own = SkippingCheckpoint(self._stream, self._tables)
-        elders = (Checkpoint(elder, self._tables) for elder in self._elders)
-        begun = next((checkpoint for checkpoint in (own, *elders) if checkpoint.taken()), own)
+        previous = (Checkpoint(stream, self._tables) for stream in self._previous)
+        begun = next((checkpoint for checkpoint in (own, *previous) if checkpoint.taken()), own)
         for checkpoint in (begun, own):
             try:
                 checkpoint.belongs_to(topic)

@@ -10,7 +10,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from jobs.observe.lags import lags
 from jobs.observe.progress import first_line
-from jobs.observe.routing import Told
+from jobs.observe.routing import RouterReporter
 from jobs.router.ingress_topic import RouterTopic
 from jobs.router.quiet_stop import QuietStop, running_tasks
 from jobs.router.routes_follower import UNREADABLE
@@ -27,7 +27,7 @@ from schemas.errors import WaystationError
 from schemas.settings import Settings
 from schemas.topics import Topics
 
-RELIEF = "-relief"
+STANDBY = "-standby"
 WATCH_S = 0.5
 LONGEST_PAUSE_S = 30.0
 NEAR_S = 1.0
@@ -41,20 +41,20 @@ class Router:
     """Keeps a role's query, or its standby query, running and in phase; :meth:`watch` is called every WATCH_S.
 
     In a process of its own a role's phase follows the clock (`anchor`, seconds since the epoch), and its standby
-    query's is half a batch later: each covers the pauses of its `partner`. If both roles share a process the active
-    runs free (`anchor` None), and the backup keeps half a period from it, its peer (`twin`).
+    query's is half a batch later: each covers the pauses of the other (`paired`). If both roles share a process the
+    active runs free (`anchor` None), and the backup keeps half a period from it, its `peer`.
     """
 
     spark: SparkSession
     settings: Settings
     routes: RoutesInMemory
     role: str
-    told: Told
+    reporter: RouterReporter
     generation: int = 1
-    relief: bool = False
+    standby: bool = False
     anchor: float | None = None
-    twin: "Router | None" = None
-    partner: "Router | None" = field(default=None, repr=False, compare=False)
+    peer: "Router | None" = None
+    paired: "Router | None" = field(default=None, repr=False, compare=False)
     query: StreamingQuery | None = None
     due: float = 0.0
     pause_s: float = 0.0
@@ -64,14 +64,14 @@ class Router:
     realign_at: float | None = None
 
     def __post_init__(self) -> None:
-        self.name = self.role + (RELIEF if self.relief else "")
+        self.name = self.role + (STANDBY if self.standby else "")
         self.stream = StreamId(f"router-{self.name}", self.generation)
         self.phase = Phase(self.settings.router.batch_s, patient=self.anchor is not None)
-        self.told.metrics.expect(self.name)
+        self.reporter.metrics.expect(self.name)
         self.quietly = QuietStop(self.spark)
         kafka, ingress = self.settings.kafka, Topics(self.settings.kafka.prefix).ingress
         source = Kafka(kafka.bootstrap, kafka.client)
-        self.ingress = RouterTopic(source, ingress, self.stream, self._elders(), self.settings.tables)
+        self.ingress = RouterTopic(source, ingress, self.stream, self._previous_streams(), self.settings.tables)
 
     def watch(self, now: float, keeps_phase: bool = True) -> None:
         """Starts or restarts the query when due; if it `keeps_phase`, realigns it too.
@@ -93,7 +93,7 @@ class Router:
         if self.query is not None:
             if not self.has_flowed and self.is_flowing():
                 self.has_flowed = True
-                self.told.readiness.runs(self.stream.query)
+                self.reporter.readiness.runs(self.stream.query)
             if self.anchor is None and self.phase.began is None and self.is_flowing():
                 self.phase.flows(now)
             self._note_batch(self.query)
@@ -141,7 +141,7 @@ class Router:
             began = datetime.fromisoformat(progress.timestamp).timestamp()
             pause_s = self.phase.ended(progress.batchId, began, progress.batchDuration / 1000)
             if pause_s is not None:
-                self.told.metrics.paused(self.name, pause_s)
+                self.reporter.metrics.paused(self.name, pause_s)
 
     def _keep_phase(self, query: StreamingQuery, now: float) -> None:
         """Realigns the query if it has drifted, at a moment for which :func:`until_next_look` wakes the caller."""
@@ -158,7 +158,7 @@ class Router:
             return None
         self.phase.learn(*target)
         anchor, period_s = target
-        in_the_way = self.partner is not None and self.phase.is_in_the_way(anchor, self.partner.phase, period_s)
+        in_the_way = self.paired is not None and self.phase.is_in_the_way(anchor, self.paired.phase, period_s)
         if not (in_the_way or self.phase.is_off(anchor, period_s)):
             return None
         at = next_start(now + self.phase.lead_s, period_s, anchor) - self.phase.lead_s
@@ -169,13 +169,13 @@ class Router:
         off_s = None if target is None else round(self.phase.off_s(*target), 2)
         log.info("realigning", router=self.stream.query, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
         self.quietly.stop(query, now)
-        self.told.metrics.realigned(self.name)
+        self.reporter.metrics.realigned(self.name)
         self.query = self._start(realigned=True)
 
     def _target(self) -> tuple[float, float] | None:
         """A moment at which a batch should begin, and the period; None if there is no phase to keep."""
-        if self.twin is not None:
-            phase = self.twin.phase
+        if self.peer is not None:
+            phase = self.peer.phase
             return None if phase.began is None else (phase.began + phase.period_s / 2, phase.period_s)
         return None if self.anchor is None else (self.anchor, self.phase.batch_s)
 
@@ -198,10 +198,10 @@ class Router:
         trigger_s = self.phase.begin(self.phase.batch_s if target is None else target[1], realigned)
         return produce_in_real_time(records, self.stream, checkpoint, kafka, trigger_s)
 
-    def _elders(self) -> list[StreamId]:
+    def _previous_streams(self) -> list[StreamId]:
         """The queries whose positions it may start from: a new generation's is the previous one, a standby query's its
         role's query."""
-        newest = self.generation if self.relief else self.generation - 1
+        newest = self.generation if self.standby else self.generation - 1
         return [StreamId(f"router-{self.role}", number) for number in range(newest, 0, -1)]
 
     def _failed(self, now: float, error: str) -> None:
@@ -209,7 +209,7 @@ class Router:
         first = self.settings.router.restart_backoff_s
         self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
         self.query, self.due, self.has_flowed, self.realign_at = None, now + self.pause_s, False, None
-        self.told.failed(self.stream.query, error)
+        self.reporter.failed(self.stream.query, error)
         log.error("router failed", router=self.stream.query, error=first_line(error), again_in_s=self.pause_s)
 
 

@@ -82,7 +82,7 @@ def make_archive(
     """Create the archive if it is missing, one process at a time; returns whether it exists. Resolves the jars first.
 
     A failure is reported, and retried only if `again`: without the archive Spark just starts more slowly. `niceness` as
-    in :meth:`jobs.stack.process.ManagedProcess.give_way`. Raises JavaError if there is no JDK, JarsError.
+    in :meth:`jobs.stack.process.ManagedProcess.set_niceness`. Raises JavaError if there is no JDK, JarsError.
     """
     java = find_java(environ)
     resolve(environ, progress)
@@ -116,7 +116,7 @@ def _train(
     process = ManagedProcess([sys.executable, "-m", TRAINING, str(made)], environ, said)
     timeout_s = IDLE_TIMEOUT_S if niceness == IDLE else TIMEOUT_S
     try:
-        process.give_way(niceness)
+        process.set_niceness(niceness)
         wait_until(lambda: process.ended() or stopping(), timeout_s)
         if process.exit_code == 0 and made.is_file():
             with made.open("rb") as file:  # half an archive, after a power failure, would crash JVMs

@@ -57,4 +57,4 @@ def _checkpoints(data: Path) -> Path:
 
 def _queries(role: str) -> tuple[str, str]:
     """A role's query and its standby query; both have the same generation."""
-    return f"router-{role}", f"router-{role}-relief"
+    return f"router-{role}", f"router-{role}-standby"

@@ -141,16 +141,16 @@ def resolve_for(store: str, environ: Mapping[str, str], progress: Progress) -> N
 def _resolve_into(target: Path, java: str, progress: Progress, jar_set: JarSet) -> None:
     for left_by_a_killed_one in target.parent.glob(f"{target.name}.*/"):
         shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
-    beside = Path(mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    staged = Path(mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        _run_ivy(java, beside, target.with_suffix(".log"), progress, jar_set)
+        _run_ivy(java, staged, target.with_suffix(".log"), progress, jar_set)
         for conf in jar_set.confs:
-            if not any((beside / conf).glob("*.jar")):
+            if not any((staged / conf).glob("*.jar")):
                 raise JarsError(f"Ivy found no jars for {conf!r}: read {target.with_suffix('.log')}")
-        beside.chmod(0o755)
-        beside.rename(target)
+        staged.chmod(0o755)
+        staged.rename(target)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarSet) -> None:

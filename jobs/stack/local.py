@@ -63,12 +63,12 @@ def run(
             console.say(f"stopped {name}, which was still running after its `up` was killed")
         forget(data)
         supervisor = make_supervisor()
-        told = False
+        announced = False
         try:
             while not stopping.is_set():
                 supervisor.tick()
-                if supervisor.ready and not told:
-                    told = True
+                if supervisor.ready and not announced:
+                    announced = True
                     console.ready(supervisor.state(), time.monotonic() - began)
                     supervisor.announce()
                 stopping.wait(TICK_S)

@@ -144,7 +144,7 @@ def local_parts(
         *router_parts,
         ledger._replace(
             niceness=settings.stack.ledger_niceness,
-            may_give_way=lambda: ledger_may_give_way(data, ledger.name, settings.router.route_lead_s),
+            may_lower_priority=lambda: ledger_may_lower_priority(data, ledger.name, settings.router.route_lead_s),
         ),
         platform_part(data, interpreter, env, "gateway", "gateway"),
     ]
@@ -169,18 +169,20 @@ def router_part(
     """A process that routes as `roles`, with the checkpoints of this generation."""
     role = roles[0] if len(roles) == 1 else "both"
     arguments = ("--role", role, "--generation", str(generation))
-    return giving_way_at_start(platform_part(data, interpreter, env, name, "jobs.router", *arguments), settings, data)
+    return lowering_priority_at_start(
+        platform_part(data, interpreter, env, name, "jobs.router", *arguments), settings, data
+    )
 
 
-def giving_way_at_start(router: Part, settings: Settings, data: Path) -> Part:
+def lowering_priority_at_start(router: Part, settings: Settings, data: Path) -> Part:
     """A router's process that lowers its priority while it starts alongside another, if that can be undone: a little
     alongside its peer, which needs it soon, and to the lowest alongside one that it is to replace, which can wait."""
     others = [name for name in routers(settings) if name != router.name]
-    router = router._replace(may_give_way=partial(starts_beside, data, router.name, others))
+    router = router._replace(may_lower_priority=partial(starts_alongside, data, router.name, others))
     if not can_take_priority_back():
         return router
     stack = settings.stack
-    return router._replace(niceness=stack.router_start_niceness, niceness_beside=stack.router_replace_niceness)
+    return router._replace(niceness=stack.router_start_niceness, niceness_alongside=stack.router_replace_niceness)
 
 
 def platform_part(
@@ -201,12 +203,12 @@ def announced(data: Path, part: str) -> Mapping[str, str] | None:
     return None if content is None else dict(content.get("listeners", {}))
 
 
-def starts_beside(data: Path, part: str, others: Iterable[str]) -> bool:
+def starts_alongside(data: Path, part: str, others: Iterable[str]) -> bool:
     """Whether the part is not ready while one of the others is."""
     return announced(data, part) is None and any(announced(data, other) is not None for other in others)
 
 
-def ledger_may_give_way(
+def ledger_may_lower_priority(
     data: Path, part: str, lead_s: float, can_take_back: Callable[[], bool] = can_take_priority_back
 ) -> bool:
     """Whether the ledger may lower its priority now: while it folds routes in time. If the priority cannot be raised

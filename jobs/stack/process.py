@@ -119,7 +119,7 @@ class ManagedProcess:
         self.exit_code: int | None = None
         self._grace_until: float | None = None
         self._asked = False
-        self.given_way = 0
+        self.niceness = 0
 
     def ended(self) -> bool:
         """Whether the process has ended; then `exit_code` is set and nothing of its group is left."""
@@ -138,16 +138,16 @@ class ManagedProcess:
         if not self.ended():
             _signal_group(self._child.pid, signal.SIGKILL)
 
-    def give_way(self, niceness: int) -> None:
+    def set_niceness(self, niceness: int) -> None:
         """Set the niceness of its whole group, with all threads, or :data:`IDLE`; what these start inherits it. It
-        never gets a higher priority than ours. `given_way` is the value last set."""
-        if self.ended() or niceness == self.given_way:
+        never gets a higher priority than ours. `niceness` is the value last set."""
+        if self.ended() or niceness == self.niceness:
             return
         ours = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PGRP, self._child.pid, max(ours, min(niceness, LEAST_PRIORITY)))
-        if sys.platform == "linux" and IDLE in (niceness, self.given_way):
+        if sys.platform == "linux" and IDLE in (niceness, self.niceness):
             _schedule(self._child.pid, os.SCHED_IDLE if niceness == IDLE else os.SCHED_OTHER)
-        self.given_way = niceness
+        self.niceness = niceness
 
     def _group_may_finish(self) -> bool:
         """Whether processes that it started are still running and may yet stop by themselves."""
@@ -255,10 +255,10 @@ def can_take_priority_back() -> bool:
     if sys.platform != "linux":
         return os.geteuid() == 0
     with ThreadPoolExecutor(1) as threads:
-        return threads.submit(_gives_way_and_takes_back).result()
+        return threads.submit(_lowers_and_restores_priority).result()
 
 
-def _gives_way_and_takes_back() -> bool:
+def _lowers_and_restores_priority() -> bool:
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     os.setpriority(os.PRIO_PROCESS, 0, ours + 1)
     try:

@@ -18,9 +18,9 @@ from jobs.stack.part import Part
 from jobs.stack.parts import announced
 from jobs.stack.rolling_replacement import RollingReplacement, Stage
 from jobs.stack.supervisor import Supervisor
-from schemas.readiness import beside, read_json, ready_file, write_json
+from schemas.readiness import alongside, read_json, ready_file, write_json
 
-BESIDE = ("--beside",)
+ALONGSIDE = ("--alongside",)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +57,14 @@ def ask(data: Path, request: Request) -> None:
     """Submit a request to the `up` of this directory. Raises StackError if there is one already."""
     file = _request_file(data)
     file.parent.mkdir(exist_ok=True)
-    beside_it = file.with_name(f".{request.id}")
-    beside_it.write_bytes(msgspec.json.encode(request))
+    staged = file.with_name(f".{request.id}")
+    staged.write_bytes(msgspec.json.encode(request))
     try:
-        file.hardlink_to(beside_it)
+        file.hardlink_to(staged)
     except FileExistsError:
         raise StackError("a replacement of routers is already in progress: wait until it is done") from None
     finally:
-        beside_it.unlink()
+        staged.unlink()
 
 
 def answer_to(data: Path, request_id: str) -> Answer | None:
@@ -114,12 +114,12 @@ class Replacing:
             return
         part = self._waiting.pop(0)
         generation = generations.next_generation(self._data, part.roles)
-        name = beside(part.name)
+        name = alongside(part.name)
         ready_file(self._data, name).unlink(missing_ok=True)
         is_caught_up = partial(_has_announced, self._data, name)
         new = part.make(request, generation)
         try:
-            replacement = supervisor.replace(new, BESIDE, is_caught_up, request.timeout_s)
+            replacement = supervisor.replace(new, ALONGSIDE, is_caught_up, request.timeout_s)
         except OSError as error:
             self._over(f"{part.name} was not replaced: cannot run {new.argv[0]}: {error.strerror}")
             return
@@ -127,8 +127,8 @@ class Replacing:
         self._say(f"{part.name}: a new process is running alongside the old one")
 
     def _look(self, request: Request, part: RouterPart, generation: int, replacement: RollingReplacement) -> None:
-        has_place = replacement.error is None and replacement.stage is not Stage.BESIDE
-        if has_place and generations.generation_of(self._data, part.roles) != generation:
+        has_replaced = replacement.error is None and replacement.stage is not Stage.ALONGSIDE
+        if has_replaced and generations.generation_of(self._data, part.roles) != generation:
             generations.record(self._data, part.roles, generation)
             self._say(f"{part.name}: the new process caught up after {replacement.took_s:.1f} s; stopping the old one")
         if replacement.stage is Stage.OVER:

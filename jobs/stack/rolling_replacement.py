@@ -9,9 +9,9 @@ from jobs.stack.process import ManagedProcess, how_it_ended
 
 
 class Stage(Enum):
-    """BESIDE → LEAVING → OVER: first both run, then one of them is stopping."""
+    """ALONGSIDE → LEAVING → OVER: first both run, then one of them is stopping."""
 
-    BESIDE = "beside"
+    ALONGSIDE = "alongside"
     LEAVING = "leaving"
     OVER = "over"
 
@@ -42,7 +42,7 @@ class RollingReplacement:
         self.started_at = started_at
         self.other_started_at = started_at
         self.took_s = 0.0
-        self.stage = Stage.BESIDE
+        self.stage = Stage.ALONGSIDE
         self.leaving: ManagedProcess | None = None
         self.error: str | None = None
         self._began = began
@@ -53,17 +53,17 @@ class RollingReplacement:
         self._caught_up_at: float | None = None
         self._kill_at = 0.0
         self._reported = self.stage
-        candidate.give_way(part.niceness_beside)
+        candidate.set_niceness(part.niceness_alongside)
 
     @property
     def other(self) -> ManagedProcess | None:
         """The process that runs besides the part's own: the candidate, later the one that leaves; None at the end."""
-        return {Stage.BESIDE: self.candidate, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
+        return {Stage.ALONGSIDE: self.candidate, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
 
     def has_come(self, now: float) -> bool:
         """Check the candidate: True once, when it has been caught up for `settle_s` and can become the part by
         :meth:`let_go`."""
-        if self.stage is not Stage.BESIDE:
+        if self.stage is not Stage.ALONGSIDE:
             return False
         if self.candidate.ended():
             self._give_up(f"the new process {how_it_ended(self.candidate.exit_code)}", now)
@@ -71,11 +71,11 @@ class RollingReplacement:
             return now - self._caught_up_at >= self._settle_s
         elif self._is_caught_up():
             self.took_s, self._caught_up_at = now - self._began, now
-            self.candidate.give_way(0)
+            self.candidate.set_niceness(0)
         elif now - self._began > self._timeout_s:
             self._give_up(f"the new process did not catch up within {self._timeout_s:g} s", now)
         elif now - self._began > self._timeout_s / 2:
-            self.candidate.give_way(min(self.part.niceness, self.part.niceness_beside))
+            self.candidate.set_niceness(min(self.part.niceness, self.part.niceness_alongside))
         return False
 
     def let_go(self, process: ManagedProcess | None, started_at: float, now: float) -> None:
@@ -83,7 +83,7 @@ class RollingReplacement:
         self.stage, self.leaving, self.other_started_at = Stage.LEAVING, process, started_at
         self._kill_at = now + self._stop_timeout_s
         if process is not None:
-            process.give_way(self.part.niceness_beside)
+            process.set_niceness(self.part.niceness_alongside)
             process.ask_to_stop()
 
     def moved_on(self, now: float) -> bool:

@@ -21,7 +21,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the stack. Times in seconds since the epoch; `level`: lower ones start first and stop last.
 
     `state` is `starting`, `ready` or `restarting` (then the pid is that of the one that died). A part that is being
-    replaced has two processes: the second is `beside`, the candidate until it has caught up, and then `leaving`, the
+    replaced has two processes: the second is `alongside`, the candidate until it has caught up, and then `leaving`, the
     old one.
     """
 

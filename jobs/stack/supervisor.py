@@ -176,9 +176,9 @@ class Supervisor:
         self._attend(self)
 
     def replace(
-        self, part: Part, beside: Sequence[str], is_caught_up: Callable[[], bool], timeout_s: float
+        self, part: Part, arguments_alongside: Sequence[str], is_caught_up: Callable[[], bool], timeout_s: float
     ) -> RollingReplacement:
-        """Start replacing the part of this name by `part`, which runs with the additional arguments `beside` until
+        """Start replacing the part of this name by `part`, which runs with the additional `arguments_alongside` until
         `is_caught_up`, and at lower priority so long. :meth:`tick` continues it.
 
         Raises StackError if there is no such part, or another is being replaced.
@@ -187,7 +187,9 @@ class Supervisor:
             raise StackError(f"this stack has no part {part.name}; its parts are {', '.join(self._running)}")
         if self.is_replacing:
             raise StackError("another part is being replaced: wait until it is done")
-        candidate = ManagedProcess((*part.argv, *beside), {**self._environ, **part.env}, self._log(part.name))
+        candidate = ManagedProcess(
+            (*part.argv, *arguments_alongside), {**self._environ, **part.env}, self._log(part.name)
+        )
         self._replacement = RollingReplacement(
             part,
             candidate,
@@ -289,7 +291,7 @@ class Supervisor:
             environ = {**self._environ, **part.env}
             running.process = ManagedProcess(part.argv, environ, self._log(part.name))
             if self._announced:
-                self._have_give_way(running)
+                self._set_priority(running)
         running.starts += 1
         running.started_at = time.time()
         self._enter(running, Phase.STARTING, now)
@@ -303,16 +305,16 @@ class Supervisor:
 
     def _share_out(self) -> None:
         for running in self._running.values():
-            self._have_give_way(running)
+            self._set_priority(running)
 
-    def _have_give_way(self, running: _Running) -> None:
+    def _set_priority(self, running: _Running) -> None:
         """Lowers its priority as far as allowed; where the system does not let it be raised again, it stays lowered."""
         part, process = running.part, running.process
         if process is None or not part.niceness:
             return
-        wanted = part.niceness if part.may_give_way() else 0
-        if wanted > process.given_way or can_take_priority_back():
-            process.give_way(wanted)
+        wanted = part.niceness if part.may_lower_priority() else 0
+        if wanted > process.niceness or can_take_priority_back():
+            process.set_niceness(wanted)
 
     def _await_ready(self, running: _Running, now: float) -> None:
         if running.process and running.process.ended():

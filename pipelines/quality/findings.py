@@ -35,14 +35,14 @@ Faults = DataFrame
 
 class Scope(NamedTuple):
     """What is judged: rows of `dates` appended before `until`. What they refer to is looked up from the date `since`
-    on, and the last offset of a partition from `placed_since` on. `reach` is the completeness watermark of each table
-    that has rows: its youngest append time. `ingress` is the name of that topic."""
+    on, and the last offset of a partition from `positions_since` on. `watermarks` has the completeness watermark of
+    each table that has rows: its youngest append time. `ingress` is the name of that topic."""
 
     dates: Sequence[date]
     until: datetime
     since: date
-    placed_since: date
-    reach: Mapping[str, datetime]
+    positions_since: date
+    watermarks: Mapping[str, datetime]
     ingress: str
 
 
@@ -74,9 +74,9 @@ def findings(spark: SparkSession, tables: Mapping[str, DataFrame], scope: Scope,
     blocks = named_blocks(resources.files("pipelines.quality").joinpath("findings.sql").read_text())
     literals = {
         "since": scope.since.isoformat(),
-        "messages_reach": scope.reach.get(MESSAGES.name, NEVER).isoformat(),
-        "instructions_reach": scope.reach.get(INSTRUCTIONS.name, NEVER).isoformat(),
-        "outcomes_reach": scope.reach.get(OUTCOMES.name, NEVER).isoformat(),
+        "messages_watermark": scope.watermarks.get(MESSAGES.name, NEVER).isoformat(),
+        "instructions_watermark": scope.watermarks.get(INSTRUCTIONS.name, NEVER).isoformat(),
+        "outcomes_watermark": scope.watermarks.get(OUTCOMES.name, NEVER).isoformat(),
         "skew": str(bounds.skew_s),
     }
     named: dict[str, Any] = {**views, **literals}
@@ -108,7 +108,7 @@ def _views(tables: Mapping[str, DataFrame], scope: Scope) -> dict[str, DataFrame
         views[f"recent_{table.name}"] = settled.where(F.col("date").between(first - day, last))
     places = tables[MESSAGES.name].where(F.col("appended") < F.lit(scope.until))
     views["placed_messages"] = places.where(F.col("date").between(first, last))
-    earlier = places.where((F.col("date") >= scope.placed_since) & (F.col("date") < first))
+    earlier = places.where((F.col("date") >= scope.positions_since) & (F.col("date") < first))
     newest = F.max(F.struct("appended", "offset", "date")).alias("newest")
     views["earlier_messages"] = earlier.groupBy("partition").agg(newest).select("partition", "newest.*")
     of_ingress = tables[QUARANTINE.name].where((F.col("topic") == scope.ingress) & (F.col("date") >= scope.since))

@@ -4,8 +4,8 @@
 --
 -- `judged_<table>` are the rows to judge, `recent_<table>` these and those of the day before, and `<table>` everything
 -- they can refer to: from `since` to the day after. `quarantined`: positions on `ingress` of records that were
--- quarantined. messages_reach, instructions_reach, outcomes_reach: the youngest append time in the table; a row that
--- refers to something younger is not judged yet. skew: seconds by which clocks may differ.
+-- quarantined. messages_watermark, instructions_watermark, outcomes_watermark: the youngest append time in the table; a
+-- row that refers to something younger is not judged yet. skew: seconds by which clocks may differ.
 --
 -- An id of version 8 is derived from the sender's own key of the message, and appears again when the message is sent
 -- again. So a message is identified by id and append time.
@@ -41,7 +41,7 @@ FROM {judged_instructions} AS i
 LEFT ANTI JOIN {messages} AS m
     ON m.id = i.message_id AND m.`partition` = i.`partition` AND m.`offset` = i.`offset`
 LEFT ANTI JOIN {quarantined} AS q ON q.`partition` = i.`partition` AND q.`offset` = i.`offset`
-WHERE i.message_appended >= TIMESTAMP {since} AND i.message_appended <= TIMESTAMP {messages_reach}
+WHERE i.message_appended >= TIMESTAMP {since} AND i.message_appended <= TIMESTAMP {messages_watermark}
 
 -- name: message_of_outcome
 -- Direct deliveries (without a number, to a client) may concern retained messages of any age.
@@ -53,7 +53,7 @@ LEFT ANTI JOIN (
     FROM {instructions} AS i JOIN {quarantined} AS q ON q.`partition` = i.`partition` AND q.`offset` = i.`offset`
 ) AS x ON x.message_id = o.message_id
 WHERE (o.`number` IS NOT NULL OR o.outcome = 'untouched')
-  AND o.message_appended >= TIMESTAMP {since} AND o.message_appended <= TIMESTAMP {messages_reach}
+  AND o.message_appended >= TIMESTAMP {since} AND o.message_appended <= TIMESTAMP {messages_watermark}
 
 -- name: message_of_completion
 SELECT c.date, 'message ' || c.message_id AS example
@@ -63,7 +63,7 @@ LEFT ANTI JOIN (
     SELECT i.message_id
     FROM {instructions} AS i JOIN {quarantined} AS q ON q.`partition` = i.`partition` AND q.`offset` = i.`offset`
 ) AS x ON x.message_id = c.message_id
-WHERE c.message_appended >= TIMESTAMP {since} AND c.message_appended <= TIMESTAMP {messages_reach}
+WHERE c.message_appended >= TIMESTAMP {since} AND c.message_appended <= TIMESTAMP {messages_watermark}
 
 -- name: instruction_of_outcome
 SELECT o.date,
@@ -71,7 +71,7 @@ SELECT o.date,
 FROM {judged_outcomes} AS o
 LEFT ANTI JOIN {instructions} AS i
     ON i.message_id = o.message_id AND i.shard = o.shard AND i.`number` = o.`number`
-WHERE o.`number` IS NOT NULL AND o.message_appended >= TIMESTAMP {since} AND o.appended <= TIMESTAMP {instructions_reach}
+WHERE o.`number` IS NOT NULL AND o.message_appended >= TIMESTAMP {since} AND o.appended <= TIMESTAMP {instructions_watermark}
 
 -- name: touches
 -- If there are two decisions on a message (scopes), the one that is finished first completes it.
@@ -83,7 +83,7 @@ WITH counted AS (
         FROM {instructions}
         GROUP BY message_id, message_appended
     ) AS i ON i.message_id = c.message_id AND i.message_appended = c.message_appended
-    WHERE c.message_appended >= TIMESTAMP {since} AND c.completed <= TIMESTAMP {instructions_reach}
+    WHERE c.message_appended >= TIMESTAMP {since} AND c.completed <= TIMESTAMP {instructions_watermark}
 ), odd AS (
     SELECT * FROM counted WHERE NOT (touches = routed OR (touches = everyone AND everyone > 0))
 ), again AS (
@@ -140,7 +140,7 @@ WITH counted AS (
     FROM {judged_completions} AS c
     JOIN {instructions} AS i ON i.message_id = c.message_id AND i.message_appended = c.message_appended
     WHERE c.message_appended >= TIMESTAMP {since}
-      AND c.completed <= TIMESTAMP {instructions_reach} AND c.completed <= TIMESTAMP {outcomes_reach}
+      AND c.completed <= TIMESTAMP {instructions_watermark} AND c.completed <= TIMESTAMP {outcomes_watermark}
 ), reported AS (
     SELECT message_id, shard, min(appended) AS appended
     FROM {outcomes}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.routing.decisions import UNTOUCHED, Reach
+from pipelines.routing.decisions import UNTOUCHED, Watermarks
 from pipelines.routing.instructions import RoutingPlan, numbered, with_route_keys, with_routes, with_shards
 from pipelines.routing.route_buckets import BucketedRoutes
 from pipelines.routing.routes import stepped
@@ -147,7 +147,7 @@ def with_sliced_keys(messages: DataFrame, period: Period) -> DataFrame:
     )
 
 
-def doubtful(copies: DataFrame, ledger: Ledger, period: Period, reach: Reach) -> DataFrame:
+def doubtful(copies: DataFrame, ledger: Ledger, period: Period, watermarks: Watermarks) -> DataFrame:
     """`message_id` of the messages whose instructions are not plainly those that the routes ask for; these are few.
 
     Wanted and actual instructions become 64-bit marks, one per row, which cancel each other out. Spark aggregates such
@@ -164,7 +164,7 @@ def doubtful(copies: DataFrame, ledger: Ledger, period: Period, reach: Reach) ->
             "message_id",
             F.when(F.col("shard").isNull(), nobody).otherwise(mark).alias("mark"),
             F.lit(1).alias("balance"),
-            _before(F.col("appended"), reach.routes).alias("routes_known"),
+            _before(F.col("appended"), watermarks.routes).alias("routes_known"),
         )
     )
     instructions, untouched = _of_period(ledger, period)

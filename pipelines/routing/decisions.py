@@ -63,7 +63,7 @@ class Difference(NamedTuple):
     shards: tuple[int, ...]
 
 
-class Reach(NamedTuple):
+class Watermarks(NamedTuple):
     """The ledger's completeness watermarks, as append times of messages; None if nothing is complete.
 
     For messages appended before `routes`, all routes are known. For those before `instructions`, `untouched` or
@@ -125,7 +125,12 @@ def wanted_by(destination: str, shards: int, routes: Sequence[Interval], appende
 
 
 def judged(
-    copies: Sequence[Row], instructions: Sequence[Row], untouched: bool, appended: datetime, shards: int, reach: Reach
+    copies: Sequence[Row],
+    instructions: Sequence[Row],
+    untouched: bool,
+    appended: datetime,
+    shards: int,
+    watermarks: Watermarks,
 ) -> list[Judged]:
     """The judgement on each copy of a message, or on an id that the ledger has no message for.
 
@@ -133,19 +138,19 @@ def judged(
     `partition, offset, scope, shard, number, limit`; all of one message id. `appended` is the append time of a message
     that the ledger lacks.
     """
-    places = {place(copy) for copy in copies}
-    elsewhere = [one for one in instructions if place(one) not in places]
+    positions = {position(copy) for copy in copies}
+    elsewhere = [one for one in instructions if position(one) not in positions]
     found = []
     known: Sequence[Row | None] = copies or [None]
     for copy in known:
-        own = [one for one in instructions if copy is not None and place(one) == place(copy)]
+        own = [one for one in instructions if copy is not None and position(one) == position(copy)]
         decisions = [_decision(one) for one in own], [_decision(one) for one in elsewhere]
         if copy is None:
             message = Message(None, False, untouched, *decisions)
         else:
             appended, is_inbox = copy["appended"], copy["destination"].startswith(INBOX_MARK)
             message = Message(copy["wanted"], is_inbox, untouched, *decisions)
-        found.append(Judged(copy, own + elsewhere, judge(message, shards, reach.settled(appended))))
+        found.append(Judged(copy, own + elsewhere, judge(message, shards, watermarks.settled(appended))))
         elsewhere = []  # counted only once
     return found
 
@@ -188,7 +193,7 @@ def _unknown(message: Message) -> Difference:
     return Difference(UNKNOWN, ROUTED, tuple(sorted({one.shard for one in message.elsewhere})))
 
 
-def place(row: Row) -> tuple[int, int]:
+def position(row: Row) -> tuple[int, int]:
     """The position on `ingress` of a message, or of the one that an instruction is for: partition and offset."""
     return row["partition"], row["offset"]
 

@@ -26,7 +26,7 @@ from tests.conftest import LocalBroker
 from tests.waiting import wait_for
 
 PARTITIONS = 2
-SLOTS = router_slots(PARTITIONS, relief=True)
+SLOTS = router_slots(PARTITIONS, standby=True)
 """Of a router: no more than it needs, so that it would be seen if that were too few."""
 CORES = 2 * SLOTS
 """Of a worker, which has both routers once the other is gone. A core is a task that it takes, not a processor."""
@@ -176,7 +176,7 @@ def test_a_worker_dies_under_one_router_of_the_pair(
         for router, name in names.items():
             wait_for(
                 lambda name=name: submitted.alive() and cluster.tasks(name) >= SLOTS,  # type: ignore[misc]
-                f"the query of {router} and its relief have a task for every partition at once",
+                f"the query of {router} and its standby query have a task for every partition at once",
                 FLOWING_S,
             )
 

@@ -111,8 +111,8 @@ def both(**changed: str) -> Series:
 
 
 def alone(role: str, port: int, **changed: str) -> Series:
-    """A role in a process of its own, with its relief."""
-    return application(f"router:{port}", [f"router-{role}", f"router-{role}-relief"], **changed)
+    """A role in a process of its own, with its standby query."""
+    return application(f"router:{port}", [f"router-{role}", f"router-{role}-standby"], **changed)
 
 
 def pair() -> Series:
@@ -141,93 +141,96 @@ def _with(name: str, labels: str) -> str:
     return f"{metric}{{{labels},{own}" if own else f"{metric}{{{labels}}}"
 
 
-def world(gateways: Series | None = None, routers: Series | None = None, tables: Series | None = None) -> Series:
+def scenario(gateways: Series | None = None, routers: Series | None = None, tables: Series | None = None) -> Series:
     parts = (gateways, gateway()), (routers, both()), (tables, ledger())
     return {name: value for given, usual in parts for name, value in (usual if given is None else given).items()}
 
 
 MESSAGES = f'{SPARK}"ledger:9467",query="messages"'
 CASES: dict[str, tuple[Series, set[str]]] = {
-    "one process with both roles": (world(), set()),
-    "two processes with reliefs": (world(routers=pair()), set()),
-    "two processes without reliefs": (
-        world(routers=application("r:9465", ["router-active"]) | application("r:9466", ["router-backup"])),
+    "one process with both roles": (scenario(), set()),
+    "two processes with standby queries": (scenario(routers=pair()), set()),
+    "two processes without standby queries": (
+        scenario(routers=application("r:9465", ["router-active"]) | application("r:9466", ["router-backup"])),
         set(),
     ),
     # Gateway
-    "a gateway does not answer": (world(gateways=unanswered(gateway())), {"GatewayDown"}),
-    "no gateway is left to be scraped": (world(gateways={}), {"GatewayDown"}),
-    "no broker": (world(gateway(waystation_kafka_brokers_up=steady(0))), {"KafkaUnreachable"}),
-    "Kafka is slow": (world(slow(gateway(), "kafka_produce", GATEWAY, 1.0)), {"PublishesWaitForKafka"}),
-    "Kafka refuses": (world(gateway(waystation_publishes_refused_total=growing(1))), {"PublishesRefusedByKafka"}),
-    "far behind": (world(gateway(waystation_consumer_lag_records=steady(20000))), {"DeliveriesLag"}),
-    "dropped": (world(gateway(waystation_deliveries_dropped_total=growing(1))), {"DeliveriesDropped"}),
-    "a long queue": (world(gateway(waystation_largest_queue_messages=steady(90000))), {"QueueNearlyFull"}),
-    "a large queue": (world(gateway(waystation_largest_queue_bytes=steady(230000000))), {"QueueNearlyFull"}),
-    "many connections": (world(gateway(waystation_connections=steady(9500))), {"ConnectionsNearLimit"}),
-    "many files": (world(gateway(process_open_fds=steady(60000))), {"OpenFilesNearLimit"}),
-    "lost in masses": (world(gateway(waystation_connections_closed_total=growing(1200))), {"ConnectionsLostInMasses"}),
-    "a late loop": (world(slow(gateway(), "event_loop_lag", GATEWAY, 0.5)), {"EventLoopLate"}),
-    "slow checkpoints": (world(slow(gateway(), "checkpoint", GATEWAY, 10)), {"CheckpointsSlow"}),
-    "a broken spool": (world(gateway(waystation_spool_failing=steady(1))), {"SpoolFailing"}),
-    "unreadable": (world(gateway(waystation_records_quarantined_total=growing(1))), {"RecordsQuarantined"}),
+    "a gateway does not answer": (scenario(gateways=unanswered(gateway())), {"GatewayDown"}),
+    "no gateway is left to be scraped": (scenario(gateways={}), {"GatewayDown"}),
+    "no broker": (scenario(gateway(waystation_kafka_brokers_up=steady(0))), {"KafkaUnreachable"}),
+    "Kafka is slow": (scenario(slow(gateway(), "kafka_produce", GATEWAY, 1.0)), {"PublishesWaitForKafka"}),
+    "Kafka refuses": (scenario(gateway(waystation_publishes_refused_total=growing(1))), {"PublishesRefusedByKafka"}),
+    "far behind": (scenario(gateway(waystation_consumer_lag_records=steady(20000))), {"DeliveriesLag"}),
+    "dropped": (scenario(gateway(waystation_deliveries_dropped_total=growing(1))), {"DeliveriesDropped"}),
+    "a long queue": (scenario(gateway(waystation_largest_queue_messages=steady(90000))), {"QueueNearlyFull"}),
+    "a large queue": (scenario(gateway(waystation_largest_queue_bytes=steady(230000000))), {"QueueNearlyFull"}),
+    "many connections": (scenario(gateway(waystation_connections=steady(9500))), {"ConnectionsNearLimit"}),
+    "many files": (scenario(gateway(process_open_fds=steady(60000))), {"OpenFilesNearLimit"}),
+    "lost in masses": (
+        scenario(gateway(waystation_connections_closed_total=growing(1200))),
+        {"ConnectionsLostInMasses"},
+    ),
+    "a late loop": (scenario(slow(gateway(), "event_loop_lag", GATEWAY, 0.5)), {"EventLoopLate"}),
+    "slow checkpoints": (scenario(slow(gateway(), "checkpoint", GATEWAY, 10)), {"CheckpointsSlow"}),
+    "a broken spool": (scenario(gateway(waystation_spool_failing=steady(1))), {"SpoolFailing"}),
+    "unreadable": (scenario(gateway(waystation_records_quarantined_total=growing(1))), {"RecordsQuarantined"}),
     "each instruction comes once": (
-        world(gateway(waystation_instruction_copies_dropped_total=growing(0))),
+        scenario(gateway(waystation_instruction_copies_dropped_total=growing(0))),
         {"OneRouterOnly"},
     ),
     "no copies, and no traffic": (
-        world(
+        scenario(
             gateway(waystation_instruction_copies_dropped_total=growing(0), waystation_deliveries_total=growing(0)),
         ),
         set(),
     ),
     "an admin without token": (
-        world(gateway(waystation_admin_requests_refused_total=growing(60))),
+        scenario(gateway(waystation_admin_requests_refused_total=growing(60))),
         {"AdminRequestsRefused"},
     ),
     # Routers
-    "one role of a process fails": (world(routers=stopped(both(), "router-backup")), {"RouterMissing", "QueryDown"}),
-    "both roles of a process fail": (world(routers=stopped(both(), "router-")), {"NoRouter", "QueryDown"}),
-    "the process with both is gone": (world(routers={}), {"NoRouter"}),
+    "one role of a process fails": (scenario(routers=stopped(both(), "router-backup")), {"RouterMissing", "QueryDown"}),
+    "both roles of a process fail": (scenario(routers=stopped(both(), "router-")), {"NoRouter", "QueryDown"}),
+    "the process with both is gone": (scenario(routers={}), {"NoRouter"}),
     "the process with both does not answer": (
-        world(routers=unanswered(both())),
+        scenario(routers=unanswered(both())),
         {"NoRouter", "SparkApplicationDown"},
     ),
-    "one process of the pair is gone": (world(routers=alone("active", 9465)), {"RouterMissing"}),
+    "one process of the pair is gone": (scenario(routers=alone("active", 9465)), {"RouterMissing"}),
     "one process of the pair does not answer": (
-        world(routers=alone("active", 9465) | unanswered(alone("backup", 9466))),
+        scenario(routers=alone("active", 9465) | unanswered(alone("backup", 9466))),
         {"RouterMissing", "SparkApplicationDown"},
     ),
     "both queries of one process fail": (
-        world(routers=stopped(pair(), "router-active")),
+        scenario(routers=stopped(pair(), "router-active")),
         {"RouterMissing", "QueryDown"},
     ),
-    "a relief fails": (world(routers=stopped(pair(), "router-active-relief")), {"QueryDown"}),
-    "both processes are gone": (world(routers={}), {"NoRouter"}),
+    "a standby query fails": (scenario(routers=stopped(pair(), "router-active-standby")), {"QueryDown"}),
+    "both processes are gone": (scenario(routers={}), {"NoRouter"}),
     "long pauses": (
-        world(routers=slow(pair(), "router_pause", f'{SPARK}"router:9466",router="backup-relief"', 4)),
+        scenario(routers=slow(pair(), "router_pause", f'{SPARK}"router:9466",router="backup-standby"', 4)),
         {"RouterPausesLong"},
     ),
     # Ledger, and all applications
-    "the ledger does not answer": (world(tables=unanswered(ledger())), {"SparkApplicationDown", "NoLedger"}),
-    "no ledger is left to be scraped": (world(tables={}), {"NoLedger"}),
-    "old routes": (world(tables=ledger(waystation_routes_as_of_timestamp_seconds=steady(9))), {"RoutesStale"}),
-    "a query is down": (world(tables=stopped(ledger(), "messages")), {"QueryDown"}),
-    "queries fail": (world(tables=ledger(waystation_query_failures_total=growing(1))), {"QueryFails"}),
+    "the ledger does not answer": (scenario(tables=unanswered(ledger())), {"SparkApplicationDown", "NoLedger"}),
+    "no ledger is left to be scraped": (scenario(tables={}), {"NoLedger"}),
+    "old routes": (scenario(tables=ledger(waystation_routes_as_of_timestamp_seconds=steady(9))), {"RoutesStale"}),
+    "a query is down": (scenario(tables=stopped(ledger(), "messages")), {"QueryDown"}),
+    "queries fail": (scenario(tables=ledger(waystation_query_failures_total=growing(1))), {"QueryFails"}),
     "no progress": (
-        world(tables=ledger(waystation_query_last_progress_timestamp_seconds=steady(9))),
+        scenario(tables=ledger(waystation_query_last_progress_timestamp_seconds=steady(9))),
         {"QueryStalled"},
     ),
-    "falls back": (world(tables=ledger(waystation_query_lag_records=growing(10000))), {"QueryLags"}),
+    "falls back": (scenario(tables=ledger(waystation_query_lag_records=growing(10000))), {"QueryLags"}),
     "catches up": (
-        world(tables=ledger(waystation_query_lag_records=f"2000000-10000x{MINUTES}")),
+        scenario(tables=ledger(waystation_query_lag_records=f"2000000-10000x{MINUTES}")),
         set(),
     ),
-    "long batches": (world(tables=slow(ledger(), "query_batch", MESSAGES, 20)), {"BatchesLongerThanTrigger"}),
-    "much state": (world(tables=ledger(waystation_query_state_disk_bytes=steady(6e9))), {"StateLarge"}),
-    "quarantine": (world(tables=ledger(waystation_query_rows_total=growing(60))), {"QuarantineGrows"}),
-    "a full heap": (world(tables=ledger(waystation_jvm_heap_used_bytes=steady(9e8))), {"HeapNearlyFull"}),
-    "much garbage": (world(tables=ledger(waystation_jvm_gc_seconds_total=growing(20))), {"GarbageCollectionLong"}),
+    "long batches": (scenario(tables=slow(ledger(), "query_batch", MESSAGES, 20)), {"BatchesLongerThanTrigger"}),
+    "much state": (scenario(tables=ledger(waystation_query_state_disk_bytes=steady(6e9))), {"StateLarge"}),
+    "quarantine": (scenario(tables=ledger(waystation_query_rows_total=growing(60))), {"QuarantineGrows"}),
+    "a full heap": (scenario(tables=ledger(waystation_jvm_heap_used_bytes=steady(9e8))), {"HeapNearlyFull"}),
+    "much garbage": (scenario(tables=ledger(waystation_jvm_gc_seconds_total=growing(20))), {"GarbageCollectionLong"}),
 }
 
 

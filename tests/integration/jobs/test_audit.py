@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from jobs.audit.__main__ import judgements
 from pipelines.routing import audit
 from pipelines.routing.audit import Ledger, Period
-from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Reach, judged, wanted_by
+from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Watermarks, judged, wanted_by
 from pipelines.routing.intervals import RouteChange, intervals
 from pipelines.routing.route_buckets import in_buckets
 from schemas.identity import candidate_keys, route_key
@@ -25,7 +25,7 @@ from tests.unit.pipelines.routing.test_decisions import AT, FAULTS, HOME, SHARDS
 
 BEGIN = datetime(2026, 1, 1, 23, 0, tzinfo=UTC)
 PERIOD = Period(BEGIN, BEGIN + timedelta(hours=1))
-ALL_OF_IT = Reach(PERIOD.until, PERIOD.until, PERIOD.until, PERIOD.until)
+ALL_OF_IT = Watermarks(PERIOD.until, PERIOD.until, PERIOD.until, PERIOD.until)
 FEW = settings(
     max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
 )
@@ -87,14 +87,14 @@ def ledger(spark: SparkSession, sent: dict[str, Sent], by_key: dict[str, list[Ro
     )
 
 
-def audited(tables: Ledger, reach: Reach, few: int = audit.FEW) -> dict[str, dict[str, Any]]:
+def audited(tables: Ledger, watermarks: Watermarks, few: int = audit.FEW) -> dict[str, dict[str, Any]]:
     """What the audit says, by message id; route keys with more than `few` intervals are looked up in slices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "FEW", few)
         known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
     copies = audit.wanted(tables.messages, in_buckets(known), PERIOD, SHARDS)
-    doubtful = {row.message_id for row in audit.doubtful(copies, tables, PERIOD, reach).collect()}
-    found = list(judgements(audit.gathered(copies, tables, PERIOD), SHARDS, reach))
+    doubtful = {row.message_id for row in audit.doubtful(copies, tables, PERIOD, watermarks).collect()}
+    found = list(judgements(audit.gathered(copies, tables, PERIOD), SHARDS, watermarks))
     by_id = {one["message_id"]: one for one in found}
     assert len(by_id) == len(found)
     assert {name for name, one in by_id.items() if one["verdict"] != RIGHT} <= doubtful
@@ -129,7 +129,7 @@ instructions = st.lists(
     max_size=SHARDS,
     unique_by=lambda one: (one.scope, one.shard),
 ).map(tuple)
-reaches = st.just(ALL_OF_IT) | st.builds(Reach, *[st.one_of(st.none(), within, st.just(PERIOD.until))] * 4)
+any_watermarks = st.just(ALL_OF_IT) | st.builds(Watermarks, *[st.one_of(st.none(), within, st.just(PERIOD.until))] * 4)
 
 
 @FEW
@@ -137,27 +137,27 @@ reaches = st.just(ALL_OF_IT) | st.builds(Reach, *[st.one_of(st.none(), within, s
     events=st.lists(changes, min_size=30, max_size=120),
     sent=st.lists(st.tuples(destinations, within, st.integers(0, 2)), min_size=30, max_size=100),
     odd=st.lists(st.builds(Sent, destinations, within, instructions, st.booleans()), min_size=30, max_size=100),
-    reach=reaches,
+    watermarks=any_watermarks,
     few=st.sampled_from([0, 2, audit.FEW]),
 )
 def test_what_routers_do_is_right(
-    spark: SparkSession, events: Any, sent: Any, odd: Any, reach: Reach, few: int
+    spark: SparkSession, events: Any, sent: Any, odd: Any, watermarks: Watermarks, few: int
 ) -> None:
     """R7: for any routes; and of anything else all is gathered that a judgement needs."""
     by_key = history(events)
     made = {f"right-{n}": right(destination, at, by_key, how) for n, (destination, at, how) in enumerate(sent)}
     made |= {f"odd-{n}": one for n, one in enumerate(odd)}
-    found = audited(ledger(spark, made, by_key), reach, few)
+    found = audited(ledger(spark, made, by_key), watermarks, few)
     assert found.keys() == made.keys()
     for name, one in made.items():
         shards, row = wanted(one.destination, one.at, by_key), found[name]
         copy = {"partition": 0, "offset": 0, "appended": one.at, "destination": one.destination, "wanted": shards}
-        (expected,) = judged([copy], rows(one.instructed), one.untouched, one.at, SHARDS, reach)
+        (expected,) = judged([copy], rows(one.instructed), one.untouched, one.at, SHARDS, watermarks)
         judgement = expected.judgement
         assert (row["verdict"], differences(row)) == (judgement.verdict, list(judgement.differences)), (name, one)
         assert (row["wanted"], row["appended"]) == (shards, one.at)
         assert not name.startswith("right") or row["verdict"] in (RIGHT, LATER)
-        assert not name.startswith("right") or reach != ALL_OF_IT or row["verdict"] == RIGHT
+        assert not name.startswith("right") or watermarks != ALL_OF_IT or row["verdict"] == RIGHT
 
 
 ADD = [("a/#", "add", shard, BEGIN - timedelta(minutes=5), 25) for shard in WANTED]
@@ -195,9 +195,9 @@ def test_what_another_broker_dated_the_day_before_is_found(spark: SparkSession) 
     """Their clocks are apart, and the period begins at midnight."""
     midnight = datetime(2026, 1, 2, tzinfo=UTC)
     period = Period(midnight, midnight + timedelta(days=1))
-    reach = Reach(*[period.until] * 4)
+    watermarks = Watermarks(*[period.until] * 4)
     tables = ledger(spark, {"one": Sent("@bob", midnight, decided("routed", [HOME]), False)}, {})
     tables = tables._replace(instructions=tables.instructions.withColumn("date", F.lit(BEGIN.date())))
     routes = audit.routes_in(period, audit.intervals(tables.routes_history))
     copies = audit.wanted(tables.messages, in_buckets(routes), period, SHARDS)
-    assert audit.doubtful(copies, tables, period, reach).collect() == []
+    assert audit.doubtful(copies, tables, period, watermarks).collect() == []

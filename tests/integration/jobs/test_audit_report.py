@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from jobs.audit.__main__ import report, request
-from jobs.audit.completeness import reach_of
+from jobs.audit.completeness import completeness_watermarks
 from jobs.audit.explain import explain
 from jobs.query.ledger_reader import LedgerReader
 from tests.integration.conftest import BEGIN, SHARDS, WrittenLedger
@@ -23,7 +23,7 @@ WHOLE = ["--since", "2026-01-01", "--until", "2026-01-03"]
 
 
 def audited(spark: SparkSession, tables: str, *arguments: str) -> dict[str, Any]:
-    return report(spark, tables, request(arguments, BEGIN), SHARDS, reach_of(tables, 60))
+    return report(spark, tables, request(arguments, BEGIN), SHARDS, completeness_watermarks(tables, 60))
 
 
 def test_what_routers_decide_is_right(spark: SparkSession, written_ledger: WrittenLedger) -> None:
@@ -71,12 +71,12 @@ def test_seeded_faults_are_found(spark: SparkSession, written_ledger: WrittenLed
         "appended": "2026-01-01T23:50:00.000Z", "instructed": [], "untouched": False, "verdict": "differs",
         "differences": [{"kind": "missing", "scope": "routed", "shards": [1]}],
     }  # fmt: skip
-    reach, reader = reach_of(tables, 60), LedgerReader(tables, {})
+    watermarks, reader = completeness_watermarks(tables, 60), LedgerReader(tables, {})
     for name in (dropped, many, number, shard):
-        (one,) = explain(reader, name, SHARDS, reach)
+        (one,) = explain(reader, name, SHARDS, watermarks)
         same = [{**d._asdict(), "shards": list(d.shards)} for d in one.judgement.differences]
         assert by_id[name]["differences"] == same, name
-    assert explain(reader, left, SHARDS, reach)[0].judgement.verdict == "later"
+    assert explain(reader, left, SHARDS, watermarks)[0].judgement.verdict == "later"
 
 
 def test_the_command(written_ledger: WrittenLedger) -> None:

@@ -16,7 +16,7 @@ from jobs.observe.progress import first_line
 from pipelines.sinks import RoutesTable
 from pipelines.storage.table_files import TableFiles
 from tests.conftest import LocalBroker
-from tests.integration.jobs.ledger_world import World
+from tests.integration.jobs.ledger_harness import LedgerHarness
 from tests.waiting import wait_for
 
 TABLES = ("routes", "messages")
@@ -45,12 +45,12 @@ def test_after_room_is_made_everything_is_there_once(
     spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R3, R4: first there is room for nothing; then for files and offsets, not for the tables' logs; then for all."""
-    world = World(spark, broker, unique_prefix, tmp_path)
-    world.say_round()
-    assert world.run(NAMES) == {}
-    world.say_round()
+    harness = LedgerHarness(spark, broker, unique_prefix, tmp_path)
+    harness.say_round()
+    assert harness.run(NAMES) == {}
+    harness.say_round()
     failed: dict[str, str] = {}
-    starts = world.starts()
+    starts = harness.starts()
     queries = [Supervised(spark, name, starts[name], 2.0, failed.__setitem__) for name in NAMES]
 
     def all_failed() -> bool:
@@ -66,7 +66,7 @@ def test_after_room_is_made_everything_is_there_once(
     with monkeypatch.context() as patch:
         for kind, name in ((TableFiles, "commit"), (RoutesTable, "write")):
             patch.setattr(kind, name, refused(getattr(kind, name)))
-        refusals = world.run(TABLES)
+        refusals = harness.run(TABLES)
     assert refusals.keys() == set(TABLES)
     assert all("File too large" in first_line(error) for error in refusals.values()), refusals
     try:
@@ -77,8 +77,8 @@ def test_after_room_is_made_everything_is_there_once(
     finally:
         for query in queries:
             query.stop()
-    assert world.run(["messages"]) == {}, "what presence has told meanwhile"
-    expected, found = world.expected(), world.found()
+    assert harness.run(["messages"]) == {}, "what presence has told meanwhile"
+    expected, found = harness.expected(), harness.found()
     assert {name: found[name] for name in NAMES} == {name: expected[name] for name in NAMES}
 
 

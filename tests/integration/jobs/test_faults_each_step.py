@@ -21,7 +21,7 @@ from pipelines.sinks import RoutesTable
 from pipelines.storage.table_files import TableFiles
 from tests import draw
 from tests.conftest import LocalBroker
-from tests.integration.jobs.ledger_world import QUERIES, Found, World
+from tests.integration.jobs.ledger_harness import QUERIES, Found, LedgerHarness
 
 STEPS = {"after read": 0, "after the first effect": 1, "after the second effect": 2, "after all effects": 99}
 """How many effects a batch has had when it is killed; a run draws two of them."""
@@ -84,40 +84,40 @@ class Kills:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(spark, broker, "tfaults.", tmp_path_factory.mktemp("faults"))
+def harness(spark: SparkSession, broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> LedgerHarness:
+    return LedgerHarness(spark, broker, "tfaults.", tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="module")
-def killed(world: World) -> tuple[Found, Found]:
+def killed(harness: LedgerHarness) -> tuple[Found, Found]:
     """What is expected and what is found after all queries were killed at each step, each in a batch of its own."""
     with pytest.MonkeyPatch.context() as patch:
         kills = Kills(patch)
         for number, step in enumerate(draw.some(list(STEPS), 2, "steps of the ledger")):
             kills.number, kills.effects = number, STEPS[step]
-            world.clock_s = CLOCKS_S[(number + draw.SEED) % 4]
-            world.say_round()
-            failed = world.run()
+            harness.clock_s = CLOCKS_S[(number + draw.SEED) % 4]
+            harness.say_round()
+            failed = harness.run()
             assert failed.keys() == set(QUERIES), f"{step}: not killed {set(QUERIES) - failed.keys()}"
             assert all("Killed: after" in failed[name] for name in QUERIES), failed
-    world.say_round()
-    assert world.run() == {}
-    return world.expected(), world.found()
+    harness.say_round()
+    assert harness.run() == {}
+    return harness.expected(), harness.found()
 
 
 @pytest.fixture(scope="module")
-def begun_anew(world: World, killed: tuple[Found, Found]) -> tuple[Found, Found]:
+def begun_anew(harness: LedgerHarness, killed: tuple[Found, Found]) -> tuple[Found, Found]:
     """The same after all checkpoints are lost."""
-    tables = Path(world.settings.tables)
+    tables = Path(harness.settings.tables)
     for checkpoints in (tables / "_checkpoints", *tables.glob("*/_checkpoints")):
         shutil.rmtree(checkpoints)
-    world.say_round()
-    assert world.run() == {}
-    return world.expected(), world.found()
+    harness.say_round()
+    assert harness.run() == {}
+    return harness.expected(), harness.found()
 
 
-def test_every_query_has_a_case(world: World) -> None:
-    assert sorted(world.starts()) == sorted(QUERIES) == sorted(world.expected())
+def test_every_query_has_a_case(harness: LedgerHarness) -> None:
+    assert sorted(harness.starts()) == sorted(QUERIES) == sorted(harness.expected())
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -136,17 +136,19 @@ def test_without_its_checkpoint_a_query_goes_on_where_its_table_ends(
     assert found[query] == expected[query]
 
 
-def test_presence_messages_outlive_a_clock_that_jumps(world: World, begun_anew: tuple[Found, Found]) -> None:
+def test_presence_messages_outlive_a_clock_that_jumps(harness: LedgerHarness, begun_anew: tuple[Found, Found]) -> None:
     """R12: they expire an hour after they were appended, whatever the clock of the ledger's machine says."""
-    lives = world.rows("SELECT (epoch_us(expires) - epoch_us(appended)) / 1e6 FROM messages WHERE source = '$presence'")
+    lives = harness.rows(
+        "SELECT (epoch_us(expires) - epoch_us(appended)) / 1e6 FROM messages WHERE source = '$presence'"
+    )
     assert lives
-    longest_s = world.settings.presence.message_expiry_s
+    longest_s = harness.settings.presence.message_expiry_s
     assert all(seconds > longest_s - 600 for (seconds,) in lives), lives
 
 
-def test_a_later_version_is_named_in_quarantine(world: World, begun_anew: tuple[Found, Found]) -> None:
+def test_a_later_version_is_named_in_quarantine(harness: LedgerHarness, begun_anew: tuple[Found, Found]) -> None:
     """Whoever reads the reason knows what to upgrade."""
-    reasons = dict(world.rows("SELECT topic, min(reason) FROM quarantine WHERE topic <> 'elsewhere' GROUP BY 1"))
+    reasons = dict(harness.rows("SELECT topic, min(reason) FROM quarantine WHERE topic <> 'elsewhere' GROUP BY 1"))
     other = {topic: reason for topic, reason in reasons.items() if "version 2" not in reason}
-    assert other.keys() == {world.topics.egress}, "an instruction has no version of its own but the message's"
-    assert "header instr '2' is malformed" in other[world.topics.egress]
+    assert other.keys() == {harness.topics.egress}, "an instruction has no version of its own but the message's"
+    assert "header instr '2' is malformed" in other[harness.topics.egress]

@@ -15,19 +15,19 @@ from jobs.stack.topics import admin_client, create_topics, declared_topics
 from pipelines.kafka.starting_offsets import RecordsDeleted
 from pipelines.storage.checkpoints import TopicReplaced
 from tests.conftest import LocalBroker
-from tests.integration.jobs.ledger_world import World
+from tests.integration.jobs.ledger_harness import LedgerHarness
 from tests.waiting import wait_for
 
 QUERY = "messages"
 
 
 @pytest.fixture
-def world(spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> World:
+def harness(spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> LedgerHarness:
     """With a round that is in the table."""
-    world = World(spark, broker, unique_prefix, tmp_path)
-    world.say_round()
-    assert world.run([QUERY]) == {}
-    return world
+    harness = LedgerHarness(spark, broker, unique_prefix, tmp_path)
+    harness.say_round()
+    assert harness.run([QUERY]) == {}
+    return harness
 
 
 @pytest.fixture
@@ -36,44 +36,44 @@ def admin(broker: LocalBroker) -> AdminClient:
 
 
 def test_a_topic_made_again_is_refused_until_its_checkpoint_is_removed(
-    spark: SparkSession, world: World, admin: AdminClient
+    spark: SparkSession, harness: LedgerHarness, admin: AdminClient
 ) -> None:
     """Its offsets may even go on further than the old one's: what stands before would be lost. A query that is refused
     is tried again like any that fails; then the new topic is read whole."""
-    topic = world.topics.ingress
+    topic = harness.topics.ingress
     admin.delete_topics([topic])[topic].result()
     wait_for(lambda: topic not in admin.list_topics().topics, "the topic is gone")
-    create_topics(admin, declared_topics(world.settings.kafka))
+    create_topics(admin, declared_topics(harness.settings.kafka))
     for _ in range(4):
-        world.say_round()
+        harness.say_round()
     failures: list[str] = []
-    query = Supervised(spark, QUERY, world.starts()[QUERY], 2.0, lambda _name, error: failures.append(error))
+    query = Supervised(spark, QUERY, harness.starts()[QUERY], 2.0, lambda _name, error: failures.append(error))
     query.watch(0.0)
     query.watch(1.0)
     query.watch(2.0)
     assert len(failures) == 2
     assert all("was deleted and created again after query messages had read it" in error for error in failures)
     with pytest.raises(TopicReplaced):
-        world.run([QUERY])
-    shutil.rmtree(world.checkpoint(QUERY))
-    assert world.run([QUERY]) == {}
-    assert world.found()[QUERY] == world.expected()[QUERY]
+        harness.run([QUERY])
+    shutil.rmtree(harness.checkpoint(QUERY))
+    assert harness.run([QUERY]) == {}
+    assert harness.found()[QUERY] == harness.expected()[QUERY]
 
 
-def test_records_that_retention_took_are_named_and_then_passed_over(world: World, admin: AdminClient) -> None:
+def test_records_that_retention_took_are_named_and_then_passed_over(harness: LedgerHarness, admin: AdminClient) -> None:
     """Q1: the query does not go on by itself; begun anew it says again what is missing, and takes the rest."""
-    before = world.found()[QUERY]
-    world.say_round()
-    ends = [world.end(world.topics.ingress, partition) for partition in range(2)]
-    lost = TopicPartition(world.topics.ingress, 0, ends[0] - 1)
+    before = harness.found()[QUERY]
+    harness.say_round()
+    ends = [harness.end(harness.topics.ingress, partition) for partition in range(2)]
+    lost = TopicPartition(harness.topics.ingress, 0, ends[0] - 1)
     admin.delete_records([lost])[lost].result()
     with pytest.raises(RecordsDeleted, match=rf"offsets 3 to {ends[0] - 2} of partition 0; to continue without them"):
-        world.run([QUERY])
-    shutil.rmtree(world.checkpoint(QUERY))
+        harness.run([QUERY])
+    shutil.rmtree(harness.checkpoint(QUERY))
     with capture_logs() as lines:
-        assert world.run([QUERY]) == {}
+        assert harness.run([QUERY]) == {}
     said = [line for line in lines if line["event"].startswith("records lost")]
     assert [(line["partition"], line["first"], line["end"]) for line in said] == [(0, 3, ends[0] - 1)]
-    found = world.found()[QUERY]
+    found = harness.found()[QUERY]
     assert max(found.values()) == 1
     assert found - before == Counter(["1.1"]), "of partition 1; the last of partition 0 is a bad record"

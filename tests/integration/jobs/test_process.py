@@ -85,13 +85,13 @@ def test_nothing_of_a_killed_childs_group_is_left(start, tmp_path):
 def test_giving_way_reaches_all_threads_of_the_group(start, tmp_path):
     process = start(f"import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()\n{PARENT}")
     everybody = [process.identity.pid, int(log_line(tmp_path))]
-    process.give_way(7)
+    process.set_niceness(7)
     threads = [thread.id for pid in everybody for thread in psutil.Process(pid).threads()]
     assert len(threads) > len(everybody)
     assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {7}
     process.kill()
     assert wait_until(process.ended, DEADLINE_S)
-    process.give_way(7)  # nobody is left
+    process.set_niceness(7)  # nobody is left
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SCHED_IDLE is Linux's")
@@ -102,7 +102,7 @@ def test_who_gives_way_altogether_gets_its_priority_back_with_all_threads(start,
     threads = [thread.id for pid in everybody for thread in psutil.Process(pid).threads()]
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     for niceness, policy, nice in ((IDLE, os.SCHED_IDLE, LEAST_PRIORITY), (0, os.SCHED_OTHER, ours)):
-        process.give_way(niceness)
+        process.set_niceness(niceness)
         assert {os.sched_getscheduler(thread) for thread in threads} == {policy}
         assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {nice}
 

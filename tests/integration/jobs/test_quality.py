@@ -37,7 +37,7 @@ OVERRIDES = {
 }
 
 
-class World(NamedTuple):
+class QualityHarness(NamedTuple):
     """A judged ledger: `faults` of each date, by the expectations that find them; none where all holds. `now` is the
     time of the run, two minutes after an instruction whose message is not there yet."""
 
@@ -60,7 +60,7 @@ def settings_over(data: Path) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+def harness(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> QualityHarness:
     """All dates are judged in one run."""
     settings, ledger = settings_over(tmp_path_factory.mktemp("quality")), Ledger()
     faults = {ledger.add_day(): set[str]()}
@@ -82,7 +82,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     early = {"message_id": "00000000-0000-0000-0000-000000000000", "shard": 9, "appended": ahead}
     ledger.rows["instructions"].append(ledger.rows["instructions"][-1] | early)
     write(settings.tables, ledger.rows)
-    return World(ledger, settings, faults, now, judge(spark, settings, prepare(settings, Request(), now)))
+    return QualityHarness(ledger, settings, faults, now, judge(spark, settings, prepare(settings, Request(), now)))
 
 
 def utc_now() -> datetime:
@@ -99,63 +99,65 @@ def waystation(settings: Settings, java_home: Path, *arguments: str) -> "subproc
 NAMES = [expectation.name for expectation in EXPECTATIONS]
 
 
-def test_there_is_a_fault_of_each_kind(world: World) -> None:
-    assert set().union(*world.faults.values()) == set(NAMES)
+def test_there_is_a_fault_of_each_kind(harness: QualityHarness) -> None:
+    assert set().union(*harness.faults.values()) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fault_is_found_by_what_is_meant_to_find_it(world: World, name: str) -> None:
+def test_a_fault_is_found_by_what_is_meant_to_find_it(harness: QualityHarness, name: str) -> None:
     """And by nothing else; an example says where."""
-    day = world.day_of(name)
-    found = {result.measured.expectation.name: result for result in world.report.failures if result.day == day}
-    assert found.keys() == world.faults[day]
+    day = harness.day_of(name)
+    found = {result.measured.expectation.name: result for result in harness.report.failures if result.day == day}
+    assert found.keys() == harness.faults[day]
     assert found[name].measured.unexpected >= len(found[name].measured.examples) > 0
 
 
-def test_what_is_no_fault_is_not_reported(world: World) -> None:
+def test_what_is_no_fault_is_not_reported(harness: QualityHarness) -> None:
     """Copies of nothing, two decisions on a message, outcomes and completions on a later date, a message that was sent
     again, a quarantined record and its instruction, a retained message of long ago, a topic that was made again."""
-    good = {day for day, faults in world.faults.items() if not faults}
-    assert not [result for result in world.report.failures if result.day in good]
-    assert {result.day for result in world.report.results} == set(world.faults)
+    good = {day for day, faults in harness.faults.items() if not faults}
+    assert not [result for result in harness.report.failures if result.day in good]
+    assert {result.day for result in harness.report.results} == set(harness.faults)
 
 
-def test_results_are_in_their_table_once(world: World) -> None:
+def test_results_are_in_their_table_once(harness: QualityHarness) -> None:
     """A row an expectation and date, of one run."""
-    rows = LedgerReader(world.settings.tables).query(
+    rows = LedgerReader(harness.settings.tables).query(
         "SELECT count(*), count(DISTINCT (date, expectation)), count(DISTINCT run_id), "
         "count(*) FILTER (NOT success), count(*) FILTER (NOT success AND sample IS NULL) FROM quality_results"
     )
-    results = len(NAMES) * len(world.faults)
-    failures = sum(len(of_day) for of_day in world.faults.values())
+    results = len(NAMES) * len(harness.faults)
+    failures = sum(len(of_day) for of_day in harness.faults.values())
     assert rows.rows == [(results, results, 1, failures, 0)]
 
 
-def test_the_newest_rows_are_left_to_a_later_run(world: World) -> None:
+def test_the_newest_rows_are_left_to_a_later_run(harness: QualityHarness) -> None:
     """What has not settled: an instruction may be there before its message."""
-    last = max(world.faults)
-    assert not [result for result in world.report.failures if result.day == last]
+    last = max(harness.faults)
+    assert not [result for result in harness.report.failures if result.day == last]
     for request in (Request(), Request(settle_s=0.0)):
-        assert prepare(world.settings, request, world.now).dates == [*world.failed, last]
+        assert prepare(harness.settings, request, harness.now).dates == [*harness.failed, last]
 
 
-def test_a_date_is_judged_again_when_it_has_more_rows(world: World) -> None:
+def test_a_date_is_judged_again_when_it_has_more_rows(harness: QualityHarness) -> None:
     """Or has failed; else only the newest, and one that is asked for."""
-    settings, (first, second, *_, last) = world.settings, sorted(world.faults)
-    assert prepare(settings, Request(Asked((first,))), world.now).dates == [first]
-    assert prepare(settings, Request(Asked(since=second)), world.now).dates == sorted(world.faults)[1:]
-    write(settings.tables, {"presence_history": [world.ledger.rows["presence_history"][0] | {"seq": 5}]})
+    settings, (first, second, *_, last) = harness.settings, sorted(harness.faults)
+    assert prepare(settings, Request(Asked((first,))), harness.now).dates == [first]
+    assert prepare(settings, Request(Asked(since=second)), harness.now).dates == sorted(harness.faults)[1:]
+    write(settings.tables, {"presence_history": [harness.ledger.rows["presence_history"][0] | {"seq": 5}]})
     try:
-        assert prepare(settings, Request(), world.now).dates == [first, *world.failed, last]
+        assert prepare(settings, Request(), harness.now).dates == [first, *harness.failed, last]
     finally:
         table = DeltaTable(f"{settings.tables}/presence_history")
         table.restore(table.version() - 1)
 
 
-def test_a_gap_in_a_quiet_partition_is_found_across_days(world: World) -> None:
+def test_a_gap_in_a_quiet_partition_is_found_across_days(harness: QualityHarness) -> None:
     """Days on which other partitions have messages; and a partition that goes on after days is no fault."""
-    (found,) = [result for result in world.report.failures if "partition 9, offsets 2 to 2" in result.measured.examples]
-    assert world.faults[found.day] == {found.measured.expectation.name} == {"offsets"}
+    (found,) = [
+        result for result in harness.report.failures if "partition 9, offsets 2 to 2" in result.measured.examples
+    ]
+    assert harness.faults[found.day] == {found.measured.expectation.name} == {"offsets"}
 
 
 def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path, java_home: Path) -> None:
@@ -184,11 +186,11 @@ def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path, 
     assert prepare(settings, Request(), utc_now()).dates == []
 
 
-def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
+def test_pages_show_it_in_a_browser_without_a_network(harness: QualityHarness) -> None:
     """The index leads to a page a date; nothing is loaded from anywhere."""
     browser = chromium()
-    pages = world.report.first_page.parent
-    day = world.day_of("message_of_outcome")
+    pages = harness.report.first_page.parent
+    day = harness.day_of("message_of_outcome")
 
     def seen(page: str) -> str:
         command = [browser, *OPTIONS, "--dump-dom", f"file://{pages / page}"]
@@ -198,21 +200,21 @@ def test_pages_show_it_in_a_browser_without_a_network(world: World) -> None:
         return done.stdout
 
     index = seen("index.html")
-    assert index.count(">✗ failed<") == sum(bool(faults) for faults in world.faults.values())
+    assert index.count(">✗ failed<") == sum(bool(faults) for faults in harness.faults.values())
     assert f'<a href="{day}.html">' in index
-    assert f'by date: {len(world.failed)} of {len(world.faults)} dates failed."' in index
+    assert f'by date: {len(harness.failed)} of {len(harness.faults)} dates failed."' in index
     page = seen(f"{day}.html")
     assert "Every outcome's message is in messages" in page
     assert "message 00000000-0000-0000-0000-00003b9aca02, untouched" in page
-    assert page.count("fa-times") - page.count("fa-times::before") == len(world.faults[day])
+    assert page.count("fa-times") - page.count("fa-times::before") == len(harness.faults[day])
 
 
-def test_the_command_fails_as_long_as_dates_do(world: World, java_home: Path) -> None:
+def test_the_command_fails_as_long_as_dates_do(harness: QualityHarness, java_home: Path) -> None:
     """Also where there is nothing to judge, as when nothing has settled; no Spark is started for that."""
-    done = waystation(world.settings, java_home, "--settle", "1e9")
+    done = waystation(harness.settings, java_home, "--settle", "1e9")
     assert (done.returncode, done.stderr) == (1, "")
     assert "nothing to check" in done.stdout
     assert (
-        f"{len(world.failed)} dates failed in an earlier run and were not checked again: {world.failed[0]}"
+        f"{len(harness.failed)} dates failed in an earlier run and were not checked again: {harness.failed[0]}"
         in done.stdout
     )

@@ -17,7 +17,7 @@ from jobs.stack.topics import admin_client, topic_ends
 from pipelines.sinks import ensure_tables
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id, shard_of
-from schemas.readiness import beside, read_json
+from schemas.readiness import alongside, read_json
 from schemas.topics import Topics
 from tests.conftest import LocalBroker
 from tests.waiting import wait_for
@@ -161,7 +161,9 @@ def test_a_new_generation_beside_the_old_one_is_level_before_it_says_so(
     topics = broker.topics(unique_prefix, shards=SHARDS)
     assert spark.version, "types are parsed by a session"
     ensure_tables(f"{tmp_path}/tables")
-    environ = environment(tmp_path, broker.bootstrap, unique_prefix, java_home) | {"WAYSTATION_ROUTER__RELIEF": "false"}
+    environ = environment(tmp_path, broker.bootstrap, unique_prefix, java_home) | {
+        "WAYSTATION_ROUTER__STANDBY_QUERY": "false"
+    }
     egress, alone = Egress(broker.bootstrap, topics.egress), ("--role", "active")
     routers = [start_router(tmp_path, environ, *alone)]
     try:
@@ -170,8 +172,8 @@ def test_a_new_generation_beside_the_old_one_is_level_before_it_says_so(
         wait_for(committed, "the old one has committed", 120)
         once = len(egress.copies("active"))
         written = sum(map(len, egress.by_shard.values()))
-        beside_it = ("--generation", "2", "--beside")
-        routers.append(start_router(tmp_path, environ, *alone, *beside_it, ready=beside("router")))
+        alongside_it = ("--generation", "2", "--alongside")
+        routers.append(start_router(tmp_path, environ, *alone, *alongside_it, ready=alongside("router")))
         assert once == MESSAGES
         egress.poll()
         assert sum(map(len, egress.by_shard.values())) == written, "what is committed is not routed again"

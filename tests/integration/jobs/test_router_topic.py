@@ -44,7 +44,7 @@ class Alone:
         self.admin: AdminClient = admin_client(broker.bootstrap, {})
         self.egress = Egress(broker.bootstrap, self.topics.egress)
         self._environment = environment(data, broker.bootstrap, prefix, java_home) | {
-            "WAYSTATION_ROUTER__RELIEF": "false",
+            "WAYSTATION_ROUTER__STANDBY_QUERY": "false",
         }
 
     @contextmanager

@@ -160,7 +160,7 @@ def test_a_part_gives_way_once_all_are_ready_and_from_then_on(make, tmp_path, ev
 def test_a_part_gives_way_only_while_it_may(make, tmp_path):
     busy = tmp_path / "busy"
     busy.touch()
-    part = worker(tmp_path, "one")._replace(niceness=7, may_give_way=lambda: not busy.exists())
+    part = worker(tmp_path, "one")._replace(niceness=7, may_lower_priority=lambda: not busy.exists())
     running = make(part)
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     tick_until(running, lambda: running.ready)

@@ -102,7 +102,7 @@ def test_complete_exactly_when_all_are_relinquished(
 
 
 def test_the_decisions_of_two_routers_are_counted_apart(spark: SparkSession, tmp_path: Path) -> None:
-    """R4: one router knows the routes (two instructions), its twin sends to everyone (four): what is relinquished of
+    """R4: one router knows the routes (two instructions), its peer sends to everyone (four): what is relinquished of
     both must not add up to either."""
     events = [
         progress(1, 0, 4, "everyone"),

@@ -81,7 +81,7 @@ def test_changes_of_clients_gateways_and_ticks(spark: SparkSession, tmp_path: Pa
     ]
 
 
-class Town:
+class PresenceHarness:
     """A query that tells presence, on topics of its own, and what stands on them."""
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, prefix: str, tables: Path) -> None:
@@ -177,56 +177,56 @@ class Town:
 
 
 @pytest.fixture
-def town(spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> Town:
-    return Town(spark, broker, unique_prefix, tmp_path)
+def harness(spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> PresenceHarness:
+    return PresenceHarness(spark, broker, unique_prefix, tmp_path)
 
 
-def test_a_silent_gateway_takes_its_clients_along_and_brings_them_back(town: Town) -> None:
+def test_a_silent_gateway_takes_its_clients_along_and_brings_them_back(harness: PresenceHarness) -> None:
     """R12: over several attachments; without any event of the clients themselves; after a restart of the query too."""
-    town.say(event("", "heartbeat", 1, 0), event("", "heartbeat", 1, 0, gateway="h"))
-    town.say(event("only", "connected", 1, 0), event("both", "connected", 1, 0))
-    town.say(
+    harness.say(event("", "heartbeat", 1, 0), event("", "heartbeat", 1, 0, gateway="h"))
+    harness.say(event("only", "connected", 1, 0), event("both", "connected", 1, 0))
+    harness.say(
         event("both", "connected", 2, 0, gateway="h"), event("gone", "connected", 1, 0), event("gone", "lost", 1, 1)
     )
-    town.run()
-    assert [town.online(name) for name in ("only", "both", "gone")] == [True, True, False]
+    harness.run()
+    assert [harness.online(name) for name in ("only", "both", "gone")] == [True, True, False]
 
     def g_is_gone() -> bool:
-        state = town.states()[f"{GATEWAY_MARK}g"]
+        state = harness.states()[f"{GATEWAY_MARK}g"]
         assert isinstance(state, GatewayState)
         return not state.alive
 
-    with town.ticking(event("", "heartbeat", 1, 1, gateway="h")):
-        town.run(until=g_is_gone)
-    assert [town.online(name) for name in ("only", "both", "gone")] == [False, True, False]
-    both = town.states()["both"]
+    with harness.ticking(event("", "heartbeat", 1, 1, gateway="h")):
+        harness.run(until=g_is_gone)
+    assert [harness.online(name) for name in ("only", "both", "gone")] == [False, True, False]
+    both = harness.states()["both"]
     assert isinstance(both, PresenceState)
     assert [(one.gateway, one.live) for one in both.attachments] == [("g", False), ("h", True)]
-    assert town.added() == [("both", "lost", "g", 1), ("only", "lost", "g", 1)]
-    town.say(event("", "heartbeat", 1, 9))
-    town.run()
-    assert [town.online(name) for name in ("only", "both", "gone")] == [True, True, False]
-    assert town.added()[2:] == [("both", "connected", "g", 1), ("only", "connected", "g", 1)], "it is taken back"
-    of_only = [online for topic, online, _ in town.messages() if topic == "$presence/only"]
+    assert harness.added() == [("both", "lost", "g", 1), ("only", "lost", "g", 1)]
+    harness.say(event("", "heartbeat", 1, 9))
+    harness.run()
+    assert [harness.online(name) for name in ("only", "both", "gone")] == [True, True, False]
+    assert harness.added()[2:] == [("both", "connected", "g", 1), ("only", "connected", "g", 1)], "it is taken back"
+    of_only = [online for topic, online, _ in harness.messages() if topic == "$presence/only"]
     assert of_only == [True, False, True]
-    assert town.retained()["$presence/only"] is not None
-    assert town.retained()["$presence/gone"] is None, "retained while online"
+    assert harness.retained()["$presence/only"] is not None
+    assert harness.retained()["$presence/gone"] is None, "retained while online"
 
 
-def test_a_gateway_begun_anew_voids_what_it_had(town: Town) -> None:
+def test_a_gateway_begun_anew_voids_what_it_had(harness: PresenceHarness) -> None:
     """R12: clients without a persistent session, of whose loss nobody tells."""
-    town.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0), event("d", "connected", 1, 0))
-    town.run()
-    town.say(event("", "heartbeat", 2, 0, boot=2), event("d", "connected", 2, 0, boot=2))
-    town.run()
-    assert (town.online("c"), town.online("d")) == (False, True)
-    assert sorted(town.added()) == [("c", "lost", "g", 1), ("d", "lost", "g", 1)], "a connection of each has no end"
-    town.say(event("c", "connected", 3, 0, boot=2))
-    town.run()
-    assert len(town.added()) == 2, "once"
+    harness.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0), event("d", "connected", 1, 0))
+    harness.run()
+    harness.say(event("", "heartbeat", 2, 0, boot=2), event("d", "connected", 2, 0, boot=2))
+    harness.run()
+    assert (harness.online("c"), harness.online("d")) == (False, True)
+    assert sorted(harness.added()) == [("c", "lost", "g", 1), ("d", "lost", "g", 1)], "a connection of each has no end"
+    harness.say(event("c", "connected", 3, 0, boot=2))
+    harness.run()
+    assert len(harness.added()) == 2, "once"
 
 
-def run_and_fail_after(town: Town, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_and_fail_after(harness: PresenceHarness, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The query fails after so many of its writes, as if it were killed; what it writes later succeeds."""
     writes, write = [0], KafkaWriter.write
 
@@ -238,33 +238,35 @@ def run_and_fail_after(town: Town, step: int, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(KafkaWriter, "write", failing)
     with pytest.raises(StreamingQueryException, match="as if killed"):
-        town.run()
+        harness.run()
 
 
 @pytest.mark.drawn("steps of a batch of presence", 2)
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
-def test_ends_are_the_same_whatever_step_fails(town: Town, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ends_are_the_same_whatever_step_fails(
+    harness: PresenceHarness, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """R12: the batch in which a gateway is found begun anew fails after each of its writes, and is repeated."""
-    town.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0), event("d", "connected", 1, 0))
-    town.run()
-    town.say(event("", "heartbeat", 2, 0, boot=2), event("d", "lost", 2, 0, boot=2, reason="gateway_restarted"))
-    run_and_fail_after(town, step, monkeypatch)
-    town.run()
-    assert sorted(town.added()) == [("c", "lost", "g", 1), ("d", "lost", "g", 1)]
+    harness.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0), event("d", "connected", 1, 0))
+    harness.run()
+    harness.say(event("", "heartbeat", 2, 0, boot=2), event("d", "lost", 2, 0, boot=2, reason="gateway_restarted"))
+    run_and_fail_after(harness, step, monkeypatch)
+    harness.run()
+    assert sorted(harness.added()) == [("c", "lost", "g", 1), ("d", "lost", "g", 1)]
 
 
 @pytest.mark.drawn("steps of a batch of published presence", 1)
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_each_message_stands_on_ingress_once_whatever_step_fails(
-    town: Town, step: int, monkeypatch: pytest.MonkeyPatch
+    harness: PresenceHarness, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R12: the batch fails before each of its writes but the first, is repeated, and tells nobody anything twice."""
-    town.say(event("", "heartbeat", 1, 0), event("c+#%", "connected", 1, 0), event("d", "connected", 1, 0))
-    run_and_fail_after(town, step, monkeypatch)
-    town.run()
-    town.say(event("d", "disconnected", 1, 1, reason="normal_disconnection"))
-    town.run()
-    messages = town.messages()
+    harness.say(event("", "heartbeat", 1, 0), event("c+#%", "connected", 1, 0), event("d", "connected", 1, 0))
+    run_and_fail_after(harness, step, monkeypatch)
+    harness.run()
+    harness.say(event("d", "disconnected", 1, 1, reason="normal_disconnection"))
+    harness.run()
+    messages = harness.messages()
     assert sorted(messages)[0][0] == "$presence/c%2B%23%25"
     assert sorted((topic, online) for topic, online, _ in messages) == [
         ("$presence/c%2B%23%25", True),
@@ -272,22 +274,22 @@ def test_each_message_stands_on_ingress_once_whatever_step_fails(
         ("$presence/d", True),
     ]
     assert len({message_id for _, _, message_id in messages}) == 3
-    states = town.states()
-    assert (len(states), town.online("c+#%"), town.online("d")) == (3, True, False)
+    states = harness.states()
+    assert (len(states), harness.online("c+#%"), harness.online("d")) == (3, True, False)
 
 
-def test_messages_are_like_any_other_and_expire(town: Town) -> None:
+def test_messages_are_like_any_other_and_expire(harness: PresenceHarness) -> None:
     """R12: the envelope of `ingress`, at QoS 1, retained while online."""
-    town.say(event("c", "connected", 1, 0))
-    town.run()
-    (message,) = town.read(town.topics.ingress, PARTITIONS)
+    harness.say(event("c", "connected", 1, 0))
+    harness.run()
+    (message,) = harness.read(harness.topics.ingress, PARTITIONS)
     headers = dict(message.headers())
     meta = Meta.decode(headers["meta"])
     assert (list(headers), headers["src"]) == (["id", "src", "meta", "props"], b"$presence")
     assert (meta.qos, meta.retain, meta.seq) == (1, True, None)
     assert meta.expires is not None
     assert meta.expires - meta.accepted // 1000 == SETTINGS.message_expiry_s * 1000
-    (retained,) = town.read(town.topics.retained, 1)
+    (retained,) = harness.read(harness.topics.retained, 1)
     headers = dict(retained.headers())
     assert headers["id"] == dict(message.headers())["id"], "a subscriber who finds it does not get it again"
     assert Meta.decode(headers["meta"]) == meta._replace(expires=None), "retained for as long as the client is online"
@@ -300,44 +302,44 @@ def test_messages_are_like_any_other_and_expire(town: Town) -> None:
     }
 
 
-def test_what_was_retained_goes_when_presence_is_published_no_more(town: Town) -> None:
+def test_what_was_retained_goes_when_presence_is_published_no_more(harness: PresenceHarness) -> None:
     """R12: with `presence.publish = false` nobody finds what was said before; states are told all the same."""
-    town.say(event("c", "connected", 1, 0), event("d", "connected", 1, 0))
-    town.run()
-    town.say(event("d", "lost", 1, 1))
-    town.run(publish=False)
-    assert town.retained() == {"$presence/c": None, "$presence/d": None}
-    assert len(town.messages()) == 2, "not that d has gone"
-    assert (town.online("c"), town.online("d")) == (True, False)
+    harness.say(event("c", "connected", 1, 0), event("d", "connected", 1, 0))
+    harness.run()
+    harness.say(event("d", "lost", 1, 1))
+    harness.run(publish=False)
+    assert harness.retained() == {"$presence/c": None, "$presence/d": None}
+    assert len(harness.messages()) == 2, "not that d has gone"
+    assert (harness.online("c"), harness.online("d")) == (True, False)
 
 
-def test_who_has_been_offline_for_long_is_forgotten_and_who_is_online_never(town: Town) -> None:
+def test_who_has_been_offline_for_long_is_forgotten_and_who_is_online_never(harness: PresenceHarness) -> None:
     """R12: the compacted topic does not grow for ever; a client that has been online for longer than presence is kept
     stays so when its other gateway goes."""
-    town.say(event("", "heartbeat", 1, 0), event("gone", "connected", 1, 0), event("gone", "disconnected", 1, 1))
-    town.say(event("both", "connected", 1, 0), event("both", "connected", 2, 0, gateway="h"))
-    town.run()
+    harness.say(event("", "heartbeat", 1, 0), event("gone", "connected", 1, 0), event("gone", "disconnected", 1, 1))
+    harness.say(event("both", "connected", 1, 0), event("both", "connected", 2, 0, gateway="h"))
+    harness.run()
 
     def gone_is_forgotten() -> bool:
-        town.say(event("", "heartbeat", 1, 1))
-        return "gone" in town.ends()
+        harness.say(event("", "heartbeat", 1, 1))
+        return "gone" in harness.ends()
 
-    town.run(until=gone_is_forgotten, kept_s=1)
-    town.say(event("", "heartbeat", 1, 2), event("both", "lost", 2, 1, gateway="h"))
-    town.run(kept_s=1)
-    assert town.ends() == ["gone"], "once"
-    assert "gone" not in town.states()
-    assert town.online("both")
+    harness.run(until=gone_is_forgotten, kept_s=1)
+    harness.say(event("", "heartbeat", 1, 2), event("both", "lost", 2, 1, gateway="h"))
+    harness.run(kept_s=1)
+    assert harness.ends() == ["gone"], "once"
+    assert "gone" not in harness.states()
+    assert harness.online("both")
 
 
-def test_lost_with_its_gateway_a_client_is_offline_since_then(town: Town) -> None:
+def test_lost_with_its_gateway_a_client_is_offline_since_then(harness: PresenceHarness) -> None:
     """R12: and not since it had come."""
-    town.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0))
-    town.run()
+    harness.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0))
+    harness.run()
     before_us = int(time.time() * 1e6)
-    town.say(event("", "disconnected", 1, 1))
-    town.run()
-    state = town.states()["c"]
+    harness.say(event("", "disconnected", 1, 1))
+    harness.run()
+    state = harness.states()["c"]
     assert isinstance(state, PresenceState)
     assert (state.online, state.reason) == (False, "gateway_lost")
     assert before_us - 5_000_000 < state.at_us < before_us + 60_000_000

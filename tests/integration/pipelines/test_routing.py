@@ -109,7 +109,7 @@ def test_the_transform_equals_the_reference(
     sub_buckets: int,
     oversized: int,
 ) -> None:
-    """R3, R7: for any routes, topics and times; and the twin's decision is the same (R5)."""
+    """R3, R7: for any routes, topics and times; and the peer's decision is the same (R5)."""
     for name, value in {
         "BUCKETS": 16,
         "SUB_BUCKETS": sub_buckets,

@@ -273,7 +273,7 @@ def test_the_pair_is_kept_apart(settings: Settings) -> None:
             assert term["labelSelector"]["matchLabels"] == routers[other][pod]["labels"]
         assert routers[role]["arguments"] == ["jobs.router", "--role", role]
         executor = routers[role]["executor"]
-        needed = router_slots(settings.kafka.ingress_partitions, settings.router.relief) + 1
+        needed = router_slots(settings.kafka.ingress_partitions, settings.router.standby_query) + 1
         assert executor["instances"] * executor["cores"] >= needed
         assert float(executor["coreRequest"]) < executor["cores"], "slots are not CPU that a pod has to ask for"
 

@@ -106,7 +106,7 @@ def test_the_ledger_has_twice_the_cores_that_are_busy(column: str) -> None:
     assert cores == pytest.approx(2 * busy, rel=0.02)
 
 
-@pytest.mark.parametrize(("copies", "relief"), [(4, True), (2, False)])
-def test_slots_are_those_that_a_router_asks_for_and_one_for_the_routes(copies: int, relief: bool) -> None:
+@pytest.mark.parametrize(("copies", "standby"), [(4, True), (2, False)])
+def test_slots_are_those_that_a_router_asks_for_and_one_for_the_routes(copies: int, standby: bool) -> None:
     reckoned = example(1_000_000, 1, copies)
-    assert reckoned["each router"] == router_slots(int(reckoned["`ingress_partitions`"]), relief) + 1
+    assert reckoned["each router"] == router_slots(int(reckoned["`ingress_partitions`"]), standby) + 1

@@ -306,13 +306,17 @@ def test_an_override_has_the_type_of_its_setting():
         "WAYSTATION_GATEWAY__TLS__MINIMUM_VERSION": "1.3",
         "WAYSTATION_GATEWAY__NAME": "7",
         "WAYSTATION_KAFKA__CLIENT": '{ "a.b" = "c" }',
-        "WAYSTATION_ROUTER__RELIEF": "false",
+        "WAYSTATION_ROUTER__STANDBY_QUERY": "false",
         "WAYSTATION_LOG__LEVEL": '"debug"',
     }
     settings = load_settings([BASE], environment)
     gateway = settings.gateway
     assert (gateway.mqtt_port, gateway.http_port, gateway.name) == ("off", 8081, "7")
-    assert (gateway.tls.minimum_version, settings.kafka.client, settings.router.relief) == ("1.3", {"a.b": "c"}, False)
+    assert (gateway.tls.minimum_version, settings.kafka.client, settings.router.standby_query) == (
+        "1.3",
+        {"a.b": "c"},
+        False,
+    )
     assert settings.log.level == "debug"
 
 

@@ -68,7 +68,7 @@ def test_what_is_too_large_for_a_client_is_dropped(tmp_path: Path, qos: int) -> 
 
 @pytest.mark.parametrize("first", ["routed", "everyone"])
 def test_both_scopes_give_one_delivery_and_all_instructions_are_relinquished(tmp_path: Path, first: str) -> None:
-    """M14, R4: one router decides by the routes, its twin for everyone; each decision is completed by itself."""
+    """M14, R4: one router decides by the routes, its peer for everyone; each decision is completed by itself."""
 
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path).start()

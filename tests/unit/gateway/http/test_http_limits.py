@@ -182,9 +182,9 @@ def test_what_there_is_not(tmp_path: Path, method: str, target: str, status: int
 
 def test_head_is_not_allowed_where_get_is(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpHarness(tmp_path).start()
+        harness = await HttpHarness(tmp_path).start()
         for target in ("/openapi.json", "/v1/stream"):
-            answer = await world.request("HEAD", target)
+            answer = await harness.request("HEAD", target)
             assert (answer.status, answer.headers["Allow"], answer.body) == (405, "GET", b"")
 
     run(scenario())
@@ -194,10 +194,10 @@ def test_a_path_may_be_written_in_any_equivalent_form(tmp_path: Path) -> None:
     """RFC 9110, 4.2.3: %6D is m."""
 
     async def scenario() -> None:
-        world = await HttpHarness(tmp_path).start()
-        assert (await world.request("GET", "/%6Fpenapi.json")).status == 200
-        assert (await world.request("POST", "/v1/%6Dessages/a%2Fb", data=b"x")).status == 202
-        assert await world.stored() == [("a/b", b"x")]
+        harness = await HttpHarness(tmp_path).start()
+        assert (await harness.request("GET", "/%6Fpenapi.json")).status == 200
+        assert (await harness.request("POST", "/v1/%6Dessages/a%2Fb", data=b"x")).status == 202
+        assert await harness.stored() == [("a/b", b"x")]
 
     run(scenario())
 

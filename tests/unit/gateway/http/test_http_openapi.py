@@ -134,9 +134,9 @@ def test_events_are_as_they_are_described(tmp_path: Path) -> None:
 
 def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
     async def scenario() -> None:
-        world = await HttpHarness(tmp_path).start()
-        routes = {(route.resource.canonical, route.method) for route in world.http.routes.routes() if route.resource}
-        described = openapi(world.settings().gateway)["paths"]
+        harness = await HttpHarness(tmp_path).start()
+        routes = {(route.resource.canonical, route.method) for route in harness.http.routes.routes() if route.resource}
+        described = openapi(harness.settings().gateway)["paths"]
         assert routes == set(OPERATIONS)
         assert routes == {
             (path, method.upper()) for path, item in described.items() for method in item if method != "parameters"

@@ -47,7 +47,7 @@ def test_what_cannot_be_audited_is_one_sentence(arguments, sentence):
 
 NOTHING = {
     "since": "2026-11-21T00:00:00.000Z", "until": "2026-11-22T00:00:00.000Z", "messages": 0, "right": 0, "differs": 0,
-    "later": 0, "reach": {"routes": "2026-11-20T23:59:00.000Z"},
+    "later": 0, "watermarks": {"routes": "2026-11-20T23:59:00.000Z"},
 }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ NOTHING = {
             "none of the 1,200 messages .* the ledger has all route events only until 2026-11-20T23:59:00.000Z: ",
         ),
         (
-            {"messages": 3, "later": 3, "reach": {"routes": None}},
+            {"messages": 3, "later": 3, "watermarks": {"routes": None}},
             "because the ledger has no route events: keep it running",
         ),
     ],

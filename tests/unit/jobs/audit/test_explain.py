@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.audit.completeness import reach_of
+from jobs.audit.completeness import completeness_watermarks
 from schemas.tables import FAR_FUTURE
 from tests.unit.jobs.ledger_tables import append
 
@@ -168,12 +168,12 @@ def test_an_unknown_message(run, capfd, tables):
 
 def test_how_far_the_ledger_is(tables):
     """Routes are known to the end of the table of routes, or to the newest event when history lacks one."""
-    reach = reach_of(tables, 60)
-    assert reach == (after(3600), after(900 + 0.002 - 60), after(900 - 60), after(1800 - 60))
+    watermarks = completeness_watermarks(tables, 60)
+    assert watermarks == (after(3600), after(900 + 0.002 - 60), after(900 - 60), after(1800 - 60))
     late = {"shard": 0, "effective_from": after(3500), "effective_until": FAR_FUTURE}
     append(tables, "routes", [{"route_key": "b", "bucket": 2, "targets": [late]}])
-    assert reach_of(tables, 60).routes == after(-60)
+    assert completeness_watermarks(tables, 60).routes == after(-60)
 
 
 def test_how_far_nothing_is(tmp_path):
-    assert reach_of(str(tmp_path), 60) == (None, None, None, None)
+    assert completeness_watermarks(str(tmp_path), 60) == (None, None, None, None)

@@ -79,7 +79,8 @@ def explanation(name: str) -> Explanation:
 def report(name: str) -> dict[str, Any]:
     example = {"message_id": name, "destination": name, "appended": "now", "differences": []}
     return {
-        "since": "a", "until": "b", "messages": 1, "right": 0, "differs": 1, "later": 0, "everyone": 0, "reach": {},
+        "since": "a", "until": "b", "messages": 1, "right": 0, "differs": 1, "later": 0, "everyone": 0,
+        "watermarks": {},
         "kinds": {"missing": 1}, "examples": [example],
     }  # fmt: skip
 

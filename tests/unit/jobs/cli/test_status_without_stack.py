@@ -83,26 +83,27 @@ def test_a_broker_that_does_not_answer_leaves_the_lags_that_queries_noted(
     assert "does not answer" in err
 
 
-def settings(relief: str) -> Settings:
-    return load_settings([BASE], {"WAYSTATION_ROUTER__RELIEF": relief})
+def settings(standby: str) -> Settings:
+    return load_settings([BASE], {"WAYSTATION_ROUTER__STANDBY_QUERY": standby})
 
 
 ALL = [
     written("router-active", "router"),
-    written("router-active-relief", "router-active"),
+    written("router-active-standby", "router-active"),
     written("routes", "ledger"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("relief", "parts", "left"),
+    ("standby", "parts", "left"),
     [
         ("true", {"broker", "gateway", "ledger", "router"}, ["router-active", "routes"]),
-        ("true", None, ["router-active", "router-active-relief", "routes"]),
+        ("true", None, ["router-active", "router-active-standby", "routes"]),
         ("false", None, ["router-active", "routes"]),
         ("false", {"ledger", "router", "router-active"}, ["router-active", "routes"]),
     ],
 )
-def test_queries_that_are_no_more_are_left_out(relief: str, parts: set[str] | None, left: list[str]) -> None:
-    """The reliefs of an earlier `stack.router_processes = 2`, or of before `router.relief` was switched off."""
-    assert [query["query"] for query in status.present(ALL, settings(relief), parts)] == left
+def test_queries_that_are_no_more_are_left_out(standby: str, parts: set[str] | None, left: list[str]) -> None:
+    """The standby queries of an earlier `stack.router_processes = 2`, or of before
+    `router.standby_query` was switched off."""
+    assert [query["query"] for query in status.present(ALL, settings(standby), parts)] == left

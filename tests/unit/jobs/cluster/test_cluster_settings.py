@@ -61,7 +61,10 @@ def test_where_python_comes_from_goes_by_the_kind_of_cluster(
             STANDALONE + "cluster.router.cores = 3",
             r"1 × 3 tasks are too few.* at least 2 × kafka.ingress_partitions = 4",
         ),
-        (STANDALONE + "cluster.router.cores = 1\nrouter.relief = false", "at least kafka.ingress_partitions = 2"),
+        (
+            STANDALONE + "cluster.router.cores = 1\nrouter.standby_query = false",
+            "at least kafka.ingress_partitions = 2",
+        ),
         (YARN.replace("environment.tar.gz", ""), "cluster.archive is empty"),
         (YARN + 'cluster.deploy_mode = "cluster"\ncluster.driver_host = "x"', "cluster.driver_host applies only to"),
         (KUBERNETES.replace('"waystation-spark"', '""'), "cluster.image is empty"),
@@ -84,15 +87,15 @@ def test_what_is_unknown_or_contradicts_is_refused(tmp_path: Path, overlay: str,
 
 
 @pytest.mark.parametrize(
-    ("relief", "roles", "slots"), [(True, 1, 8), (False, 1, 4), (False, 2, 8), (True, 2, 8)], ids=str
+    ("standby", "roles", "slots"), [(True, 1, 8), (False, 1, 4), (False, 2, 8), (True, 2, 8)], ids=str
 )
-def test_a_role_and_its_relief_each_need_a_slot_for_every_partition(relief: bool, roles: int, slots: int) -> None:
-    """Where both roles share a process there are no reliefs."""
-    assert router_slots(4, relief, roles) == slots
+def test_a_role_and_its_standby_each_need_a_slot_for_every_partition(standby: bool, roles: int, slots: int) -> None:
+    """Where both roles share a process there are no standby queries."""
+    assert router_slots(4, standby, roles) == slots
 
 
-def test_a_router_without_relief_is_content_with_half_the_slots(tmp_path: Path) -> None:
-    loaded(tmp_path, STANDALONE + "cluster.router.cores = 2\nrouter.relief = false")
+def test_a_router_without_standby_is_content_with_half_the_slots(tmp_path: Path) -> None:
+    loaded(tmp_path, STANDALONE + "cluster.router.cores = 2\nrouter.standby_query = false")
 
 
 def test_a_master_on_this_machine_may_use_what_others_do_not_reach(tmp_path: Path) -> None:

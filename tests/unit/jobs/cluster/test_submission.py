@@ -118,7 +118,7 @@ def test_kubernetes_with_the_driver_here(tmp_path: Path) -> None:
 
 MUCH = """
 ledger = { trigger_s = 30.0, batches_at_once = 3 }
-router.relief = false
+router.standby_query = false
 gateway.tls.mqtts_port = "off"
 gateway.policy = { blocked_publish = ["a/#", 'b "c"'], topic_bytes = [{ filter = "x/+", bytes = 5 }] }
 kafka.password_file = "/etc/waystation/kafka-user/password"

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from jobs.observe.readiness import Readiness
-from jobs.observe.routing import RouterMetrics, Told
+from jobs.observe.routing import RouterMetrics, RouterReporter
 from jobs.router.ingress_topic import RouterTopic
 from jobs.router.query import Router
 from pipelines.kafka.broker_topics import TopicUnknown
@@ -48,8 +48,8 @@ def routed(tables: Path, stream: StreamId, reached: int, batch: int = 0, is_comm
         (of / "commits" / str(batch)).write_text("v1\n{}")
 
 
-def router_topic(broker: Broker, stream: StreamId, elders: list[StreamId], tables: Path) -> RouterTopic:
-    topic = RouterTopic(Kafka("nowhere:1"), NAME, stream, elders, str(tables))
+def router_topic(broker: Broker, stream: StreamId, previous: list[StreamId], tables: Path) -> RouterTopic:
+    topic = RouterTopic(Kafka("nowhere:1"), NAME, stream, previous, str(tables))
     topic._broker = broker  # type: ignore[assignment]
     return topic
 
@@ -65,13 +65,13 @@ def lost(lines: list[dict[str, object]]) -> list[tuple[object, object, object]]:
 def test_a_new_generation_begins_where_the_one_before_it_has_committed(tmp_path: Path) -> None:
     """R5: what the old one has written since may come twice, and nothing is left out."""
     stream = StreamId("router-active", 4)
-    elders = [stream._replace(generation=number) for number in (3, 2, 1)]
-    topic = router_topic(Broker(), stream, elders, tmp_path)
+    previous = [stream._replace(generation=number) for number in (3, 2, 1)]
+    topic = router_topic(Broker(), stream, previous, tmp_path)
     assert topic.begin() is None
-    routed(tmp_path, elders[2], 10)
+    routed(tmp_path, previous[2], 10)
     for batch in range(12):
-        routed(tmp_path, elders[1], 10 * batch, batch, is_committed=batch < 11)
-    routed(tmp_path, elders[0], 1000, is_committed=False)
+        routed(tmp_path, previous[1], 10 * batch, batch, is_committed=batch < 11)
+    routed(tmp_path, previous[0], 1000, is_committed=False)
     assert topic.begin() == json.dumps({NAME: {0: 100, 1: 100}})
     routed(tmp_path, stream, 7)
     assert topic.begin() is None, "it has positions of its own"
@@ -86,9 +86,9 @@ def test_a_topic_made_again_is_not_begun(tmp_path: Path) -> None:
     inherited = json.dumps({NAME: {0: 9, 1: 9}})
     assert router_topic(broker, SECOND, [FIRST], tmp_path).begin() == inherited
     broker.topic = ReadTopic(NAME, "id-2", {0: 0, 1: 0})
-    for stream, elders in ((FIRST, []), (SECOND, [FIRST])):
+    for stream, previous in ((FIRST, []), (SECOND, [FIRST])):
         with pytest.raises(TopicReplaced, match=r"another kafka.prefix.* remove .*/router-active-1 and start them"):
-            router_topic(broker, stream, elders, tmp_path).begin()
+            router_topic(broker, stream, previous, tmp_path).begin()
     assert router_topic(broker, SECOND, [], tmp_path).begin() is None
 
 
@@ -121,11 +121,13 @@ class Query:
 def test_a_router_looks_after_each_batch_and_stops_what_reads_another_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told as a failure, tried again like any, and refused when it is started."""
+    """It is reporter as a failure, tried again like any, and refused when it is started."""
     nothing: Any = None
     errors: list[str] = []
-    told = Told(RouterMetrics(CollectorRegistry()), Readiness(), lambda _query, error: errors.append(error))
-    router = Router(nothing, load_settings([BASE], {"WAYSTATION_DATA": str(tmp_path)}), nothing, "active", told)
+    reporter = RouterReporter(
+        RouterMetrics(CollectorRegistry()), Readiness(), lambda _query, error: errors.append(error)
+    )
+    router = Router(nothing, load_settings([BASE], {"WAYSTATION_DATA": str(tmp_path)}), nothing, "active", reporter)
     broker, looks = Broker(), []
     router.ingress = router_topic(broker, FIRST, [], tmp_path)
     router.ingress.begin()

@@ -14,7 +14,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[imp
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from jobs.observe.readiness import Readiness
-from jobs.observe.routing import RouterMetrics, Told
+from jobs.observe.routing import RouterMetrics, RouterReporter
 from jobs.router.query import Router
 from jobs.router.routes_follower import await_routes
 from jobs.runtime.application import run_application
@@ -50,8 +50,10 @@ def nobody(request: pytest.FixtureRequest) -> Iterator[Nobody]:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told(RouterMetrics(CollectorRegistry()), Readiness(), lambda _query, error: pytest.fail(f"goes on: {error}"))
+def reporter() -> RouterReporter:
+    return RouterReporter(
+        RouterMetrics(CollectorRegistry()), Readiness(), lambda _query, error: pytest.fail(f"goes on: {error}")
+    )
 
 
 @pytest.mark.usefixtures("logging_kept")
@@ -68,9 +70,11 @@ def test_the_application_ends_with_one_sentence(
     assert [line for line in said if line.startswith("the JVM of this process no longer answers: ")] == said[-1:]
 
 
-def test_a_router_does_not_try_for_ever(nobody: Nobody, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_does_not_try_for_ever(
+    nobody: Nobody, reporter: RouterReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nothing: Any = None
-    router = Router(nothing, load_settings([BASE], {}), nothing, "active", told)
+    router = Router(nothing, load_settings([BASE], {}), nothing, "active", reporter)
     monkeypatch.setattr(router, "_start", nobody.call)
     with pytest.raises(nobody.error):
         router.watch(time.time())

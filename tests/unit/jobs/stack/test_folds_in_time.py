@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.stack.parts import folds_in_time, ledger_may_give_way
+from jobs.stack.parts import folds_in_time, ledger_may_lower_priority
 from schemas.readiness import announce_ready
 
 LEAD_S = 25.0
@@ -37,11 +37,11 @@ def test_it_gives_way_during_its_start_only_where_that_can_be_taken_back(tmp_pat
     """Else a ledger whose start lasts would fold routes late, for good."""
     now_ms = round(time.time() * 1000)
     announce_ready(tmp_path, "ledger", {"listeners": {}})
-    assert not ledger_may_give_way(tmp_path, "ledger", LEAD_S, lambda: can_take_back)
+    assert not ledger_may_lower_priority(tmp_path, "ledger", LEAD_S, lambda: can_take_back)
     say(tmp_path, batch_ms=200, at_ms=now_ms)
-    assert ledger_may_give_way(tmp_path, "ledger", LEAD_S, lambda: can_take_back) is can_take_back
+    assert ledger_may_lower_priority(tmp_path, "ledger", LEAD_S, lambda: can_take_back) is can_take_back
     announce_ready(tmp_path, "ledger", {"listeners": {}, "settled": True})
-    assert ledger_may_give_way(tmp_path, "ledger", LEAD_S, lambda: can_take_back)
+    assert ledger_may_lower_priority(tmp_path, "ledger", LEAD_S, lambda: can_take_back)
 
 
 def say(data: Path, **status: Any) -> None:

@@ -41,13 +41,13 @@ def test_the_record_lost_the_youngest_checkpoint_counts(tmp_path: Path) -> None:
 def test_pruned_is_what_nothing_can_begin_from(tmp_path: Path) -> None:
     """The one before the present is kept: until the present has committed a batch, it begins there."""
     checkpoints(tmp_path, *(f"router-active-{number}" for number in (1, 3, 5, 6)), "router-backup-1", "completion-1")
-    checkpoints(tmp_path, "router-active-relief-1", "router-active-relief-5")
+    checkpoints(tmp_path, "router-active-standby-1", "router-active-standby-5")
     record(tmp_path, ["active", "backup"], 5)
     prune(tmp_path, ["active", "backup"])
     assert left(tmp_path) == {
         "router-active-3",
         "router-active-5",
-        "router-active-relief-5",
+        "router-active-standby-5",
         "router-backup-1",
         "completion-1",
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Judged, Reach, judged
+from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Judged, Watermarks, judged
 from schemas.identity import shard_of
 
 SHARDS = 4
@@ -15,7 +15,7 @@ WANTED = (0, 2, 3)
 """The shards that want `a/x`; nobody wants `b`."""
 HOME = shard_of("bob", SHARDS)
 BEFORE, AFTER = AT, AT + timedelta(seconds=1)
-"""Watermarks that do not reach the message, and that do."""
+"""Watermarks that do not watermarks the message, and that do."""
 
 Found = list[tuple[str, str, tuple[int, ...]]]
 
@@ -79,7 +79,7 @@ def test_every_fault_is_found(
     destination: str, instructed: tuple[Instructed, ...], untouched: bool, wrong: Found
 ) -> None:
     copies = [copy(destination)] if destination else []
-    (one,) = judged(copies, rows(instructed), untouched, AT, SHARDS, Reach(AFTER, AFTER, AFTER, AFTER))
+    (one,) = judged(copies, rows(instructed), untouched, AT, SHARDS, Watermarks(AFTER, AFTER, AFTER, AFTER))
     assert found(one) == (DIFFERS if wrong else RIGHT, wrong)
 
 
@@ -88,23 +88,23 @@ def test_every_fault_is_found(
     [("routes", "a/x", R[:1]), ("instructions", "a/x", R[:2]), ("untouched", "b", ()), ("messages", "", R)],
 )
 def test_what_may_still_come_is_not_judged(lacking: str, destination: str, instructed: tuple[Instructed, ...]) -> None:
-    reach = Reach(AFTER, AFTER, AFTER, AFTER)._replace(**{lacking: BEFORE})
+    watermarks = Watermarks(AFTER, AFTER, AFTER, AFTER)._replace(**{lacking: BEFORE})
     copies = [copy(destination)] if destination else []
-    (one,) = judged(copies, rows(instructed), False, AT, SHARDS, reach)
+    (one,) = judged(copies, rows(instructed), False, AT, SHARDS, watermarks)
     assert found(one) == (LATER, [])
 
 
 def test_what_is_too_much_is_sure_although_something_may_still_come() -> None:
-    reach = Reach(AFTER, None, None, None)
-    (one,) = judged([copy("a/x")], rows(decided("routed", [0, 1])), False, AT, SHARDS, reach)
+    watermarks = Watermarks(AFTER, None, None, None)
+    (one,) = judged([copy("a/x")], rows(decided("routed", [0, 1])), False, AT, SHARDS, watermarks)
     assert found(one) == (DIFFERS, [("superfluous", "routed", (1,))])
 
 
 def test_each_copy_has_its_own_instructions() -> None:
     """A retry was accepted as a second message; what belongs to neither is shown with the first."""
-    reach, stray = Reach(AFTER, AFTER, AFTER, None), R[:1]
+    watermarks, stray = Watermarks(AFTER, AFTER, AFTER, None), R[:1]
     instructions = rows(R, 4) + rows(R[:2], 5) + rows(stray, 9)
-    first, second = judged([copy("a/x", 4), copy("a/x", 5)], instructions, False, AT, SHARDS, reach)
+    first, second = judged([copy("a/x", 4), copy("a/x", 5)], instructions, False, AT, SHARDS, watermarks)
     assert found(first) == (DIFFERS, [("unknown", "routed", (0,))])
     assert found(second) == (DIFFERS, [("missing", "routed", (3,))])
     assert [one["offset"] for one in first.instructions] == [4, 4, 4, 9]

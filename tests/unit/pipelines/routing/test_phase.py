@@ -19,8 +19,8 @@ def test_the_next_start_is_in_phase_and_within_a_period(now: float, period_s: fl
 
 
 @given(moments, batches)
-def test_twins_stay_half_a_period_apart(now: float, period_s: float) -> None:
-    """R5: a router's pause is covered by its twin."""
+def test_peers_stay_half_a_period_apart(now: float, period_s: float) -> None:
+    """R5: a router's pause is covered by its peer."""
     ahead = abs(next_start(now, period_s, 0.0) - next_start(now, period_s, period_s / 2))
     assert ahead == pytest.approx(period_s / 2, abs=1e-4)
 
@@ -86,7 +86,7 @@ def test_of_two_that_pause_at_the_same_time_one_moves(off: float, others_off: fl
 
 @given(batches, st.floats(-0.49, 0.49), st.floats(0, 0.09))
 def test_where_a_router_begins_is_known_as_soon_as_it_flows(batch_s: float, off_part: float, pause_part: float) -> None:
-    """Its twin's next pause is less than a batch away: no time to wait for an end of its own."""
+    """Its peer's next pause is less than a batch away: no time to wait for an end of its own."""
     phase = Phase(batch_s, pause_s=pause_part * batch_s)
     phase.begin(batch_s)
     assert not phase.is_off(1_000.0, batch_s), "nothing is known yet"

@@ -30,7 +30,7 @@ def rows(*of: Row, at_ms: int = 0) -> pa.Table:
     )
 
 
-class World:
+class SeenHarness:
     """A table, and what remembers its keys."""
 
     def __init__(self, directory: Path) -> None:
@@ -57,8 +57,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def harness(tmp_path: Path) -> SeenHarness:
+    return SeenHarness(tmp_path)
 
 
 A: Row = ("a", 0, "c")
@@ -66,64 +66,64 @@ B: Row = ("a", 1, None)
 C: Row = ("b", None, None)
 
 
-def test_the_first_of_each_key_is_kept_in_its_batch_and_after_it(world: World) -> None:
-    assert world.batch(0, A, B, A, B) == [A, B]
-    assert world.batch(1, B, C, A, C) == [C]
-    assert world.batch(2) == []
-    assert world.batch(3, A, B, C) == []
+def test_the_first_of_each_key_is_kept_in_its_batch_and_after_it(harness: SeenHarness) -> None:
+    assert harness.batch(0, A, B, A, B) == [A, B]
+    assert harness.batch(1, B, C, A, C) == [C]
+    assert harness.batch(2) == []
+    assert harness.batch(3, A, B, C) == []
 
 
-def test_nulls_and_texts_are_told_apart(world: World) -> None:
+def test_nulls_and_texts_are_told_apart(harness: SeenHarness) -> None:
     alike: list[Row] = [("a", 0, None), ("a", 0, "None"), ("a", None, "0"), ("a, 0", None, None), ("", None, "")]
-    assert world.batch(0, *alike) == alike
-    assert world.batch(1, *reversed(alike)) == []
+    assert harness.batch(0, *alike) == alike
+    assert harness.batch(1, *reversed(alike)) == []
 
 
 @pytest.mark.parametrize("again", ["same process", "another process"])
-def test_a_batch_that_is_repeated_is_no_copy_of_itself(world: World, again: str) -> None:
+def test_a_batch_that_is_repeated_is_no_copy_of_itself(harness: SeenHarness, again: str) -> None:
     """Killed when its keys were remembered and the table had not its rows."""
-    world.batch(0, A)
-    assert world.batch(1, A, B, C, commits=False) == [B, C]
+    harness.batch(0, A)
+    assert harness.batch(1, A, B, C, commits=False) == [B, C]
     if again == "another process":
-        world.seen = world.begun()
-    assert world.batch(1, A, B, C) == [B, C]
-    assert world.batch(2, A, B, C) == []
-    assert world.read == 1, "only at the beginning"
+        harness.seen = harness.begun()
+    assert harness.batch(1, A, B, C) == [B, C]
+    assert harness.batch(2, A, B, C) == []
+    assert harness.read == 1, "only at the beginning"
 
 
 @pytest.mark.parametrize("lost", ["removed", "damaged", "another query", "a batch behind"])
-def test_without_its_file_it_knows_what_the_table_has(world: World, lost: str) -> None:
-    world.batch(0, A)
-    world.batch(1, B)
+def test_without_its_file_it_knows_what_the_table_has(harness: SeenHarness, lost: str) -> None:
+    harness.batch(0, A)
+    harness.batch(1, B)
     number, query = 2, "q"
     if lost == "removed":
-        for file in world.file.parent.iterdir():
+        for file in harness.file.parent.iterdir():
             file.unlink()
     elif lost == "damaged":
-        world.file.write_bytes(b"no database at all" * 1000)
+        harness.file.write_bytes(b"no database at all" * 1000)
     elif lost == "another query":
         number, query = 0, "p"
     else:  # power was lost, and with it what the file had last
-        world.table.append(rows(C))
+        harness.table.append(rows(C))
         number = 3
-    world.seen = world.begun()
-    assert world.batch(number, A, B, query=query) == []
-    assert world.batch(number + 1, C, query=query) == ([] if lost == "a batch behind" else [C])
+    harness.seen = harness.begun()
+    assert harness.batch(number, A, B, query=query) == []
+    assert harness.batch(number + 1, C, query=query) == ([] if lost == "a batch behind" else [C])
 
 
-def test_keys_are_forgotten_when_their_time_is_over_by_the_clock_of_what_comes(world: World) -> None:
+def test_keys_are_forgotten_when_their_time_is_over_by_the_clock_of_what_comes(harness: SeenHarness) -> None:
     """No row is too late: one of which nothing is remembered is a first one."""
-    world.batch(0, A, at_ms=0)
-    assert world.batch(1, A, B, at_ms=KEPT_S * 1000) == [B]
-    world.batch(2, C, at_ms=KEPT_S * 1000 + 1)
-    assert world.batch(3, A, B, at_ms=0) == [A]
+    harness.batch(0, A, at_ms=0)
+    assert harness.batch(1, A, B, at_ms=KEPT_S * 1000) == [B]
+    harness.batch(2, C, at_ms=KEPT_S * 1000 + 1)
+    assert harness.batch(3, A, B, at_ms=0) == [A]
 
 
-def test_a_clock_that_jumps_ahead_makes_no_batch_forget_everything(world: World) -> None:
+def test_a_clock_that_jumps_ahead_makes_no_batch_forget_everything(harness: SeenHarness) -> None:
     many: list[Row] = [(f"m{n}", 0, None) for n in range(2 * LEAST_FORGOTTEN)]
-    world.batch(0, *many)
-    world.batch(1, A, at_ms=10 * KEPT_S * 1000)
-    assert len(world.batch(2, *many, at_ms=0)) == LEAST_FORGOTTEN
+    harness.batch(0, *many)
+    harness.batch(1, A, at_ms=10 * KEPT_S * 1000)
+    assert len(harness.batch(2, *many, at_ms=0)) == LEAST_FORGOTTEN
 
 
 def test_keys_of_one_time_stand_side_by_side() -> None:
@@ -145,26 +145,26 @@ def test_every_key_is_in_the_table_once(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], killed: set[int]
 ) -> None:
     """In whatever batches they come, and whichever of these are repeated after a crash: each where it came first."""
-    world = World(tmp_path_factory.mktemp("seen"))
+    harness = SeenHarness(tmp_path_factory.mktemp("seen"))
     for number, batch in enumerate(batches):
         if number in killed:
-            world.batch(number, *batch, commits=False)
-            world.seen = world.begun()
-        world.batch(number, *batch)
-    kept = [row for table in world.table for row in zip(*(table[name].to_pylist() for name in KEY), strict=True)]
+            harness.batch(number, *batch, commits=False)
+            harness.seen = harness.begun()
+        harness.batch(number, *batch)
+    kept = [row for table in harness.table for row in zip(*(table[name].to_pylist() for name in KEY), strict=True)]
     assert kept == list(dict.fromkeys(row for batch in batches for row in batch))
 
 
-def test_what_is_remembered_is_told_to_whoever_looks(world: World) -> None:
+def test_what_is_remembered_is_told_to_whoever_looks(harness: SeenHarness) -> None:
     """Rows there are, and of the last batch rows that came, went, and were copies: of one that is at work, too."""
-    assert measures_of(world.file) is None
-    world.batch(0, A, B, A)
-    first = measures_of(world.file)
+    assert measures_of(harness.file) is None
+    harness.batch(0, A, B, A)
+    first = measures_of(harness.file)
     assert first is not None
     assert first.pop("disk_bytes", 0) > 0
     assert first == {"rows": 2, "updated_rows": 2, "removed_rows": 0, "copies": 1}
-    world.batch(1, A, C, at_ms=KEPT_S * 1000 + 1)
-    second = measures_of(world.file)
+    harness.batch(1, A, C, at_ms=KEPT_S * 1000 + 1)
+    second = measures_of(harness.file)
     assert second is not None
     assert {**second, "disk_bytes": 0} == {
         "rows": 1,

@@ -1,7 +1,8 @@
 """All queries of the ledger in one session, on topics and tables of their own, and what is to become of their records.
 
 A *round* gives each query records of its own and ends what the round before began, so that states go over batches. What
-the tables must hold follows from the rounds alone (:meth:`World.expected`); :meth:`World.found` is what they hold.
+the tables must hold follows from the rounds alone (:meth:`LedgerHarness.expected`); :meth:`LedgerHarness.found` is what
+they hold.
 """
 
 import re
@@ -71,7 +72,7 @@ def message_id(name: str) -> str:
     return derived_message_id("faults", name)
 
 
-class World:
+class LedgerHarness:
     """`clock_s` is how far the clock of the ledger's machine is off."""
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, prefix: str, data: Path) -> None:
