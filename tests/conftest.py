@@ -41,6 +41,15 @@ for _part, _options in (
     os.environ.setdefault(f"WAYSTATION_STACK__{_part}_JAVA_OPTIONS", _options)
 
 
+# A test's tables have a few rows: generating and compiling code for a query costs more than it saves, and so does
+# planning the rest of it anew after each stage. Applications in processes of their own do both, as in production.
+FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(in_processes)
@@ -128,6 +137,7 @@ def unique_prefix() -> str:
 def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A small session with Delta and Kafka: UTC, two shuffle partitions, no UI; its JVM has the ledger's options."""
     from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
+    from tests.draw import SOAK
 
     os.environ["JAVA_HOME"] = str(java_home)
     warehouse = tmp_path_factory.mktemp("warehouse")
@@ -138,6 +148,8 @@ def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory)
         "spark.sql.warehouse.dir": str(warehouse),
         JAVA_OPTIONS: process_settings(os.environ).stack.ledger_java_options,
     }
+    if not SOAK:
+        extra |= FEW_ROWS
     session = build_session("tests", "local[2]", extra)
     yield session
     session.stop()

@@ -1,10 +1,12 @@
 """The quality job over a ledger of its own: what holds passes, each fault is found by what is meant to find it."""
 
+import copy
 import os
 import re
+import shutil
 import subprocess
 import sys
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +14,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from jobs.output import output
 from jobs.quality.dates import Asked
+from jobs.quality.report import show
 from jobs.quality.run import Report, Request, judge, prepare
 from jobs.query.ledger_reader import LedgerReader
 from pipelines.quality.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
@@ -22,7 +26,6 @@ from tests.integration.jobs.quality_ledger import (
     FAULTS,
     SECOND,
     Ledger,
-    change,
     place_in_a_quiet_partition,
     rewrite,
     write,
@@ -160,30 +163,29 @@ def test_a_gap_in_a_quiet_partition_is_found_across_days(harness: QualityHarness
     assert harness.faults[found.day] == {found.measured.expectation.name} == {"offsets"}
 
 
-def test_a_date_fails_until_it_is_repaired(spark: SparkSession, tmp_path: Path, java_home: Path) -> None:
-    """The command names the rows, with exit status 1; every later run would judge the date again without being asked.
-    After a repair that leaves as many rows, no more."""
-    settings, ledger = settings_over(tmp_path), Ledger()
-    bad = ledger.add_day([change("outcomes", 1, at=None)])
-    ledger.add_day()
-    good = change("outcomes", 1, at=lambda row: row["appended"])
-    write(settings.tables, ledger.rows)
+def test_the_report_names_the_rows(harness: QualityHarness, capsys: pytest.CaptureFixture[str]) -> None:
+    show(harness.report, output())
+    said = capsys.readouterr().out
+    assert {result.day for result in harness.report.failures} == set(harness.failed)
+    for failure in harness.report.failures:
+        words = failure.measured.expectation.sentence.split()
+        assert " ".join(words[:3]) in said, "it may go on in the next line"
+        assert failure.measured.examples[0] in said
 
-    first = waystation(settings, java_home)
-    assert (first.returncode, first.stderr) == (1, "")
-    failures = LedgerReader(settings.tables).query(
-        "SELECT CAST(date AS VARCHAR), expectation, sample FROM quality_results WHERE NOT success"
-    )
-    assert {day for day, _, _ in failures.rows} == {str(bad)}
-    for _, sentence, sample in failures.rows:
-        assert sentence in first.stdout
-        assert sample.splitlines()[0] in first.stdout
-    assert prepare(settings, Request(), utc_now()).dates == [bad]
-    good(ledger.rows)
-    rewrite(settings.tables, "outcomes", ledger.rows)
-    repaired = judge(spark, settings, prepare(settings, Request(), utc_now()))
-    assert (repaired.holds, repaired.dates) == (True, [bad])
-    assert prepare(settings, Request(), utc_now()).dates == []
+
+def test_a_date_fails_until_it_is_repaired(spark: SparkSession, harness: QualityHarness, tmp_path: Path) -> None:
+    """Every later run judges it again without being asked; after a repair that leaves as many rows, no more."""
+    settings, day = settings_over(tmp_path), harness.day_of("touches")
+    shutil.copytree(harness.settings.tables, settings.tables)
+    assert day in prepare(settings, Request(), harness.now).dates
+    rows = copy.deepcopy(harness.ledger.rows)
+    (wrong,) = [row for row in rows["completions"] if row["touches"] == 3]
+    wrong["touches"] = sum(row["message_id"] == wrong["message_id"] for row in rows["instructions"])
+    rewrite(settings.tables, "completions", rows)
+    soon = harness.now + timedelta(seconds=1)
+    found = judge(spark, settings, prepare(settings, Request(Asked((day,))), soon))
+    assert (found.dates, found.failures) == ([day], [])
+    assert day not in prepare(settings, Request(), soon).dates
 
 
 def test_pages_show_it_in_a_browser_without_a_network(harness: QualityHarness) -> None:
