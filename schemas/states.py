@@ -76,7 +76,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
+class LastReport(msgspec.Struct, frozen=True, kw_only=True):
     """The last report on whether `agent` holds a message: by the agent itself or, if `propagated`, by the agent that
     gave it the copy; `at_us` is when, by the reporting agent's clock; `reason` why it refused, "" if it did not
     (M6)."""
@@ -92,11 +92,11 @@ class MessagePresenceState(Event, frozen=True, kw_only=True):
 
     `state`: `delivered` wins over `expired`, and `expired` over `pending`. `delivered_us` is the earliest delivery, by
     `delivered_by` to `delivered_to`. `holders` are the agents reported to hold a copy that have not refused it;
-    `attempting` are those among them that try to deliver it; `said` are the reports from which these lists follow.
-    `claim` is the last one granted, which may be over. `retired`: the originator no longer needs the record. It is kept
-    until `kept_until_ms`. `judged` is the offset, on the message's partition of `message-presence`, of the last claim
-    that was granted or not, -1 for none; `judged_ms` is its append time there, because offsets start again on a
-    recreated topic.
+    `attempting` are those among them that try to deliver it; `reports` are what agents reported, from which these
+    lists follow. `claim` is the last one granted, which may be over. `retired`: the originator no longer needs the
+    record. It is kept until `kept_until_ms`. `judged` is the offset, on the message's partition of `message-presence`,
+    of the last claim that was granted or not, -1 for none; `judged_ms` is its append time there, because offsets start
+    again on a recreated topic.
     """
 
     id: str
@@ -113,7 +113,7 @@ class MessagePresenceState(Event, frozen=True, kw_only=True):
     kept_until_ms: int
     judged: int
     judged_ms: int = 0
-    said: list[Word] = msgspec.field(default_factory=list)
+    reports: list[LastReport] = msgspec.field(default_factory=list)
 
     def has_judged(self, offset: int, appended_ms: int) -> bool:
         """Whether the claim at `offset`, appended at `appended_ms`, has been judged: granted or not."""

@@ -33,7 +33,7 @@ Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_000_000)]
 Name = Annotated[str, Meta(max_length=1024)]
 
 
-class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReportedEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a POST: an event, without the message and the agent, which path and caller give."""
 
     event: Literal["attempting", "propagated", "claimed", "delivered", "refused", "expired", "retired"]
@@ -78,21 +78,21 @@ class MessagePresenceHandler:
         reason = caller.rules.publish(Publish(f"{RIGHTS_TOPIC}/{message_id}", body)).reason
         if reason is not ReasonCode.SUCCESS:
             raise refusal(reason)
-        said = _said(body)
+        reported = _reported_event(body)
         now = self._clock()
-        if said.at_us > (now + CLOCKS_APART_S) * 1e6:
+        if reported.at_us > (now + CLOCKS_APART_S) * 1e6:
             raise bad_request(
                 "clock_ahead",
-                f"at_us = {said.at_us} is more than {CLOCKS_APART_S} s after the gateway's clock, {int(now * 1e6)}: "
-                "set the agent's clock and report again",
+                f"at_us = {reported.at_us} is more than {CLOCKS_APART_S} s after the gateway's clock, {int(now * 1e6)}"
+                ": set the agent's clock and report again",
             )
-        event = MessagePresenceEvent(id=message_id, agent=caller.client, **msgspec.structs.asdict(said))
+        event = MessagePresenceEvent(id=message_id, agent=caller.client, **msgspec.structs.asdict(reported))
         elapsed = asyncio.get_running_loop().time
         began = elapsed()
         try:
             async with asyncio.timeout(self._timeout_s):
                 place = await self._presence.tell(event)
-                if said.event != "claimed":
+                if reported.event != "claimed":
                     return None
                 state = await self._presence.judged(message_id, place)
         except TimeoutError as error:
@@ -102,7 +102,7 @@ class MessagePresenceHandler:
         except BusError as error:
             raise Problem(503, "kafka_error", str(error)) from error
         now_ms = place.appended_ms + int((elapsed() - began) * 1000)  # the broker's clock decides on claims
-        is_granted = state.is_claimed_by(caller.client, said.at_us, now_ms)
+        is_granted = state.is_claimed_by(caller.client, reported.at_us, now_ms)
         return Claimed(is_granted, state)
 
 
@@ -117,11 +117,11 @@ def named_message(text: str) -> str:
     return message_id
 
 
-def _said(body: bytes) -> Said:
+def _reported_event(body: bytes) -> ReportedEvent:
     try:
-        said = msgspec.json.decode(body, type=Said)
+        reported = msgspec.json.decode(body, type=ReportedEvent)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad_request("malformed_body", f"the body is not an event: {error}") from error
-    if said.event in ("propagated", "delivered") and not said.peer:
-        raise bad_request("malformed_body", f"the event {said.event} requires a peer")
-    return said
+    if reported.event in ("propagated", "delivered") and not reported.peer:
+        raise bad_request("malformed_body", f"the event {reported.event} requires a peer")
+    return reported

@@ -20,8 +20,8 @@ def run_job(
     Raises `error` with that line, or with the status if it is any other.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as said:
-        status = subprocess.run([sys.executable, "-m", module, *arguments], env=environment, stderr=said).returncode
+    with log.open("wb") as stderr:
+        status = subprocess.run([sys.executable, "-m", module, *arguments], env=environment, stderr=stderr).returncode
     lines = log.read_text(errors="replace").strip().splitlines()
     if status == error.exit_status and lines:
         raise error(lines[-1])

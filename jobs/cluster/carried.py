@@ -56,10 +56,10 @@ def refuse_secrets(variables: Iterable[str], settings: Settings) -> None:
 def _leaves(
     named: Mapping[str, Any], section: Any, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, said in named.items():
+    for key, content in named.items():
         value = getattr(section, key)
         if isinstance(value, Section):
-            yield from _leaves(said, value, (*path, key))
+            yield from _leaves(content, value, (*path, key))
         else:
             yield (*path, key), msgspec.to_builtins(value)
 

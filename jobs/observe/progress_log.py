@@ -22,14 +22,14 @@ class _Sum:
 
 
 @dataclass
-class _Heard:
+class _QueryLog:
     """Per query: what has not been summed up in a line yet, whether a batch of this run has ended, whether it had
     failed, and the lag last logged."""
 
     sum: _Sum
     is_warm: bool = False
     has_failed: bool = False
-    lag_told: int = 0
+    lag_logged: int = 0
 
 
 class ProgressLog:
@@ -45,7 +45,7 @@ class ProgressLog:
         self._settings = settings
         self._clock = clock
         self._triggers: Mapping[str, float] = {}
-        self._heard: dict[str, _Heard] = {}
+        self._queries: dict[str, _QueryLog] = {}
 
     def expect(self, triggers: Mapping[str, float]) -> None:
         """Queries by name with their triggers in seconds."""
@@ -69,27 +69,27 @@ class ProgressLog:
     def failed(self, query: str, _error: str) -> None:
         self._of(query).has_failed = True
 
-    def _of(self, query: str) -> _Heard:
-        if query not in self._heard:
-            self._heard[query] = _Heard(_Sum(self._clock()))
-        return self._heard[query]
+    def _of(self, query: str) -> _QueryLog:
+        if query not in self._queries:
+            self._queries[query] = _QueryLog(_Sum(self._clock()))
+        return self._queries[query]
 
     def _runs(self, query: str) -> None:
-        heard = self._of(query)
-        if heard.has_failed:
-            heard.has_failed = False
+        logged = self._of(query)
+        if logged.has_failed:
+            logged.has_failed = False
             log.info("query recovered", query=query)
 
     def _sum_up(self, query: str, measured: Mapping[str, Any]) -> None:
-        heard, now = self._of(query), self._clock()
-        so_far = heard.sum
+        logged, now = self._of(query), self._clock()
+        so_far = logged.sum
         so_far.batches += 1
         so_far.rows += measured["input_rows"]
         so_far.longest_ms = max(so_far.longest_ms, measured["batch_ms"])
         took_s = now - so_far.since
         if not self._settings.progress_every_s or took_s < self._settings.progress_every_s:
             return
-        heard.sum = _Sum(now)
+        logged.sum = _Sum(now)
         if so_far.rows:
             log.info(
                 "query progress",
@@ -104,9 +104,9 @@ class ProgressLog:
             )
 
     def _note_duration(self, query: str, measured: Mapping[str, Any]) -> None:
-        heard, trigger_s = self._of(query), self._triggers.get(query)
+        logged, trigger_s = self._of(query), self._triggers.get(query)
         took_s = measured["batch_ms"] / 1000
-        if heard.is_warm and trigger_s is not None and took_s > trigger_s * self._settings.slow_batch_triggers:
+        if logged.is_warm and trigger_s is not None and took_s > trigger_s * self._settings.slow_batch_triggers:
             longest = max(measured["steps_ms"], key=lambda step: _duration(step, measured), default="")
             log.warning(
                 "slow batch",
@@ -117,17 +117,17 @@ class ProgressLog:
                 rows=measured["input_rows"],
                 longest_step=longest,
             )
-        heard.is_warm = True
+        logged.is_warm = True
 
     def _note_lag(self, query: str, measured: Mapping[str, Any]) -> None:
-        heard, lag = self._of(query), measured["lag"]
+        logged, lag = self._of(query), measured["lag"]
         if lag is None:
             return
-        if lag >= max(self._settings.lag_records, 2 * heard.lag_told):
-            heard.lag_told = lag
+        if lag >= max(self._settings.lag_records, 2 * logged.lag_logged):
+            logged.lag_logged = lag
             log.warning("query lags", query=query, records=lag, by_topic=measured["lags"])
-        elif heard.lag_told and lag < self._settings.lag_records:
-            heard.lag_told = 0
+        elif logged.lag_logged and lag < self._settings.lag_records:
+            logged.lag_logged = 0
             log.info("query caught up", query=query, records=lag)
 
 

@@ -82,10 +82,10 @@ class Lease:
             )
 
     def _await(self, timeout_s: float, bootstrap: str, stopped: Event) -> None:
-        deadline, said = time.monotonic() + timeout_s, False
+        deadline, is_logged = time.monotonic() + timeout_s, False
         while not self._held.wait(POLL_S) and not stopped.is_set():
-            if self._joined and not said:
-                said = True
+            if self._joined and not is_logged:
+                is_logged = True
                 log.info("waiting for another driver to release its checkpoints", name=self._name, at_most_s=timeout_s)
             if self._refusal or time.monotonic() > deadline:
                 self.close()

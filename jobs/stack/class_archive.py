@@ -112,8 +112,8 @@ def _train(
     for left_by_a_killed_one in archive.parent.glob(".new-*/"):
         shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
     directory = Path(mkdtemp(dir=archive.parent, prefix=".new-"))
-    made, said = directory / archive.name, directory / failed.name
-    process = ManagedProcess([sys.executable, "-m", TRAINING, str(made)], environ, said)
+    made, log_file = directory / archive.name, directory / failed.name
+    process = ManagedProcess([sys.executable, "-m", TRAINING, str(made)], environ, log_file)
     timeout_s = IDLE_TIMEOUT_S if niceness == IDLE else TIMEOUT_S
     try:
         process.set_niceness(niceness)
@@ -126,9 +126,9 @@ def _train(
             return True
         if not stopping():
             why = f"it took more than {timeout_s} s" if process.exit_code is None else f"status {process.exit_code}"
-            with said.open("a") as record:
+            with log_file.open("a") as record:
                 record.write(f"no class archive: {why}\n")
-            said.rename(failed)
+            log_file.rename(failed)
         return False
     finally:
         process.kill()  # also kills the JVM that it started

@@ -100,8 +100,8 @@ def last_used_ms(gateways: Mapping[str, GatewayState], state: bytes, now_ms: int
 
 def signs(rows: Iterable[Row]) -> list[Sign]:
     """What rows of :func:`reported` say about gateways: the last sign of each."""
-    said = sorted((row for row in rows if row.kind == GATEWAY), key=lambda row: (row.boot, row.offset))
-    last = {row.name: row for row in said}
+    reports = sorted((row for row in rows if row.kind == GATEWAY), key=lambda row: (row.boot, row.offset))
+    last = {row.name: row for row in reports}
     return [Sign(row.name, row.boot, row.appended_ms, row.event == "disconnected") for row in last.values()]
 
 

@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from schemas.states import Claim, MessagePresenceState, Word
+from schemas.states import Claim, LastReport, MessagePresenceState
 
 HOLDS, ATTEMPTS, REFUSED = 0, 1, 2
-_WORDS: tuple[Literal["propagated", "attempting", "refused"], ...] = ("propagated", "attempting", "refused")
+_REPORTED: tuple[Literal["propagated", "attempting", "refused"], ...] = ("propagated", "attempting", "refused")
 """Event names by rank."""
 
 
@@ -115,8 +115,8 @@ def state_of(message_id: str, known: Custody) -> MessagePresenceState:
         kept_until_ms=known.kept_until_ms,
         judged=known.judged,
         judged_ms=known.judged_ms,
-        said=[
-            Word(agent=agent, event=_WORDS[standing.rank], at_us=standing.at_us, reason=standing.reason)
+        reports=[
+            LastReport(agent=agent, event=_REPORTED[standing.rank], at_us=standing.at_us, reason=standing.reason)
             for agent, standing in sorted(known.agents.items())
         ],
     )
@@ -130,7 +130,10 @@ def known_from(published: MessagePresenceState) -> Custody:
         delivery=delivery if published.state == "delivered" else None,
         expired=published.state == "expired",
         retired=published.retired,
-        agents={word.agent: Standing(word.at_us, _WORDS.index(word.event), word.reason) for word in published.said},
+        agents={
+            report.agent: Standing(report.at_us, _REPORTED.index(report.event), report.reason)
+            for report in published.reports
+        },
         claim=published.claim,
         kept_until_ms=published.kept_until_ms,
         judged=published.judged,

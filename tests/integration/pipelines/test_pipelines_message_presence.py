@@ -125,7 +125,7 @@ def test_a_message_is_ended_on_its_topic_once_it_is_kept_no_more(
     run(3600, "one")
     state = decode(MessagePresenceState, told("m")[-1].value() or b"")
     assert (state.judged >= 0, state.judged_ms > 0, state.claim is not None) == (True, True, True)
-    assert [(word.agent, word.event) for word in state.said] == [("a", "attempting")]
+    assert [(report.agent, report.event) for report in state.reports] == [("a", "attempting")]
     say("soon", "attempting")
     run(1, "one", ended="soon")
     assert all(m.value() is not None for m in told("m")), "an hour was asked for, and is not over"

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
 from gateway.http.identity import NAME_PATTERN
-from gateway.http.message_presence_handler import ID_PATTERN, Claimed, Said
+from gateway.http.message_presence_handler import ID_PATTERN, Claimed, ReportedEvent
 from gateway.http.openapi import openapi
 from gateway.http.posted_message import CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN
 from gateway.http.posted_message import PARAMETERS as PUBLISH_PARAMETERS
@@ -180,7 +180,7 @@ def test_settings_stand_in_the_document_with_their_values() -> None:
 def test_json_bodies_are_those_of_the_gateway() -> None:
     """But for the descriptions, which address other readers."""
     described = openapi(process_settings({}).gateway)["components"]["schemas"]
-    kinds = (MessagePresenceState, Claimed, Said)
+    kinds = (MessagePresenceState, Claimed, ReportedEvent)
     _, generated = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for name, schema in generated.items():
         assert described[name] | {"description": ""} == schema | {"description": ""}, name
