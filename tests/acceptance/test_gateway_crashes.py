@@ -25,7 +25,7 @@ from tests.acceptance.gateway_soak import Soak
 from tests.acceptance.stack import Stack
 from tests.faithful_client import eventually
 
-KILLS = int(os.environ.get("TEST_KILLS", draw.times(12, 50)))
+KILLS = int(os.environ.get("TEST_KILLS", draw.times(8, 50)))
 REST_EVERY = 5
 START_S = 90.0
 OF_SECONDS = 1_500

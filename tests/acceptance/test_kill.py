@@ -67,7 +67,7 @@ def check_ledger(stack: Stack, publisher: Client, *, repeated_qos1: bool) -> Non
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.drawn("parts that are killed", 3)
+@pytest.mark.drawn("parts that are killed", 2)
 @pytest.mark.parametrize(
     "names",
     [("router-active",), ("router-active", "router-backup"), ("ledger",), ("gateway",), ("broker",)],
