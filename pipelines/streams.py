@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+STANDBY = "-standby"
+"""Suffix of the name of a router's standby query (`router.standby_query`)."""
+
 
 class StreamId(NamedTuple):
     """`query` says what is computed, `generation` how often it was started afresh.

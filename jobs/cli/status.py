@@ -19,13 +19,12 @@ from jobs.output import cell, errors, json_text, output
 from jobs.stack.state import ProcessState, StackState, state_if_running, why_no_stack
 from jobs.stack.topics import admin_client, topic_ends
 from jobs.text_tables import Column, Form
+from pipelines.streams import STANDBY
 from schemas.readiness import read_json
 from schemas.settings import Settings, load_settings
 
 SAMPLE_S = 0.3
 MEGABYTE = 1_000_000
-STANDBY = "-standby"
-"""Suffix of the name of a router's standby query (`router.standby_query`)."""
 
 
 def register(app: typer.Typer) -> None:

@@ -22,12 +22,11 @@ from pipelines.routing.routes_in_memory import RoutesInMemory
 from pipelines.sinks import produce_in_real_time
 from pipelines.sources import Kafka, realtime_stream
 from pipelines.storage.checkpoints import TopicReplaced
-from pipelines.streams import StreamId
+from pipelines.streams import STANDBY, StreamId
 from schemas.errors import WaystationError
 from schemas.settings import Settings
 from schemas.topics import Topics
 
-STANDBY = "-standby"
 WATCH_S = 0.5
 LONGEST_PAUSE_S = 30.0
 NEAR_S = 1.0

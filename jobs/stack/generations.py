@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pipelines.streams import StreamId
+from pipelines.streams import STANDBY, StreamId
 from schemas.readiness import read_json, write_json
 
 FILE = "generations.json"
@@ -57,4 +57,4 @@ def _checkpoints(data: Path) -> Path:
 
 def _queries(role: str) -> tuple[str, str]:
     """A role's query and its standby query; both have the same generation."""
-    return f"router-{role}", f"router-{role}-standby"
+    return f"router-{role}", f"router-{role}{STANDBY}"
