@@ -76,10 +76,10 @@ ready: $(DEV)
 	wait $$checks
 
 test: ready  ## everything check does, and all tests against the real parts
-	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/acceptance tests/integration tests/unit
+	@$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder tests/integration tests/acceptance tests/unit
 
 soak: ready  ## all cases of what make test draws some of; hours
-	@SOAK=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder --timeout 3600 tests/acceptance tests/integration tests/unit
+	@SOAK=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder --timeout 3600 tests/integration tests/acceptance tests/unit
 
 demo: $(DEMO) $(JARS)  ## a day of flights through the platform; pass options with ARGS="--keep --json FILE"
 	@$(BIN)/waystation demo $(ARGS)
