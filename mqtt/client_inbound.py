@@ -15,6 +15,12 @@ from mqtt.wire import protocol_error
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
+def _repeats(packet: Publish, before: Publish) -> bool:
+    """Whether a PUBLISH of QoS 1 is an earlier one sent again. A server that was killed may give the packet id to
+    another message, with DUP set: the application would lose it if the packet id alone counted."""
+    return packet.dup and (packet.topic, packet.payload) == (before.topic, before.payload)
+
+
 class InboundMessages:
     """`received` are the packet ids of accepted QoS 2 messages until their PUBREL; keep them on disk."""
 
@@ -45,7 +51,7 @@ class InboundMessages:
                 return False, []
             raise protocol_error(f"PUBLISH with packet id {packet_id}, which is in use until it is acknowledged")
         before = self._earlier.pop(packet_id, None)
-        is_same = before is not None and before.qos == qos and (qos == 2 or packet.dup)
+        is_same = before is not None and before.qos == qos and (qos == 2 or _repeats(packet, before))
         if before is None or not is_same:
             self._accepted.pop(packet_id, None)
             before = packet
