@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from mqtt.client_events import Closed, Published, SessionLost
+from mqtt.client_inbound import InboundMessages
 from mqtt.client_limits import ClientLimits
 from mqtt.client_session import ClientSession, SessionState
 from mqtt.codes import ReasonCode
@@ -328,3 +329,15 @@ def test_a_session_survives_on_disk() -> None:
         second.say(Connack(True), Publish("t", b"", 2, dup=True, packet_id=3))
         sent.append(second.client.outgoing())
     assert sent[0] == sent[1] != b""
+
+
+def test_another_message_with_an_earlier_ones_packet_id_is_given() -> None:
+    """M14: a gateway that was killed may number unacknowledged messages anew, with DUP set."""
+    inbound = InboundMessages()
+    earlier = Publish("a", b"earlier", 1, packet_id=1)
+    assert inbound.take(earlier)[0]
+    inbound.end()
+    inbound.acknowledge(earlier, ReasonCode.SUCCESS)
+    other = Publish("a", b"other", 1, dup=True, packet_id=1)
+    assert inbound.take(other) == (True, [])
+    assert inbound.acknowledge(other, ReasonCode.SUCCESS) == [Puback(1)]
