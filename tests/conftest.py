@@ -153,3 +153,14 @@ def spark(java_home: Path, jars: Path, tmp_path_factory: pytest.TempPathFactory)
     session = build_session("tests", "local[2]", extra)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def compiling_spark(spark: "SparkSession") -> "Iterator[SparkSession]":
+    """The session with Spark's own values of FEW_ROWS: for tests about the code that it generates."""
+    before = {name: str(spark.conf.get(name)) for name in FEW_ROWS}
+    for name in before:
+        spark.conf.unset(name)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)

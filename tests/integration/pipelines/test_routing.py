@@ -151,23 +151,13 @@ def test_targets_are_decided_by_their_times(spark: SparkSession, cases: list[tup
     assert {row.number: row.shards for row in decided} == dict(enumerate(wanted))
 
 
-def test_routing_is_one_compiled_stage(spark: SparkSession) -> None:
+def test_routing_is_one_compiled_stage(compiling_spark: SparkSession) -> None:
     """What Spark would interpret takes the whole query's throughput with it."""
+    spark = compiling_spark
     stream = spark.createDataFrame([message_row(0, "a/b", EPOCH)], MESSAGE_SCHEMA)
     table = in_buckets(spark.createDataFrame([(CATCH_ALL, -1, [], None)], table_schema(ROUTES)))
-    as_routers = {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "true",
-        "spark.sql.codegen.factoryMode": "FALLBACK",
-    }
-    before = {name: spark.conf.get(name) for name in as_routers}
-    for name, value in as_routers.items():
-        spark.conf.set(name, value)
-    try:
-        physical = route(stream, table, plan())._jdf.queryExecution().executedPlan().toString()
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, str(value))
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    physical = route(stream, table, plan())._jdf.queryExecution().executedPlan().toString()
     operators = re.findall(r"^[ :+-]*(?:\*\((\d+)\) )?(Generate|BroadcastHashJoin|Filter|Project)\b", physical, re.M)
     assert all(stage for stage, _ in operators), physical
     assert len({stage for stage, name in operators if name in ("Generate", "BroadcastHashJoin")}) == 1, physical
