@@ -1,6 +1,7 @@
 """A mosquitto broker of a test's own, on free ports, stopped and started again as a test likes."""
 
 import getpass
+import re
 import shutil
 import socket
 import subprocess
@@ -66,6 +67,12 @@ class Mosquitto:
         if process is not None:
             process.terminate()
             process.wait(START_S)
+
+    def sent(self, client_id: str, qos: int) -> list[int]:
+        """The packet ids of what it has sent to a client, in order; call it after :meth:`stop`, which completes the
+        log."""
+        line = re.compile(rf"Sending PUBLISH to {re.escape(client_id)} \(d\d, q{qos}, r\d, m(\d+),")
+        return [int(packet_id) for packet_id in line.findall(self._log.read_text())]
 
 
 def _listens(port: int) -> bool:

@@ -87,11 +87,13 @@ def test_every_quality_of_service_both_ways(tmp_path: Path, version: int, path: 
 @versioned
 @pytest.mark.parametrize("restarts", [False, True], ids=["connections break", "the broker restarts too"])
 def test_a_session_goes_on_after_lost_connections(tmp_path: Path, version: int, restarts: bool) -> None:
-    """While messages flow: QoS 2 exactly once and in order, QoS 1 at least once, nothing acknowledged is lost.
+    """While messages flow: QoS 2 exactly once, QoS 1 at least once, nothing acknowledged is lost, and the application
+    gets what the broker sends in the order in which the broker sends it.
 
-    After a restart, Mosquitto 2.0.11 sends PUBLISH packets again that it had already released with PUBREL, which
-    section 4.3.3 of both versions forbids. The receiver has released their ids and must take them for new messages, so
-    copies are allowed there.
+    Two faults of Mosquitto 2.0.11, both seen in its log, are allowed for. With a full window it sends a message after
+    later ones of the same topic (1 run in 40), so the test compares with the order of its log. After a restart it sends
+    PUBLISH packets again that it had already released with PUBREL, which section 4.3.3 of both versions forbids: the
+    receiver has released their ids and must take them for new messages, so copies are allowed there.
     """
     got: list[Publish] = []
 
@@ -117,13 +119,14 @@ def test_a_session_goes_on_after_lost_connections(tmp_path: Path, version: int, 
             assert receiver.connections > 3
             await sender.disconnect()
             await receiver.disconnect()
-        exactly_once = [m.payload for m in got if m.qos == 2]
-        if restarts:
-            exactly_once = list(dict.fromkeys(exactly_once))
-        assert exactly_once == [b"%d" % number for number in range(600) if number % 2]
+        exactly_once = [int(message.payload) for message in got if message.qos == 2]
+        assert sorted(set(exactly_once) if restarts else exactly_once) == list(range(1, 600, 2))
 
     with Mosquitto(tmp_path) as broker:
         asyncio.run(run(broker))
+    for qos in (1, 2):
+        sent = iter(broker.sent("receiver", qos))
+        assert all(message.packet_id in sent for message in got if message.qos == qos), f"QoS {qos}: another order"
 
 
 @versioned
