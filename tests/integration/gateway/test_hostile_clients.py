@@ -300,8 +300,9 @@ def test_user_property_bombs(port: int, ended: Ended) -> None:
         assert isinstance(told, Disconnect)
         assert told.reason_code is ReasonCode.QUOTA_EXCEEDED
     will = Will("w", b"gone", properties={"user_property": pairs})
-    with RawClient(port) as client:
-        client.send(Connect("will-bomb", 5, False, will=will, properties={"session_expiry_interval": 60}))
+    bomb = encode(Connect("will-bomb", 5, False, will=will, properties={"session_expiry_interval": 60}), 5)
+    with RawClient(port) as client:  # only now: encoding it may take longer than a connection may wait with CONNECT
+        client.write(bomb)
         refusal = client.receive()
         assert isinstance(refusal, Connack)
         assert refusal.reason_code is ReasonCode.QUOTA_EXCEEDED
