@@ -1,8 +1,9 @@
-"""The JVM libraries: resolved once with the Ivy that pyspark ships, in a cache that all checkouts share.
+"""The JVM libraries: downloaded once with the Ivy that pyspark ships, in a cache that all checkouts share.
 
 They are in `<cache>/jars/<hash of ivy.xml>/spark` and `…/kafka`; the cache is `$WAYSTATION_CACHE` or
 `~/.cache/waystation`. A set is complete or absent: it is resolved into another directory and renamed. Ivy uses its
-default repository. The libraries of each object store are a set of their own, resolved on demand.
+default repository. The libraries of each object store are a set of their own, resolved on demand. The files name every
+library (`tools/lock_jars.py` writes them), so Ivy asks for nothing but these.
 
 `waystation jars [STORE]...` resolves what is missing; commands that start a JVM resolve what they need.
 """
@@ -14,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -36,6 +37,7 @@ class JarSet(NamedTuple):
 
 
 LOCAL = JarSet("ivy.xml", ("spark", "kafka"), "Kafka, Delta, Spark's Kafka source")
+SETTINGS = "ivy-settings.xml"
 STORES = {"s3": JarSet("ivy-s3.xml", ("s3",), "Hadoop's S3A and the AWS SDK")}
 """By kind of store. For other kinds, vendors ship one jar, to be named in `cluster.spark`."""
 
@@ -56,7 +58,11 @@ _VERSION = re.compile(r"-\d.*$")
 
 def ivy_file(jar_set: JarSet = LOCAL) -> Path:
     """The installed declaration of a set."""
-    return Path(str(resources.files("conf").joinpath(jar_set.file)))
+    return _conf(jar_set.file)
+
+
+def _conf(name: str) -> Path:
+    return Path(str(resources.files("conf").joinpath(name)))
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
@@ -153,14 +159,19 @@ def _resolve_into(target: Path, java: str, progress: Progress, jar_set: JarSet) 
         shutil.rmtree(staged, ignore_errors=True)
 
 
+def ivy_command(java: str, declaration: Path, pattern: str, confs: Sequence[str], *options: str) -> list[str]:
+    """Resolves a declaration's configurations and puts their artifacts where the pattern says."""
+    ivy = next(pyspark_jars().glob("ivy-*.jar"))
+    command = [java, *SHORT_LIVED, "-jar", str(ivy), *options, "-ivy", str(declaration), "-retrieve", pattern]
+    return [*command, "-confs", *confs]
+
+
 def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarSet) -> None:
     """Shows Ivy's progress as numbers: its own lines name repositories, and go to the log only."""
-    ivy = next(pyspark_jars().glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
-    command = [java, *SHORT_LIVED, "-jar", str(ivy), "-ivy", str(ivy_file(jar_set)), "-retrieve", pattern]
-    command += ["-confs", *jar_set.confs]
+    command = ivy_command(java, ivy_file(jar_set), pattern, jar_set.confs, "-settings", str(_conf(SETTINGS)))
     found = downloaded = 0
-    progress(f"downloading the JVM libraries once ({jar_set.what}); this takes a minute or two")
+    progress(f"downloading the JVM libraries once ({jar_set.what}); this takes half a minute")
     with (
         log.open("w") as record,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy_process,
