@@ -21,6 +21,12 @@ SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrang
 
 MARKER = "drawn"
 
+long_test = pytest.mark.drawn("long tests of applications", 6)
+"""Takes more than half a minute, with applications in processes of their own."""
+
+killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 4)
+"""One of the ways in which a whole stack under load loses a part, or gets a new one."""
+
 
 def generator(name: str) -> random.Random:
     """One for each name, whoever else draws."""

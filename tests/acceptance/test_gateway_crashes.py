@@ -107,6 +107,7 @@ def report(killer: GatewayKiller, soak: Soak, seconds: float) -> list[str]:
     return lines
 
 
+@draw.killed_or_replaced
 @pytest.mark.timeout(120 + 15 * KILLS)
 def test_killed_again_and_again(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
     """Q1, R8, G8, G9: nothing acknowledged is lost, nothing at QoS 2 comes twice, what comes twice at QoS 1 says so,

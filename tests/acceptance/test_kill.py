@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from tests import draw
 from tests.acceptance.stack import LEDGER_S, Client, Load, Stack
 from tests.waiting import wait_for
 
@@ -67,7 +68,7 @@ def check_ledger(stack: Stack, publisher: Client, *, repeated_qos1: bool) -> Non
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.drawn("parts that are killed", 2)
+@draw.killed_or_replaced
 @pytest.mark.parametrize(
     "names",
     [("router-active",), ("router-active", "router-backup"), ("ledger",), ("gateway",), ("broker",)],
@@ -88,6 +89,7 @@ def test_kill_under_load(stack: Stack, names: tuple[str, ...]) -> None:
     subscriber.disconnect()
 
 
+@draw.killed_or_replaced
 @pytest.mark.timeout(400)
 def test_kill_up_itself(stack: Stack) -> None:
     """Q1, G8, G9: the next `up` stops what was left behind, takes over, and an offline session gets what it missed."""

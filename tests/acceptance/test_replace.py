@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from jobs.stack.topics import admin_client, topic_ends
 from schemas.envelope import EVERYONE, ROUTED, Instruction
 from schemas.readiness import read_json
+from tests import draw
 from tests.acceptance.stack import Client, Load, Stack
 from tests.waiting import wait_for
 
@@ -41,6 +42,7 @@ def pids(stack: Stack, name: str) -> list[int]:
     return [process.pid for process in stack.state.processes if process.name == name]
 
 
+@draw.killed_or_replaced
 @pytest.mark.timeout(REPLACE_TIMEOUT_S + 200)
 def test_replace_under_load(stack: Stack) -> None:
     """R5, R8: the new process is level before the old one goes, and is the supervised one from then on."""
@@ -175,6 +177,7 @@ def queries(stack: Stack) -> dict[str, dict[str, Any]]:
     return {name: status for name, status in found.items() if status.get("part") == "ledger"}
 
 
+@draw.killed_or_replaced
 @pytest.mark.timeout(600 + 2 * STALE_S)
 def test_while_the_routes_query_is_down_new_subscriptions_get_everything(stack: Stack) -> None:
     """R3, R6: what cannot be known to be unwanted goes to every shard. Whoever subscribes anew, to what nobody had

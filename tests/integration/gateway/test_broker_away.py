@@ -13,6 +13,7 @@ from jobs.stack.topics import admin_client, create_topics
 from mqtt.encode import encode
 from mqtt.packets import Connect, Publish
 from schemas.topics import DAY_MS, Topics
+from tests import draw
 from tests.faithful_client import FaithfulClient, eventually
 
 AWAY_S = 20.0
@@ -83,6 +84,7 @@ async def _endure(broker: Broker, gateway: Gateway) -> None:
         await client.leave(goodbye=True)
 
 
+@draw.long_test
 @pytest.mark.timeout(240)
 def test_kafka_stands_still_and_is_killed(own_broker: Broker, tmp_path: Path) -> None:
     """Q1, R9, G8: 20 s without an answer, with clients that push; then `kill -9`."""

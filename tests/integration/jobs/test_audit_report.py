@@ -17,6 +17,7 @@ from jobs.audit.__main__ import report, request
 from jobs.audit.completeness import completeness_watermarks
 from jobs.audit.explain import explain
 from jobs.query.ledger_reader import LedgerReader
+from tests import draw
 from tests.integration.conftest import BEGIN, SHARDS, WrittenLedger
 
 WHOLE = ["--since", "2026-01-01", "--until", "2026-01-03"]
@@ -79,6 +80,7 @@ def test_seeded_faults_are_found(spark: SparkSession, written_ledger: WrittenLed
     assert explain(reader, left, SHARDS, watermarks)[0].judgement.verdict == "later"
 
 
+@draw.long_test
 def test_the_command(written_ledger: WrittenLedger) -> None:
     """As a process of its own, told everything by its environment; and one sentence, and status 2, for what cannot be
     audited."""

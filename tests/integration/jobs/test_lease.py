@@ -11,6 +11,7 @@ from harness.processes import Broker
 from jobs.errors import LeaseError
 from jobs.runtime.lease import Lease
 from schemas.settings import KafkaSettings
+from tests import draw
 from tests.conftest import LocalBroker
 
 LEASE_S = 6.0
@@ -57,6 +58,7 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
+@draw.long_test
 def test_one_driver_at_a_time_and_the_next_when_it_is_closed(broker: LocalBroker, unique_prefix: str) -> None:
     """A second driver is refused while the first has the lease, which it keeps; another name is another lease."""
     broker.topics(unique_prefix)
@@ -94,6 +96,7 @@ def test_a_driver_that_did_not_answer_learns_that_it_has_lost(broker: LocalBroke
         end(stopped)
 
 
+@draw.long_test
 def test_kafka_away_for_longer_than_the_lease_ends_the_driver(own_broker: Broker, unique_prefix: str) -> None:
     """It cannot tell that from being cut off alone, when another one is granted: so it stops, and says why. What is
     shorter it endures. Once Kafka is back, whoever is started has the lease."""

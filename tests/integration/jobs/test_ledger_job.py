@@ -31,6 +31,7 @@ from schemas.events import (
 from schemas.identity import new_message_id, partition_of
 from schemas.readiness import read_json, read_ready
 from schemas.topics import Topics
+from tests import draw
 from tests.conftest import LocalBroker
 
 READY_S = 180.0
@@ -145,12 +146,14 @@ def send(application: Application, first: int, end: int) -> list[str]:
     return ids
 
 
+@draw.long_test
 def test_queries_without_work_hold_up_no_other(application: Application) -> None:
     """With nothing on any topic every query begins, one after the other."""
     eventually("all are ready", lambda: application.readiness() == {})
     eventually("it says so", lambda: bool((read_ready(application.data, "ledger") or {}).get("settled")))
 
 
+@draw.long_test
 def test_exact_when_killed_under_load(application: Application) -> None:
     """Q1, R3, R4, R7, R12: killed with all queries at work, and started again: every message, instruction, outcome,
     completion, coming and route event is in its table once."""

@@ -30,6 +30,7 @@ from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
 from pipelines.streams import StreamId
 from schemas.settings import Settings, load_settings
 from schemas.tables import MESSAGES
+from tests import draw
 from tests.unit.jobs.ledger_tables import append
 from tests.waiting import wait_for
 
@@ -120,6 +121,7 @@ def test_deltalake_reads_and_commits(settings: Settings) -> None:
     assert DeltaTable(uri).version() == 2
 
 
+@draw.long_test
 @pytest.mark.timeout(1800)
 def test_spark_appends_with_checkpoints_in_the_store(settings: Settings, java_home: Path, tmp_path: Path) -> None:
     """A history table's query: Spark writes the files of its batches by S3A's magic committer, keeps its checkpoint

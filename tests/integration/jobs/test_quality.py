@@ -21,6 +21,7 @@ from jobs.quality.run import Report, Request, judge, prepare
 from jobs.query.ledger_reader import LedgerReader
 from pipelines.quality.expectations import DELIVERY_LATENCY, EXPECTATIONS, ROUTING_LATENCY
 from schemas.settings import Settings, process_settings
+from tests import draw
 from tests.integration.jobs.browser import OPTIONS, chromium
 from tests.integration.jobs.quality_ledger import (
     FAULTS,
@@ -173,6 +174,7 @@ def test_the_report_names_the_rows(harness: QualityHarness, capsys: pytest.Captu
         assert failure.measured.examples[0] in said
 
 
+@draw.long_test
 def test_a_date_fails_until_it_is_repaired(spark: SparkSession, harness: QualityHarness, tmp_path: Path) -> None:
     """Every later run judges it again without being asked; after a repair that leaves as many rows, no more."""
     settings, day = settings_over(tmp_path), harness.day_of("touches")

@@ -19,6 +19,7 @@ from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import new_message_id, shard_of
 from schemas.readiness import alongside, read_json
 from schemas.topics import Topics
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.waiting import wait_for
 
@@ -88,6 +89,7 @@ def lag_by_broker(data: Path, bootstrap: str, prefix: str) -> list[int | None]:
     return [ingress.lags.get(f"{n}") for n in range(len(statuses))]
 
 
+@draw.long_test
 @pytest.mark.timeout(300)
 def test_two_routers_write_identical_instructions_in_order(
     broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
@@ -121,6 +123,7 @@ def test_two_routers_write_identical_instructions_in_order(
         assert len(first) == 2 * sum(shard_of(f"client-{n % 7}", SHARDS) == shard for n in range(MESSAGES))
 
 
+@draw.long_test
 @pytest.mark.timeout(300)
 def test_realigning_and_stopping_log_no_errors(
     broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
@@ -153,6 +156,7 @@ def test_realigning_and_stopping_log_no_errors(
     assert "\tat " not in said
 
 
+@draw.long_test
 @pytest.mark.timeout(300)
 def test_a_new_generation_beside_the_old_one_is_level_before_it_says_so(
     broker: LocalBroker, spark: SparkSession, unique_prefix: str, java_home: Path, tmp_path: Path
