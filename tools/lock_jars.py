@@ -17,13 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from jobs.stack.jars import LOCAL, STORES, JarSet, ivy_command
+from jobs.stack.jars import LOCAL, STORES, JarSet, ivy_command, ivy_file
 from jobs.stack.java import find_java
 from schemas.errors import WaystationError
 
-ROOT = Path(__file__).resolve().parents[1]
-WANTED = ROOT / "tools" / "jars"
-LISTS = ROOT / "conf"
+WANTED = Path(__file__).resolve().parent / "jars"
 
 
 class Library(NamedTuple):
@@ -76,7 +74,7 @@ def main() -> int:
     check = parser.parse_args().check
     differs = []
     for jar_set in (LOCAL, *STORES.values()):
-        text, file = listing(jar_set, resolved(jar_set)), LISTS / jar_set.file
+        text, file = listing(jar_set, resolved(jar_set)), ivy_file(jar_set)
         if not file.exists() or file.read_text() != text:
             differs.append(file.name)
             if not check:

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jobs.stack.jars import LOCAL, STORES, JarSet
-from tools.lock_jars import LISTS, WANTED, Library, listing
+from jobs.stack.jars import LOCAL, STORES, JarSet, ivy_file
+from tools.lock_jars import WANTED, Library, listing
 
 SETS = pytest.mark.parametrize("jar_set", [LOCAL, *STORES.values()], ids=lambda jar_set: jar_set.file)
 
@@ -17,7 +17,7 @@ def dependencies(file: Path) -> list[ElementTree.Element]:
 
 @SETS
 def test_what_is_wanted_is_listed_in_its_version(jar_set: JarSet) -> None:
-    listed = {(d.get("org"), d.get("name")): d.get("rev") for d in dependencies(LISTS / jar_set.file)}
+    listed = {(d.get("org"), d.get("name")): d.get("rev") for d in dependencies(ivy_file(jar_set))}
     for wanted in dependencies(WANTED / jar_set.file):
         assert listed[wanted.get("org"), wanted.get("name")] == wanted.get("rev")
 
@@ -25,7 +25,7 @@ def test_what_is_wanted_is_listed_in_its_version(jar_set: JarSet) -> None:
 @SETS
 def test_a_list_is_complete_as_it_is(jar_set: JarSet) -> None:
     """Nothing is looked for behind it, and a configuration has one version of each library."""
-    found = dependencies(LISTS / jar_set.file)
+    found = dependencies(ivy_file(jar_set))
     assert {d.get("transitive") for d in found} == {"false"}
     assert {(d.get("conf") or "").partition("->")[0] for d in found} == set(jar_set.confs)
     named = [(d.get("conf"), d.get("org"), d.get("name")) for d in found]
