@@ -160,7 +160,7 @@ def _resolve_into(target: Path, java: str, progress: Progress, jar_set: JarSet) 
 
 
 def ivy_command(java: str, declaration: Path, pattern: str, confs: Sequence[str], *options: str) -> list[str]:
-    """Resolves a declaration's configurations and puts their artifacts where the pattern says."""
+    """The command that resolves configurations of a declaration and puts their artifacts where the pattern says."""
     ivy = next(pyspark_jars().glob("ivy-*.jar"))
     command = [java, *SHORT_LIVED, "-jar", str(ivy), *options, "-ivy", str(declaration), "-retrieve", pattern]
     return [*command, "-confs", *confs]
