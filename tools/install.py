@@ -126,7 +126,7 @@ def _pip() -> list[str]:
 
 
 def _start_jars(environ: Mapping[str, str], say: Callable[[str], None]) -> "subprocess.Popen[bytes]":
-    say("resolving the JVM libraries at the same time")
+    say("downloading the JVM libraries at the same time")
     return subprocess.Popen([sys.executable, "-m", "tools.resolve_jars"], cwd=ROOT, env=environ)
 
 
