@@ -1,17 +1,19 @@
 """Tables as lines of text that fit a width. Cells are never cut: a table that does not fit is laid out in another
 form."""
 
-import textwrap
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 
 GAP = "  "
 RULE = "─"
 LEAST_WRAPPED = 16
 """A column of prose is not wrapped to less than this."""
+
+_WORD = re.compile(r"(\s*)(\S+)")
 
 Line = tuple[str, bool]
 """A line, and whether it holds column headings."""
@@ -82,9 +84,18 @@ def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    if len(text) <= width or cell_len(text) <= width:
+    """Lines of at most `width` terminal cells: broken at spaces, and within a word that is wider."""
+    if cell_len(text) <= width:
         return [text]
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    lines: list[str] = []
+    for gap, word in _WORD.findall(text):
+        first, *more = chop_cells(word, width)
+        if lines and cell_len(lines[-1] + gap + first) <= width:
+            lines[-1] += gap + first
+        else:
+            lines.append(first)
+        lines += more
+    return lines
 
 
 def _vertical(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Line]:

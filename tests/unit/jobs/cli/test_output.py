@@ -135,6 +135,15 @@ def test_a_table_fits_or_has_another_form(rows: list[list[str]], width: int, for
             assert "".join(text.split()) in everything, "never cut"
 
 
+@given(st.lists(st.text("a 漢🆑", max_size=60), min_size=1, max_size=3), st.integers(20, 60))
+def test_prose_is_wrapped_by_terminal_cells(texts: list[str], width: int) -> None:
+    """Some characters are two cells wide."""
+    prose, rows = [Column("", is_prose=True)], [[text] for text in texts]
+    lines = [line for line, _ in lay_out(prose, rows, width, Form.VERTICAL_IF_WIDE)]
+    assert max(map(cell_len, lines)) <= width
+    assert "".join("".join(lines[2:]).split()) == "".join("".join(texts).split())
+
+
 def test_forms() -> None:
     columns = ["id", "figure", "words"]
     rows = [["0198c0de-0000-7000-8000-000000000000", "1", "several words that are long"]]
