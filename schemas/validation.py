@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -242,6 +243,7 @@ def _range(kind: inspect.IntType | inspect.FloatType) -> str:
     return "".join(f", {word} {bound}" for word, bound in bounds.items() if bound is not None)
 
 
+@cache
 def _fields(section: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.encode_name: field.type for field in msgspec.structs.fields(section)}
 

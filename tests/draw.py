@@ -1,4 +1,5 @@
-"""Long matrices of tests: `make soak` (SOAK=1) runs all of them, any other run some cases that it draws by its seed.
+"""Long matrices of tests: `make soak` (SOAK=1) runs all of them, any other run some cases that it draws by its seed,
+and `make check` (QUICK=1) fewer, with a fifth of Hypothesis' examples.
 
 The seed is TEST_SEED, or another one each time; it is printed in the header, and at the end if a test has failed. With
 the same seed a run draws the same again, Hypothesis' inputs included. Tests that are named on the command line
@@ -12,10 +13,15 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 T = TypeVar("T")
 
 SOAK = os.environ.get("SOAK", "") not in ("", "0")
+QUICK = os.environ.get("QUICK", "") not in ("", "0")
+QUICK_PART = 5
+"""The divisor of what a quick run draws."""
+
 SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(1_000_000))))
 """Also in the environment, so that all processes of a run (pytest-xdist) draw the same."""
 
@@ -37,18 +43,25 @@ def some(cases: Sequence[T], count: int, name: str) -> list[T]:
     """`count` of the cases, in their order; all of them with SOAK."""
     if SOAK or count >= len(cases):
         return list(cases)
-    return [cases[at] for at in sorted(generator(name).sample(range(len(cases)), count))]
+    return [cases[at] for at in sorted(generator(name).sample(range(len(cases)), examples(count)))]
 
 
 def times(few: int, many: int) -> int:
     """How often something is repeated: `many` times with SOAK."""
-    return many if SOAK else few
+    return many if SOAK else examples(few)
+
+
+def examples(count: int) -> int:
+    """How many examples of a property are tried where `count` are usual."""
+    return -(-count // QUICK_PART) if QUICK else count
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Before Hypothesis' plugin, which gets the seed, unless it is given another one (`--hypothesis-seed`)."""
     config.addinivalue_line("markers", f"{MARKER}(group, count): a run takes `count` of the tests of a group")
+    settings.register_profile("waystation", max_examples=examples(settings.default.max_examples))
+    settings.load_profile("waystation")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)
 

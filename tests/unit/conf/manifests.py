@@ -1,6 +1,7 @@
 """The Kubernetes manifests as they are committed, and their validation without a cluster."""
 
 import json
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,17 @@ def manifests(file: str | None = None) -> list[Manifest]:
     """Those of one file, or of all that `kustomization.yaml` lists."""
     listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
     files = [file] if file else listed
-    return [each for name in files for each in yaml.safe_load_all((MANIFESTS / name).read_text())]
+    return [each for name in files for each in deepcopy(_parsed(name))]
 
 
 def manifest(kind: str, name: str) -> Manifest:
     [found] = [each for each in manifests() if each["kind"] == kind and each["metadata"]["name"] == name]
     return found
+
+
+@cache
+def _parsed(file: str) -> list[Manifest]:
+    return list(yaml.safe_load_all((MANIFESTS / file).read_text()))
 
 
 def validate(manifest: Manifest) -> None:

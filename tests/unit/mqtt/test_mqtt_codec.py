@@ -33,10 +33,11 @@ from mqtt.packets import (
     Will,
 )
 from mqtt.properties import PROPERTIES, WILL, Kind, Property, encode_properties
+from tests.draw import examples
 
 MAX_SIZE = 1 << 20
 VERSIONS = (4, 5)
-QUICK = settings(max_examples=60, deadline=None, database=None)
+BASE_SETTINGS = settings(max_examples=examples(60), deadline=None, database=None)
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 binary = st.binary(max_size=20)
@@ -192,7 +193,7 @@ def encode_all(packets: list[Packet], version: int) -> bytes:
 def test_round_trip(version: int, name: str) -> None:
     """G11: every packet of both versions is decoded to what was encoded."""
 
-    @QUICK
+    @BASE_SETTINGS
     @given(PACKETS[version][name])
     def check(packet: Packet) -> None:
         decoded = Decoder(MAX_SIZE, version).feed(encode(packet, version))
@@ -206,7 +207,7 @@ def test_round_trip(version: int, name: str) -> None:
 def test_any_cut_gives_the_same_packets(version: int) -> None:
     """G11: byte by byte, in two parts, as bytes or in a reused buffer: a bearer may cut the stream anywhere."""
 
-    @QUICK
+    @BASE_SETTINGS
     @given(STREAMS[version], st.integers(1, 40))
     def check(packets: list[Packet], size: int) -> None:
         stream = encode_all(packets, version)
@@ -227,7 +228,7 @@ def test_any_cut_gives_the_same_packets(version: int) -> None:
 def test_every_truncation_gives_only_the_whole_packets(version: int) -> None:
     """A stream that ends within a packet gives the packets before it, no exception."""
 
-    @QUICK
+    @BASE_SETTINGS
     @given(st.one_of(*PACKETS[version].values()))
     def check(packet: Packet) -> None:
         data = encode(packet, version)
@@ -243,7 +244,7 @@ def test_every_truncation_gives_only_the_whole_packets(version: int) -> None:
 def test_mutations_raise_nothing_but_remote_protocol_error(version: int) -> None:
     """Broken bytes either decode to packets that can be encoded again to the same, or are the peer's fault."""
 
-    @settings(QUICK, max_examples=300)
+    @settings(BASE_SETTINGS, max_examples=examples(300))
     @given(STREAMS[version], st.data())
     def check(packets: list[Packet], data: st.DataObject) -> None:
         stream = bytearray(encode_all(packets, version))
@@ -256,7 +257,7 @@ def test_mutations_raise_nothing_but_remote_protocol_error(version: int) -> None
     check()
 
 
-@settings(QUICK, max_examples=300)
+@settings(BASE_SETTINGS, max_examples=examples(300))
 @given(st.binary(max_size=60), st.sampled_from([None, 4, 5]))
 def test_noise_raises_nothing_but_remote_protocol_error(noise: bytes, version: int | None) -> None:
     """Random bytes, also where CONNECT should stand."""

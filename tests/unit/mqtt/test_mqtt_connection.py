@@ -25,6 +25,7 @@ from mqtt.packets import (
 )
 from mqtt.server_connection import Closed, Event, ServerConnection
 from mqtt.server_state import TRANSITIONS, State, Step, next_state
+from tests.draw import examples
 from tests.unit.mqtt.mqtt_client import LIMITS, WILL, Client, closed, publish, versioned
 
 
@@ -293,7 +294,7 @@ def test_misuse_is_our_bug() -> None:
     assert client.server.state is State.CONNECTED
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=examples(200), deadline=None, database=None)
 @given(st.lists(st.integers(0, 80), max_size=4), st.binary(max_size=8), st.integers(0, 80), st.booleans())
 def test_whatever_comes_is_an_event_or_the_end(cuts: list[int], noise: bytes, at: int, early: bool) -> None:
     """receive never raises for what the peer did, however the bytes are cut; after Closed there is nothing."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mqtt.filters import covers, levels_of, overlaps
 from mqtt.topics import is_topic_filter, matches
+from tests.draw import examples
 
 NAMES = ("a", "", "$s")
 """Levels of filters; topics have one more name, which no filter says, and one more level. The empty topic, which nobody
@@ -31,7 +32,7 @@ def denies(topic_filter: str, topic: str) -> bool:
     return matches(topic_filter, f"x{topic[1:]}" if is_wild and topic.startswith("$") else topic)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(filters(), filters())
 def test_covering_is_that_no_topic_matches_only_what_was_asked(allowed: str, asked: str) -> None:
     """R11: a subscription is allowed whole or not at all."""
@@ -39,7 +40,7 @@ def test_covering_is_that_no_topic_matches_only_what_was_asked(allowed: str, ask
     assert covers(levels_of(allowed), levels_of(asked)) == (not only_asked)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(filters(), filters())
 def test_overlapping_is_that_some_topic_matches_both(denied: str, asked: str) -> None:
     """R11: a filter any part of which is denied is refused."""
@@ -47,7 +48,7 @@ def test_overlapping_is_that_some_topic_matches_both(denied: str, asked: str) ->
     assert overlaps(levels_of(denied), levels_of(asked)) == bool(both)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(filters(), st.sampled_from(TOPICS))
 def test_a_topic_is_a_filter_that_matches_itself_alone(topic_filter: str, topic: str) -> None:
     """R11: PUBLISH is asked by the same functions."""

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mqtt.client_limits import ClientLimits
 from mqtt.client_state import State
 from mqtt.limits import ConnectionLimits
+from tests.draw import examples
 from tests.unit.mqtt.connection_pair import ConnectionPair
 
 several = st.lists(st.sampled_from([1, 2]), min_size=1, max_size=3)
@@ -162,5 +163,5 @@ def _check_accepted(accepted: list[tuple[bytes, int]], sent: list[tuple[bytes, i
 
 TestPair = PairMachine.TestCase
 TestPair.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtt.topics import is_topic_filter, is_topic_name, matches, split_shared
+from tests.draw import examples
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_split_shared(topic_filter: str, expected: tuple[str, str] | None) -> No
 levels = st.lists(st.sampled_from(["a", "b", "", "$x"]), min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=examples(200), deadline=None, database=None)
 @given(levels, st.data())
 def test_a_filter_made_from_a_topic_matches_it(names: list[str], data: st.DataObject) -> None:
     """Levels replaced by `+`, a tail replaced by `#`: still a match, unless a wildcard leads before `$`."""

@@ -13,6 +13,7 @@ from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
 from schemas.errors import SettingsError
+from tests.draw import examples
 
 RULES = """
 [groups]
@@ -113,7 +114,7 @@ def filled(pattern: str, user: str, client: str) -> str:
     return "".join({"%c": client, "%u": user}.get(part, part) for part in re.split("(%[cu])", pattern))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(NASTY, NASTY, st.sampled_from(PATTERNS), st.text(alphabet="ab+/@$%cux", min_size=1, max_size=6))
 def test_a_name_never_widens_a_filter(user: str, client: str, pattern: str, topic: str) -> None:
     """R11: whatever names a client gives itself, what it may do has them on the very levels where the rule has them."""
@@ -128,7 +129,7 @@ def test_a_name_never_widens_a_filter(user: str, client: str, pattern: str, topi
     assert pattern.startswith("@") or topic[0] not in "@$"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(NASTY, NASTY, st.sampled_from(PATTERNS))
 def test_a_name_gets_out_of_no_rule_that_denies(user: str, client: str, pattern: str) -> None:
     """R11: the topic that bears the names is denied, whatever they are."""

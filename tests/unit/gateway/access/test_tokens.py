@@ -23,6 +23,7 @@ from harness.keys import ec_key, ed_key, jwk, pem, public_pem, rsa_key
 from mqtt.codes import ReasonCode
 from schemas.access_settings import JwtSettings
 from schemas.errors import SettingsError
+from tests.draw import examples
 
 NOW = 1_900_000_000.0
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -208,7 +209,7 @@ def test_what_is_no_token_is_for_other_methods(tmp_path: Path) -> None:
     assert at_once(tokens.identify(Credentials("c", "alice", None, None, "peer", "mqtt"))) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=60).map(lambda raw: b"ey" + raw.replace(b".", b"") + b".e30.AA"),

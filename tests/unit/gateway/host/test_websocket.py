@@ -26,6 +26,7 @@ from mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from tests.draw import examples
 from tests.unit.gateway.host.raw_client import RawClient, WebClient, upgraded, websocket
 from tests.unit.gateway.host.socket_gateway import PATIENCE_S, SocketGateway
 from tests.waiting import wait_for
@@ -197,7 +198,7 @@ def test_frames_that_are_none(gateway: SocketGateway, frame: bytes) -> None:
     wait_for(lambda: gateway.count("closed_protocol_error") == before + 1, "the count")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(st.binary(max_size=40), mutated_frames()), min_size=1, max_size=5))
 def test_whatever_comes_is_survived(
     gateway: SocketGateway, caplog: pytest.LogCaptureFixture, pieces: list[bytes]

@@ -27,6 +27,7 @@ from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from gateway.http.streams import WAIT_MAX_S
 from schemas.settings import process_settings
 from schemas.states import MessagePresenceState
+from tests.draw import examples
 from tests.unit.gateway.http.http_harness import HttpHarness, run
 
 EXAMPLES = 15
@@ -102,7 +103,7 @@ def test_the_gateway_is_as_it_is_described(
     """G11. A stream that is opened ends at once."""
 
     @given(case=described[path][method].as_strategy(generation_mode=mode))
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(EXAMPLES), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def holds(case: schemathesis.Case) -> None:
         if path == "/v1/stream" and isinstance(case.query.get("wait", 1), (int, float)):
             case.query["wait"] = 0.001

@@ -17,6 +17,7 @@ from jobs.output import Terminal, cell, visible
 from jobs.query.ledger_reader import Result
 from jobs.text_tables import Column, Form, lay_out
 from pipelines.routing.decisions import Judgement
+from tests.draw import examples
 from tests.unit.jobs.report.report_ledger import NOON
 
 JOBS = Path(__file__).parents[4] / "jobs"
@@ -107,7 +108,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("command", TABLES)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(name=NAMES)
 def test_names_are_printed_as_they_are(command: str, name: str) -> None:
     """At 80 columns, in cells, headings and titles: the whole of it, but for characters that cannot be seen."""

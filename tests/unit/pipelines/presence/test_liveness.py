@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pipelines.presence.liveness import Liveness, Sign
 from schemas.identity import partition_of
 from schemas.states import GatewayState
+from tests.draw import examples
 
 PARTITIONS = 2
 HERE = partition_of("g", PARTITIONS)
@@ -133,7 +134,7 @@ def outages(draw: st.DrawFn) -> tuple[list[tuple[int, str]], int, int]:
     return sorted(appended, key=lambda one: (one[0], one[1] == "beat")), dies, ends
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(outage=outages(), data=st.data())
 def test_whoever_speaks_is_never_found_gone_and_whoever_is_silent_is(
     outage: tuple[list[tuple[int, str]], int, int], data: st.DataObject

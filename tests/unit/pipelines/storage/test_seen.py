@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.storage.local_database import measures_of
 from pipelines.storage.seen import LEAST_FORGOTTEN, SeenKeys, keys_of
+from tests.draw import examples
 
 KEPT_S = 100
 KEY = ("message_id", "number", "client")
@@ -139,7 +140,7 @@ def _at(ms: int) -> pa.Array:
 row = st.tuples(st.sampled_from("ab"), st.sampled_from([None, 0, 1]), st.sampled_from([None, "", "c"]))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(batches=st.lists(st.lists(row, max_size=8), max_size=6), killed=st.sets(st.integers(0, 5)))
 def test_every_key_is_in_the_table_once(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Row]], killed: set[int]
