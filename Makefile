@@ -66,7 +66,7 @@ lint: $(DEV)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-check: lint  ## format, lint, types, layers and unit tests: two to three minutes
+check: lint  ## format, lint, types, layers and unit tests: about two minutes
 	@QUICK=1 $(BIN)/pytest -q --numprocesses 2 tests/unit
 
 # All that comes before the tests; two things at a time, either of which takes a minute of one processor.
