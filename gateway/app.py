@@ -12,14 +12,6 @@ import structlog
 
 from gateway.access.access import open_access
 from gateway.bus import KafkaBus
-from gateway.home.context import HomeContext, SpoolThread
-from gateway.home.home import Home
-from gateway.home.message_presence import MessagePresence
-from gateway.home.progress import ProgressReporter
-from gateway.home.retained import RetainedMessages
-from gateway.home.routes import RouteInterest
-from gateway.home.shard import Shard
-from gateway.home.spool import Spool
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
@@ -29,6 +21,14 @@ from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
 from gateway.policy.policy_authenticator import PolicyAuthenticator
+from gateway.shard.context import HomeContext, SpoolThread
+from gateway.shard.home import Home
+from gateway.shard.message_presence import MessagePresence
+from gateway.shard.progress import ProgressReporter
+from gateway.shard.retained import RetainedMessages
+from gateway.shard.routes import RouteInterest
+from gateway.shard.shard import Shard
+from gateway.shard.spool import Spool
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready

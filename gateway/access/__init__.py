@@ -2,6 +2,6 @@
 
 Does: passwords, tokens, client certificates; topic rules; files that are reloaded when they change.
 Does not: know sockets, sessions or the home; the caller reports a refusal.
-May import: `schemas`, `gateway.errors`, `gateway.watched`, `mqtt`, `gateway.home.rules`, `gateway.host.authenticator`,
+May import: `schemas`, `gateway.errors`, `gateway.watched`, `mqtt`, `gateway.shard.rules`, `gateway.host.authenticator`,
 asyncio.
 """

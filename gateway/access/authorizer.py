@@ -6,7 +6,7 @@ from typing import Final
 from weakref import WeakSet
 
 from gateway.access.acl import Acl, Permission
-from gateway.home.rules import ALLOWED, FOR_EVER, Verdict
+from gateway.shard.rules import ALLOWED, FOR_EVER, Verdict
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from mqtt.topics import SHARED_PREFIX, split_shared
@@ -18,7 +18,7 @@ _TOPICS_REMEMBERED = 256
 
 
 class AclRules:
-    """What one client may do under the current rules (:class:`gateway.home.rules.ClientRules`)."""
+    """What one client may do under the current rules (:class:`gateway.shard.rules.ClientRules`)."""
 
     open = False
 

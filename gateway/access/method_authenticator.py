@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from gateway.access.authorizer import Authorizer
 from gateway.access.methods import Identity, Method
 from gateway.errors import NotAdmitted
-from gateway.home.rules import ClientRules, Everything
 from gateway.host.authenticator import Credentials
+from gateway.shard.rules import ClientRules, Everything
 from mqtt.codes import ReasonCode
 
 Wrap = Callable[[ClientRules, Credentials], ClientRules]

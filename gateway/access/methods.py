@@ -3,8 +3,8 @@
 from typing import NamedTuple, Protocol
 
 from gateway.errors import NotAdmitted
-from gateway.home.rules import FOR_EVER
 from gateway.host.authenticator import Credentials
+from gateway.shard.rules import FOR_EVER
 from mqtt.codes import ReasonCode
 from schemas.password_file import is_user_name
 

@@ -2,5 +2,5 @@
 
 Does: move bytes between transports and the MQTT core, and packets between the core and the home.
 Does not: keep anything that outlives a connection.
-May import: `schemas`, `mqtt`, `gateway.home`, `gateway.watched`, asyncio, ssl.
+May import: `schemas`, `mqtt`, `gateway.shard`, `gateway.watched`, asyncio, ssl.
 """

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from gateway.errors import NotAdmitted as NotAdmitted
-from gateway.home.rules import EVERYTHING, ClientRules
+from gateway.shard.rules import EVERYTHING, ClientRules
 
 
 class Credentials(NamedTuple):

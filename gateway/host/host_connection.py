@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from gateway.errors import BusError
-from gateway.home.home import LOST_CONNECTING, Attached
-from gateway.home.messages import Entry, Message
-from gateway.home.rules import FOR_EVER, Paced
 from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.close_reasons import close_reason
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
 from gateway.host.watermarks import is_above
+from gateway.shard.home import LOST_CONNECTING, Attached
+from gateway.shard.messages import Entry, Message
+from gateway.shard.rules import FOR_EVER, Paced
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from mqtt.packets import (
@@ -64,7 +64,7 @@ class Transport(Protocol):
 
 
 class HostConnection:
-    """The home's :class:`gateway.home.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
+    """The home's :class:`gateway.shard.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
     is handled, so that packets take effect in order, and while other connections have their turn."""
 
     def __init__(self, server: "HostServer", transport: Transport) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import structlog
 
-from gateway.home.home import Home
 from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted, OpenAuthenticator
 from gateway.host.close_reasons import CloseLog
 from gateway.host.drain import drain
 from gateway.host.host_connection import HostConnection, Transport
 from gateway.host.refusal_log import RefusalLog
 from gateway.host.watermarks import is_above
+from gateway.shard.home import Home
 from mqtt.counters import TrafficCounters
 from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.home.messages import Entry, Message
+from gateway.shard.messages import Entry, Message
 from mqtt.aliases import OutboundAliases
 from mqtt.codes import VERSION_5, PacketType
 from mqtt.encode import encode_publish

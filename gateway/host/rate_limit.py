@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from gateway.home.rules import Paced
+from gateway.shard.rules import Paced
 
 
 class RateLimit:

@@ -2,5 +2,5 @@
 
 Does: serve HTTP/1.1 on a socket (aiohttp), translate requests for the home's publishers and sessions.
 Does not: keep anything that outlives the process; keys and sessions belong to the home.
-May import: `schemas`, `mqtt`, `gateway.home`, `gateway.host`, asyncio, aiohttp.
+May import: `schemas`, `mqtt`, `gateway.shard`, `gateway.host`, asyncio, aiohttp.
 """

@@ -8,10 +8,10 @@ import secrets
 from collections import deque
 from typing import NamedTuple
 
-from gateway.home.home import Home
-from gateway.home.messages import Entry
-from gateway.home.session import Session
 from gateway.http.stream_events import EventId
+from gateway.shard.home import Home
+from gateway.shard.messages import Entry
+from gateway.shard.session import Session
 from mqtt.codes import ReasonCode
 
 

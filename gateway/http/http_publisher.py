@@ -3,13 +3,13 @@
 import asyncio
 from typing import NamedTuple
 
-from gateway.home.home import Home
-from gateway.home.keyed import fingerprint
-from gateway.home.messages import Entry, Message
 from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
 from gateway.http.posted_message import Posted
 from gateway.http.problems import Problem, bad_request, refusal
+from gateway.shard.home import Home
+from gateway.shard.keyed import fingerprint
+from gateway.shard.messages import Entry, Message
 from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id
 from schemas.settings import HttpSettings
@@ -59,7 +59,7 @@ class HttpPublisher:
 
     The client and the key determine the message's id, permanently. Of several requests with the same key, one stores
     the message. Requests that arrive while it is in flight wait for the same answer. Later ones, also after a restart,
-    are answered from the home's memory (:class:`gateway.home.keyed.KeyedMessages`).
+    are answered from the home's memory (:class:`gateway.shard.keyed.KeyedMessages`).
     """
 
     def __init__(self, server: HostServer, settings: HttpSettings) -> None:

@@ -20,9 +20,9 @@ from uuid import uuid4
 
 from multidict import CIMultiDictProxy
 
-from gateway.home.rules import ClientRules
 from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
 from gateway.http.problems import Problem, bad_request, not_admitted
+from gateway.shard.rules import ClientRules
 
 NAME_PATTERN = r"^[A-Za-z0-9._~-]{1,128}$"
 _NAME = re.compile(NAME_PATTERN[:-1])

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from gateway.errors import BusError
-from gateway.home.message_presence import MessagePresence
 from gateway.http.identity import Caller
 from gateway.http.problems import Problem, bad_request, refusal
 from gateway.http.target import decode_percent
+from gateway.shard.message_presence import MessagePresence
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from schemas.events import CLOCKS_APART_S, MessagePresenceEvent

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.home.messages import Message
+from gateway.shard.messages import Message
 from mqtt.codes import PacketType
 from mqtt.errors import RemoteProtocolError
 from mqtt.properties import NO_PROPERTIES, decode_properties

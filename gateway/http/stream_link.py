@@ -1,15 +1,15 @@
-"""The home's :class:`gateway.home.link.Link` to one event stream: deliveries wait here to be written."""
+"""The home's :class:`gateway.shard.link.Link` to one event stream: deliveries wait here to be written."""
 
 import asyncio
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from gateway.home.home import LOST_CONNECTING, Attached
-from gateway.home.messages import Entry, Message
 from gateway.host.close_reasons import STREAM_CLOSED, STREAM_STALLED
 from gateway.host.host_server import HostServer
 from gateway.http.event_window import StreamWindow
 from gateway.http.stream_events import EventId, comment, end_event, message_event
+from gateway.shard.home import LOST_CONNECTING, Attached
+from gateway.shard.messages import Entry, Message
 from mqtt.codes import ReasonCode
 
 _CHUNK_BYTES = 65_536

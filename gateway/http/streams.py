@@ -11,9 +11,6 @@ import structlog
 from aiohttp import web
 
 from gateway.errors import BusError
-from gateway.home.home import Arrival, Attached
-from gateway.home.rules import FOR_EVER
-from gateway.home.session import Session
 from gateway.host.authenticator import NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.http.event_window import StreamWindow
@@ -22,6 +19,9 @@ from gateway.http.problems import Problem, bad_request, not_admitted, refusal
 from gateway.http.stream_events import RETRY_MS, EventId
 from gateway.http.stream_link import Pace, StreamLink
 from gateway.http.target import Query
+from gateway.shard.home import Arrival, Attached
+from gateway.shard.rules import FOR_EVER
+from gateway.shard.session import Session
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription, Unsubscribe
 from mqtt.topics import is_topic_filter

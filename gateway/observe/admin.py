@@ -19,10 +19,10 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from gateway.home.context import HomeContext
-from gateway.home.home import Home
 from gateway.observe.admission import TokenError, read_token, refusal
 from gateway.observe.sessions import State, Wanted, detail, page
+from gateway.shard.context import HomeContext
+from gateway.shard.home import Home
 
 _PAGE = 100
 _PAGE_MOST = 1_000

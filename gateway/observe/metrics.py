@@ -12,11 +12,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from gateway.home.context import HomeContext
 from gateway.host.host_server import HostServer
 from gateway.kafka_stats import KafkaStats
 from gateway.observe.counts import count_families
 from gateway.observe.session_stats import SessionStats
+from gateway.shard.context import HomeContext
 
 _QOS = ("0", "1", "2")
 _CLIENTS = (("tcp", "mqtt3.1.1"), ("tcp", "mqtt5"), ("ws", "mqtt3.1.1"), ("ws", "mqtt5"), ("tcp", "http"))

@@ -9,13 +9,13 @@ from typing import Any, cast
 import msgspec
 from aiohttp import web
 
-from gateway.home.home import Home
 from gateway.observe.admin import AdminApi
 from gateway.observe.loop_watch import LoopWatch
 from gateway.observe.metrics import Exposition, Sources, gather
 from gateway.observe.readiness import Readiness
 from gateway.observe.session_stats import SessionStatsCollector
 from gateway.observe.system import SystemPublisher
+from gateway.shard.home import Home
 from schemas.readiness import readiness_report
 
 CONNECTIONS = 100

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from gateway.home.context import HomeContext
 from gateway.kafka_stats import KafkaStats
+from gateway.shard.context import HomeContext
 
 FRESH_S = 1.0
 """How long Kafka's answer is reused."""

@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
-from gateway.home.session import Session
-from gateway.home.shard import Shard
+from gateway.shard.session import Session
+from gateway.shard.shard import Shard
 
 SLICE = 500
 """Sessions counted before other work gets a turn: about half a millisecond."""

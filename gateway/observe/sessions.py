@@ -4,9 +4,9 @@ import heapq
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from gateway.home.session import Session
-from gateway.home.shard import Shard
 from gateway.observe.session_stats import slices
+from gateway.shard.session import Session
+from gateway.shard.shard import Shard
 
 State = Literal["connected", "offline"]
 

@@ -6,16 +6,16 @@ All values are of this gateway since its start.
 
 import asyncio
 
-from gateway.home.context import HomeContext
-from gateway.home.messages import Message
-from gateway.home.offering import wanted
-from gateway.home.session import SessionSubscription
-from gateway.home.shard import Shard
-from gateway.home.system_topics import send_system
-from gateway.home.trie import Search
 from gateway.host.host_server import HostServer
 from gateway.observe.load import Load
 from gateway.observe.session_stats import SLICE, SessionStats, SessionStatsCollector
+from gateway.shard.context import HomeContext
+from gateway.shard.messages import Message
+from gateway.shard.offering import wanted
+from gateway.shard.session import SessionSubscription
+from gateway.shard.shard import Shard
+from gateway.shard.system_topics import send_system
+from gateway.shard.trie import Search
 from schemas.version import installed_version
 
 _ROOT = "$SYS/broker/"

@@ -2,8 +2,8 @@
 
 from typing import Final, NamedTuple
 
-from gateway.home.rules import ALLOWED, Verdict
-from gateway.home.trie import SubscriptionTrie
+from gateway.shard.rules import ALLOWED, Verdict
+from gateway.shard.trie import SubscriptionTrie
 from mqtt.codes import ReasonCode
 from mqtt.filters import covers, levels_of
 from mqtt.packets import Publish

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 
-from gateway.home.rules import ClientRules
 from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from gateway.policy.content import ContentPolicy
 from gateway.policy.findings import Findings
 from gateway.policy.policy_rules import PolicyRules
 from gateway.policy.rate import MessageRate
+from gateway.shard.rules import ClientRules
 from mqtt.codes import ReasonCode
 from schemas.policy_settings import PolicySettings
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from gateway.home.rules import ClientRules, Verdict
 from gateway.policy.content import ContentPolicy
 from gateway.policy.findings import Findings
 from gateway.policy.rate import MessageRate
+from gateway.shard.rules import ClientRules, Verdict
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 

@@ -25,8 +25,8 @@ from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Packet, Puback, Publish
 from mqtt.server_connection import ServerConnection
 from tests.fuzz.programs import Kind, Step, parse
-from tests.unit.gateway.home.home_harness import HomeHarness, turn
-from tests.unit.gateway.home.virtual_time import VirtualLoop
+from tests.unit.gateway.shard.home_harness import HomeHarness, turn
+from tests.unit.gateway.shard.virtual_time import VirtualLoop
 
 LIMITS = {
     "packet_bytes": 4_096,

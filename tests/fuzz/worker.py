@@ -10,7 +10,7 @@ import sys
 import atheris
 import structlog
 
-INSTRUMENTED = {"host": ["gateway.host", "gateway.home.session", "gateway.home.subscribing", "mqtt"]}
+INSTRUMENTED = {"host": ["gateway.host", "gateway.shard.session", "gateway.shard.subscribing", "mqtt"]}
 
 
 def main() -> None:

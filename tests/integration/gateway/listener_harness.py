@@ -14,7 +14,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.tls import ServerTls
 from schemas.settings import GatewaySettings, load_settings
-from tests.unit.gateway.home.home_harness import HomeHarness
+from tests.unit.gateway.shard.home_harness import HomeHarness
 from tests.unit.schemas.test_settings_errors import overlay
 
 PATIENCE_S = 20.0

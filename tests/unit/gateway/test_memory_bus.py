@@ -8,7 +8,7 @@ from gateway.bus import Record
 from gateway.memory_bus import MemoryBroker, MemoryBus
 from schemas.topics import Topics
 from tests.unit.gateway.bus_contract import BusContract, Check, Producing
-from tests.unit.gateway.home.virtual_time import EPOCH, run
+from tests.unit.gateway.shard.virtual_time import EPOCH, run
 
 
 class TestMemoryBus(BusContract):

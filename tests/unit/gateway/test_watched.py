@@ -8,7 +8,7 @@ import pytest
 
 from gateway.watched import Watched, Watcher, read_text
 from schemas.errors import SettingsError
-from tests.unit.gateway.home.virtual_time import run
+from tests.unit.gateway.shard.virtual_time import run
 
 
 def replace(path: Path, text: str) -> None:

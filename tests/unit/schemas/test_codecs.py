@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.home.messages import message_of
+from gateway.shard.messages import message_of
 from schemas import events, session_log
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Instruction, Meta, ingress_headers
 from schemas.errors import RecordError

@@ -6,7 +6,7 @@ from uuid import RFC_4122, UUID
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway.home.messages import message_of
+from gateway.shard.messages import message_of
 from pipelines.ledger import history
 from schemas.envelope import Meta, ingress_headers
 from schemas.identity import derived_message_id, new_message_id

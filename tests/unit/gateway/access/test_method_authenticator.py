@@ -14,8 +14,8 @@ from gateway.access.authorizer import AclRules, Authorizer
 from gateway.access.method_authenticator import MethodAuthenticator
 from gateway.access.methods import AnonymousMethod, CertificateMethod, EverybodyMethod, Identity, Method
 from gateway.errors import NotAdmitted
-from gateway.home.rules import ClientRules
 from gateway.host.authenticator import Credentials
+from gateway.shard.rules import ClientRules
 from mqtt.codes import ReasonCode
 from schemas.errors import SettingsError
 from schemas.settings import load_settings, process_settings

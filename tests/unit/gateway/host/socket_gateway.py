@@ -15,7 +15,7 @@ from gateway.host.authenticator import OpenAuthenticator
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.policy.policy_authenticator import PolicyAuthenticator
-from tests.unit.gateway.home.home_harness import HomeHarness
+from tests.unit.gateway.shard.home_harness import HomeHarness
 
 HOST = "127.0.0.1"
 PATIENCE_S = 20.0

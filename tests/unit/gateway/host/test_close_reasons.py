@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.home.home import LOST_CONNECTING
 from gateway.host.host_server import HostServer
+from gateway.shard.home import LOST_CONNECTING
 from mqtt.codes import ReasonCode
 from mqtt.packets import Disconnect, Pingreq, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_harness import HomeHarness, turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
+from tests.unit.gateway.shard.home_harness import HomeHarness, turn
+from tests.unit.gateway.shard.virtual_time import run
 
 
 def ends(server: HostServer) -> dict[str, int]:

@@ -12,8 +12,8 @@ from mqtt.codes import ReasonCode
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Disconnect, Packet, Puback, Publish, Suback, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_harness import HomeHarness, turn
-from tests.unit.gateway.home.virtual_time import run
+from tests.unit.gateway.shard.home_harness import HomeHarness, turn
+from tests.unit.gateway.shard.virtual_time import run
 
 
 class Wire:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.home.rules import ClientRules, Everything, Verdict
 from gateway.host.authenticator import Credentials
+from gateway.shard.rules import ClientRules, Everything, Verdict
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_harness import turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, hosted
+from tests.unit.gateway.shard.home_harness import turn
+from tests.unit.gateway.shard.virtual_time import run
 
 STATE = "$SYS/broker/connection/town/bridge/state"
 NOT_AUTHORIZED, INVALID, QUOTA = ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.QUOTA_EXCEEDED

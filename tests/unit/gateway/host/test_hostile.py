@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError
 
-from gateway.home.progress import portions
-from gateway.home.retained import RetainedMessages
-from gateway.home.trie import SubscriptionTrie
 from gateway.host import close_reasons
 from gateway.host.close_reasons import CLOSE_REASONS, ORDINARY, CloseLog
+from gateway.shard.progress import portions
+from gateway.shard.retained import RetainedMessages
+from gateway.shard.trie import SubscriptionTrie
 from jobs.stack.broker import EVENT_BYTES
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
@@ -21,9 +21,9 @@ from schemas.envelope import Meta, ingress_headers
 from schemas.events import Delivery
 from schemas.identity import new_message_id
 from schemas.session_log import encode
-from tests.unit.gateway.home.home_harness import turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
+from tests.unit.gateway.shard.home_harness import turn
+from tests.unit.gateway.shard.virtual_time import run
 
 DOCS = Path(__file__).parents[4] / "docs"
 

@@ -7,9 +7,9 @@ import pytest
 from mqtt.codes import ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_harness import turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
+from tests.unit.gateway.shard.home_harness import turn
+from tests.unit.gateway.shard.virtual_time import run
 
 NEVER = 0xFFFFFFFF
 LONGEST = 100

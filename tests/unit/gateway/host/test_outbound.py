@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.home.messages import Entry, Held, Message
 from gateway.host.outbound import PublishEncoder
+from gateway.shard.messages import Entry, Held, Message
 from mqtt.decode import Decoder
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES

@@ -16,7 +16,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
 from schemas.settings import Settings
-from tests.unit.gateway.home.home_harness import HomeHarness
+from tests.unit.gateway.shard.home_harness import HomeHarness
 
 PATIENCE_S = 20.0
 

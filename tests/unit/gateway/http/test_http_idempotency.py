@@ -7,7 +7,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError
 
-from gateway.home.spool import Spool
+from gateway.shard.spool import Spool
 from schemas.identity import derived_message_id
 from tests.unit.gateway.http.http_harness import Answer, HttpHarness, run, until
 

@@ -9,9 +9,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from gateway.home.rules import ALLOWED, FOR_EVER, ClientRules, Verdict
 from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.http.identity import client_id
+from gateway.shard.rules import ALLOWED, FOR_EVER, ClientRules, Verdict
 from harness.keys import Authority
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish

@@ -19,7 +19,7 @@ from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
 from schemas.settings import Settings
-from tests.unit.gateway.home.home_harness import HomeHarness
+from tests.unit.gateway.shard.home_harness import HomeHarness
 
 R = TypeVar("R")
 

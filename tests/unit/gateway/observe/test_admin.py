@@ -9,9 +9,9 @@ import pytest
 from gateway.observe.admission import TokenError, refusal
 from mqtt.codes import ReasonCode
 from mqtt.packets import Disconnect, Publish, Subscribe, Subscription, Will
-from tests.unit.gateway.home.home_harness import turn
 from tests.unit.gateway.host.test_host_connection import Wire, connect
 from tests.unit.gateway.observe.observed import Observed, observed, run_real
+from tests.unit.gateway.shard.home_harness import turn
 
 TOKEN = "0123456789abcdef-not-a-real-one"
 LOCAL = {"Host": "127.0.0.1:9464"}

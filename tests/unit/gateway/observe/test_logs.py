@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.unit.gateway.home.home_harness import turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.observe.observed import ObservedHarness
+from tests.unit.gateway.shard.home_harness import turn
+from tests.unit.gateway.shard.virtual_time import run
 
 
 @pytest.mark.parametrize("level", ["debug", "info"])

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.home.home import Arrival
 from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.observe.counts import count_families
 from gateway.observe.session_stats import SLICE, SessionStatsCollector, slices
+from gateway.shard.home import Arrival
 from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
-from tests.unit.gateway.home.home_harness import turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect
 from tests.unit.gateway.observe.observed import ObservedHarness, observed, run_real, until
+from tests.unit.gateway.shard.home_harness import turn
+from tests.unit.gateway.shard.virtual_time import run
 
 
 def test_positions_and_lag_are_where_the_shards_have_come_on_egress(tmp_path: Path) -> None:

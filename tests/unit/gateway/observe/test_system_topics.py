@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway.home.rules import Everything
-from gateway.home.system_topics import is_system
 from gateway.observe.load import Load
 from gateway.observe.session_stats import SessionStatsCollector
 from gateway.observe.system import SystemPublisher
+from gateway.shard.rules import Everything
+from gateway.shard.system_topics import is_system
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe, Will
-from tests.unit.gateway.home.home_harness import turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
+from tests.unit.gateway.shard.home_harness import turn
+from tests.unit.gateway.shard.virtual_time import run
 
 EXPECTED = {
     *("version", "uptime", "subscriptions/count", "retained messages/count", "store/messages/count"),

@@ -26,10 +26,10 @@ from mqtt.packets import (
     Will,
 )
 from schemas.envelope import Meta
-from tests.unit.gateway.home.home_harness import PARTITIONS, HomeHarness, turn
-from tests.unit.gateway.home.virtual_time import run
 from tests.unit.gateway.host.test_host_connection import Wire
 from tests.unit.gateway.policy.policies import policy
+from tests.unit.gateway.shard.home_harness import PARTITIONS, HomeHarness, turn
+from tests.unit.gateway.shard.virtual_time import run
 
 
 class OldWire(Wire):

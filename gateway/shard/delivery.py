@@ -1,0 +1,394 @@
+"""Delivering: a held message into sessions' queues, queues into links, and what becomes of each recipient's share."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+
+import structlog
+
+from gateway.shard.context import HomeContext
+from gateway.shard.lending import Lender
+from gateway.shard.log_writer import SessionLogWriter
+from gateway.shard.messages import Entry, Held
+from gateway.shard.overflow import Overflow
+from gateway.shard.session import Session, client_of
+from gateway.shard.share_group import GROUP_MARK, ShareGroup
+from gateway.shard.spool import Spool, SpooledEntry
+from mqtt.codes import ReasonCode
+from schemas.events import Delivery
+
+Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]
+
+_CHUNK = 64
+_PAGE = 500
+
+log = structlog.get_logger(__name__)
+
+
+class Deliverer:
+    """Moves entries through a session: queued → sent → finished; a message whose last recipient is finished is
+    relinquished. `lender` does so for share groups. `spawn` starts a coroutine whose failure is fatal; `too_slow` ends
+    the connection of a session."""
+
+    def __init__(
+        self,
+        context: HomeContext,
+        writer: SessionLogWriter,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        too_slow: Callable[[Session], None],
+    ) -> None:
+        self._context = context
+        self._writer = writer
+        self._spawn = spawn
+        self.overflow = Overflow(context, self, writer, spawn, too_slow)
+        self._ready: set[Session] = set()
+        self.lender = Lender(context, writer, self)
+
+    def offer(self, session: Session, held: Held, entry: Entry) -> None:
+        """Gives a session its share of a message. QoS 0 goes to connected clients only."""
+        if entry.qos == 0:
+            self._offer_qos0(session, held, entry)
+            return
+        if session.replayed is not None and held.message.partition >= 0 and not session.restore(entry):
+            self._note(entry, "dropped" if session.was_dropped(entry) else "delivered")
+            held.done = [*held.done, entry.client]  # the message may outlast what the session remembers
+            return
+        has_room = self.overflow.has_room(session, entry)
+        if not has_room and not session.drops_durably(entry):
+            self._drop(entry)
+            return
+        held.pending += 1
+        held.entries.append(entry)
+        if not has_room:
+            self.overflow.drop(session, entry)
+            return
+        if held.message.appended <= session.sent_to_ms:
+            self._mark_repeated(session, entry)
+        session.enqueue(entry)
+        if session.is_reachable:
+            self._ready.add(session)
+
+    def offered(self, held: Held) -> None:
+        """All sessions were offered the message: nobody left to wait for, or it lives on."""
+        if held.pending:
+            self._context.shards[held.shard].hold(held)
+        else:
+            self._finish_held(held)
+
+    def wake(self, session: Session) -> None:
+        """There may be something to send by the next flush."""
+        self._ready.add(session)
+
+    def flush(self) -> None:
+        """Sends what was offered since the last flush."""
+        while self._ready:
+            self.pump(self._ready.pop())
+
+    def writable(self, session: Session) -> None:
+        """The connection takes deliveries again: its own, and what share groups have."""
+        self.pump(session)
+        self.lender.room(session)
+        self.flush()
+
+    def pump(self, session: Session) -> None:
+        """Sends as much of the queue as the client's window and its connection take now."""
+        if isinstance(session, ShareGroup):
+            self.lender.pump(session)
+            return
+        while session.link is not None and session.link.writable and not session.sending:
+            if not session.queue:
+                self.load(session)
+                if session.borrower is not None and session.borrower.missed:
+                    self.lender.rouse(session, session.borrower)
+                return
+            entries = self._unexpired(session, session.take(_CHUNK))
+            if not entries:
+                if session.queue and session.is_window_full:
+                    return
+                continue
+            if session.persistent and any(e.qos == 2 and not e.dup for e in entries):
+                session.sending = True
+                self._writer.windows(session, lambda entries=entries: self._send_logged(session, entries))  # type: ignore[misc]
+            else:
+                self._send(session, entries)
+
+    def resend(self, session: Session) -> None:
+        """On a new connection: PUBLISH with DUP or PUBREL for what was in flight, then the queue."""
+        link = session.link
+        if link is None:
+            return
+        for record in session.restored.values():
+            if record.released and record.packet_id:
+                link.release(record.packet_id)
+        for entry in session.resend():
+            if entry.released:
+                link.release(entry.packet_id)
+            else:
+                link.deliver(entry.held.message, entry)
+        self.pump(session)
+
+    def drop_qos0(self, session: Session) -> None:
+        """The connection is gone: what waited for it at QoS 0 is not delivered."""
+        for entry in session.remove_qos0():
+            self.finish(entry, "ended")
+
+    def acknowledged(self, session: Session, packet_id: int) -> None:
+        """PUBACK: the client has a QoS 1 message."""
+        entry = session.in_flight.get(packet_id)
+        if entry is None or entry.qos != 1:
+            self.lender.acknowledged(session, packet_id)
+            return
+        del session.in_flight[packet_id]
+        self.finish(entry, "delivered")
+        self._has_room(session)
+
+    def received(self, session: Session, packet_id: int, reason: int) -> None:
+        """PUBREC: the client owns a QoS 2 message, or refuses it; PUBREL only once that is durable."""
+        link = session.link
+        entry = session.in_flight.get(packet_id)
+        if entry is None or entry.qos != 2:
+            if not self.lender.received(session, packet_id, reason) and link is not None:
+                link.release(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+            return
+        first = not entry.released
+        entry.released = True
+        if not first:
+            if link is not None and packet_id in session.in_flight:
+                link.release(packet_id)
+            return
+
+        def durable() -> None:
+            self.finish(entry, "delivered")
+            if session.in_flight.get(packet_id) is not entry:
+                return
+            if reason >= ReasonCode.UNSPECIFIED_ERROR:
+                self._complete(session, entry)
+                self.flush()
+            elif link is not None:
+                link.release(packet_id)
+
+        if session.persistent:
+            self._writer.windows(session, durable)
+        else:
+            durable()
+
+    def completed(self, session: Session, packet_id: int) -> None:
+        """PUBCOMP: a QoS 2 exchange is over and its packet id free."""
+        entry = session.in_flight.get(packet_id)
+        if entry is None:
+            self.lender.completed(session, packet_id)
+        elif entry.qos == 2 and entry.released:
+            self._complete(session, entry)
+        for place, record in session.restored.items():
+            if record.packet_id == packet_id and record.released:
+                session.restored[place] = record.without_packet_id()
+                break
+
+    def undeliverable(self, session: Session, entry: Entry) -> None:
+        """An entry that was sent but is too large for its client."""
+        if session.in_flight.get(entry.packet_id) is entry:
+            del session.in_flight[entry.packet_id]
+        else:
+            self.lender.undeliverable(session, entry)
+        self.finish(entry, "dropped")
+        self.pump(session)
+
+    def finish(self, entry: Entry, outcome: Outcome) -> None:
+        """One recipient is finished with a message."""
+        if entry.finished:
+            return
+        held = entry.held
+        entry.finished = True
+        delivery = self._delivery(entry, outcome)
+        if held.spooled:
+            if entry.row is not None:
+                self._context.batch.deleted_rows.append(entry.row)
+                self._context.gone_rows.add(entry.row)
+            self._context.reporter.outcome(held.message, held.shard, held.instructions, [delivery])
+            return
+        held.deliveries.append(delivery)
+        held.pending -= 1
+        if not held.pending:
+            self._finish_held(held)
+
+    def end(self, session: Session) -> None:
+        """The session is over: everything it still had to get ends, in memory here and in the spool behind."""
+        session.subscriptions.clear()
+        self.overflow.end(session)
+        entries = [*session.queue, *session.tail, *(e for e in session.in_flight.values() if not e.released)]
+        session.queue.clear()
+        session.tail.clear()
+        session.in_flight.clear()
+        for entry in entries:
+            self.finish(entry, "ended")
+        if session.backlog:
+            self._spawn(self.end_backlog(session.spool_key))
+
+    async def end_backlog(self, spool_key: str) -> None:
+        """Ends what the spool holds for a session that is gone."""
+        row = 0
+        while page := await self._context.read_spool(spool_key, Spool.load, spool_key, row, _PAGE):
+            for spooled in page:
+                if spooled.row not in self._context.gone_rows:
+                    self.finish(entry_of(spooled, self._context.clock()), "ended")
+            row = page[-1].row
+
+    def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
+        """The time of a message in an offline session's backlog is over."""
+        entry = entry_of(spooled, self._context.clock())
+        session.backlog -= 1
+        session.queued_bytes -= len(spooled.message.payload)
+        session.put_back.discard(entry.place)
+        self.finish(entry, "expired")
+        session.join_tail()
+
+    def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
+        link = session.link
+        if not session.is_reachable:
+            return
+        if link is not None and link.writable and not session.queue and not session.sending and not session.backlog:
+            entry.finished = True
+            if self.is_expired(entry):
+                self._note(entry, "expired")
+                return
+            self._note(entry, "sent" if link.deliver(held.message, entry) else "dropped")
+        elif not self.overflow.has_room(session, entry):
+            self._drop(entry)
+        else:
+            held.pending += 1
+            held.entries.append(entry)
+            session.enqueue(entry)
+            self._ready.add(session)
+
+    def drop(self, entry: Entry) -> None:
+        """An entry has left a full queue."""
+        if not entry.finished:
+            self._context.counts["dropped_queue_full"] += 1
+            self.finish(entry, "dropped")
+
+    def load(self, session: Session, most: int = _PAGE) -> None:
+        """Begins to load up to `most` rows of the session's backlog, unless it is being done."""
+        if session.backlog and not session.loading:
+            session.loading = True
+            self._spawn(self._load(session, most))
+
+    def _mark_repeated(self, session: Session, entry: Entry) -> None:
+        """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
+        message = entry.held.message
+        if entry.qos == 1 and message.partition >= 0 and message.appended <= session.sent_to_ms:
+            entry.dup = entry.dup or not self.is_expired(entry)
+
+    def _drop(self, entry: Entry) -> None:
+        self._context.counts["dropped_queue_full"] += 1
+        self._note(entry, "dropped")
+
+    def _note(self, entry: Entry, outcome: Outcome) -> None:
+        """An outcome without waiting."""
+        entry.held.deliveries.append(self._delivery(entry, outcome))
+
+    def _delivery(self, entry: Entry, outcome: Outcome) -> Delivery:
+        self._context.counts[outcome] += 1
+        share = entry.lent or entry  # of a message that nobody in a group was lent, the group's own
+        client = share.client.removeprefix(GROUP_MARK)
+        return Delivery(client=client, outcome=outcome, qos=share.qos, at_us=int(self._context.clock() * 1e6))
+
+    def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
+        if all(entry.held.message.expires is None for entry in entries):
+            return entries
+        kept = []
+        for entry in entries:
+            if self.is_expired(entry) and not entry.dup:
+                session.in_flight.pop(entry.packet_id, None)
+                self.finish(entry, "expired")
+            else:
+                kept.append(entry)
+        return kept
+
+    def is_expired(self, entry: Entry) -> bool:
+        """Whether the message's time is over."""
+        expires = entry.held.message.expires
+        return expires is not None and expires <= self._context.clock() * 1000
+
+    def _send(self, session: Session, entries: list[Entry]) -> None:
+        link = session.link
+        if link is None:
+            session.requeue([entry for entry in entries if entry.qos])
+            for entry in entries:
+                if not entry.qos:
+                    self.finish(entry, "ended")
+            return
+        for entry in entries:
+            taken = link.deliver(entry.held.message, entry)
+            entry.sent = True
+            if not entry.qos:
+                self.finish(entry, "sent" if taken else "dropped")
+
+    def _send_logged(self, session: Session, entries: list[Entry]) -> None:
+        session.sending = False
+        self._send(session, entries)
+        self.pump(session)
+
+    def _complete(self, session: Session, entry: Entry) -> None:
+        del session.in_flight[entry.packet_id]
+        if session.persistent:
+            session.settle(entry)
+        self._has_room(session)
+
+    def _has_room(self, session: Session) -> None:
+        """The client has answered: it may take more."""
+        if session.borrower is not None:
+            self.lender.room(session)
+        elif session.queue or session.backlog:
+            self._ready.add(session)
+
+    def _finish_held(self, held: Held) -> None:
+        self._context.shards[held.shard].release(held)
+        held.entries.clear()  # breaks the cycle with its entries
+        if held.instructions:
+            self._context.reporter.relinquish(held)
+        elif held.deliveries:
+            self._context.reporter.outcome(held.message, held.shard, [], held.deliveries)
+
+    async def _load(self, session: Session, most: int) -> None:
+        start = session.loaded_row
+        page = await self._context.read_spool(session.spool_key, Spool.load, session.spool_key, start, most)
+        session.loading = False
+        if session.ended:
+            return
+        if session.loaded_row != start:  # more was dropped from memory meanwhile, and must come first
+            self.overflow.trim(session)
+            self.pump(session)
+            return
+        now = self._context.clock()
+        elsewhere = session.rows_in_memory() | self._context.gone_rows
+        for spooled in page:
+            session.loaded_row = spooled.row
+            if spooled.row in elsewhere:
+                continue
+            session.backlog -= 1
+            entry = entry_of(spooled, now)
+            if session.replayed is not None and not session.restore(entry):
+                session.queued_bytes -= len(spooled.message.payload)
+                self.finish(entry, "dropped" if session.was_dropped(entry) else "delivered")
+                continue
+            self._mark_repeated(session, entry)
+            session.queue.append(entry)
+        if not page and session.backlog:
+            log.warning("backlog count of the spool corrected", client=session.client, rows=session.backlog)
+            session.backlog = 0
+        session.join_tail()
+        self.overflow.trim(session)
+        self.pump(session)
+
+
+def entry_of(spooled: SpooledEntry, now: float) -> Entry:
+    """The entry in a row of the spool; it holds its message by itself."""
+    held = Held(spooled.message, spooled.shard, -1, now, spooled.instructions, spooled=True)
+    return Entry(
+        client_of(spooled.session),
+        held,
+        spooled.qos,
+        spooled.retain,
+        spooled.subscription_ids,
+        dup=spooled.dup,
+        row=spooled.row,
+    )

@@ -1,0 +1,86 @@
+"""Messages whose sender gave them a key: told by their derived id when they are sent again (Q1).
+
+Which ids are remembered is as durable as the acknowledgement they stand for. The spool holds those up to the last
+checkpoint, in the same commit as the position on `ingress`; what lies behind that position is read from there at start.
+"""
+
+import hashlib
+from collections import OrderedDict
+from typing import NamedTuple
+
+from gateway.bus import Record
+from gateway.shard.context import HomeContext
+
+_VERSION = 14
+"""Where the version stands in the text of a UUID; 8 for derived ids (:func:`schemas.identity.derived_message_id`)."""
+
+
+class Keyed(NamedTuple):
+    """What is known of a stored message: `print` tells its content from another's, `at_ms` when it was stored."""
+
+    print: bytes
+    at_ms: int
+
+
+def fingerprint(topic: bytes, payload: bytes) -> bytes:
+    """16 bytes that tell a message's destination and payload from others."""
+    return hashlib.blake2b(payload, digest_size=16, key=hashlib.sha256(topic).digest()).digest()
+
+
+class KeyedMessages:
+    """The latest derived ids that `ingress` holds: `idempotency_keys` of them at most, none older than `idempotency_s`.
+
+    Only what this gateway has stored: a sender that tries again elsewhere is not recognised.
+    """
+
+    def __init__(self, context: HomeContext) -> None:
+        self._context = context
+        self._most = context.settings.gateway.http.idempotency_keys
+        self._kept_ms = int(context.settings.gateway.http.idempotency_s * 1000)
+        self._known: OrderedDict[str, Keyed] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, message_id: str) -> Keyed | None:
+        """What is known of a message, if it is stored already."""
+        found = self._known.get(message_id)
+        return found if found is not None and found.at_ms >= self._oldest_ms() else None
+
+    def stored(self, message_id: str, content: bytes) -> None:
+        """Kafka has the message; `content` is its fingerprint."""
+        self._put(message_id, Keyed(content, int(self._context.clock() * 1000)))
+
+    def load(self, rows: list[tuple[str, bytes, int]]) -> None:
+        """At start: takes what the spool has, oldest first, as (id, fingerprint, time)."""
+        for message_id, content, at_ms in rows:
+            self._known[message_id] = Keyed(content, at_ms)
+        self._forget()
+
+    def recover(self, record: Record) -> None:
+        """At start: takes a record of `ingress` that no checkpoint covers, whatever it is."""
+        (_, raw), *_ = record.headers() or [("", b"")]
+        message_id = (raw or b"").decode(errors="replace")
+        if message_id[_VERSION : _VERSION + 1] == "8" and message_id not in self._known:
+            content = fingerprint(record.key() or b"", record.value() or b"")
+            self._put(message_id, Keyed(content, record.timestamp()[1]))
+
+    def _put(self, message_id: str, keyed: Keyed) -> None:
+        self._known[message_id] = keyed
+        self._known.move_to_end(message_id)
+        self._context.batch.keyed[message_id] = keyed
+        self._forget()
+
+    def _forget(self) -> None:
+        oldest_ms = self._oldest_ms()
+        while self._known:
+            message_id, keyed = next(iter(self._known.items()))
+            if keyed.at_ms >= oldest_ms:
+                if len(self._known) <= self._most:
+                    return
+                self._context.counts["idempotency_keys_full"] += 1
+            del self._known[message_id]
+            self._context.batch.keyed[message_id] = None
+
+    def _oldest_ms(self) -> int:
+        return int(self._context.clock() * 1000) - self._kept_ms

@@ -1,0 +1,94 @@
+"""Writing the session log: actions that must not happen before a record is durable wait for it here."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.shard.context import HomeContext
+from gateway.shard.session import Session
+from schemas.session_log import KIND_OF, KINDS_OF_SESSION, Record, SessionKey, encode
+
+Action = Callable[[], None]
+ALL_KINDS = KINDS_OF_SESSION
+
+
+async def durable(write: Callable[[Action], None]) -> None:
+    """Returns once what `write` writes is stored, which calls its argument then."""
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def resolve() -> None:
+        if not stored.done():  # nobody waits any more
+            stored.set_result(None)
+
+    write(resolve)
+    await stored
+
+
+class SessionLogWriter:
+    """Writes records of sessions; each `then` runs on the loop once its record is stored.
+
+    A session that has ended writes nothing but tombstones: its client's next session has the same keys. Its `then`
+    runs at once, so that nobody waits for ever.
+    """
+
+    def __init__(self, context: HomeContext) -> None:
+        self._context = context
+
+    def opened(self, session: Session, then: Action | None = None) -> None:
+        session.in_log = session.in_log or not session.ended
+        self._put(session, session.opened_record(), then)
+
+    def subscribed(self, session: Session, then: Action | None = None) -> None:
+        self._put(session, session.subscribed_record(), then)
+
+    def ended(self, session: Session, then: Action | None = None, kinds: Sequence[str] = ALL_KINDS) -> None:
+        """Tombstones for all kinds; `then` runs after the last."""
+        session.in_log = False
+        for kind in kinds:
+            self._send(session, kind, None, then if kind == kinds[-1] else None)
+
+    def gone(self, session: Session, then: Action) -> None:
+        """`then` runs once all that `ended` has written is stored: one more tombstone stands behind the others."""
+        self.ended(session, then, ALL_KINDS[-1:])
+
+    def forget(self, shard: int, key: SessionKey) -> None:
+        """A tombstone for a record that belongs to nothing any more."""
+        self._produce(shard, key, None, None)
+
+    def windows(self, session: Session, then: Action) -> None:
+        """Writes the session's windows as they are by then; calls while a record is on its way share the next one."""
+        session.after_log.append(then)
+        if not session.logging:
+            self._write_windows(session)
+
+    def _write_windows(self, session: Session) -> None:
+        actions, session.after_log = session.after_log, []
+        session.logging = True
+
+        def stored() -> None:
+            session.logging = False
+            for action in actions:
+                action()
+            if session.after_log and not session.logging:
+                self._write_windows(session)
+
+        self._put(session, session.logged_windows(), stored)
+
+    def _put(self, session: Session, record: Record, then: Action | None) -> None:
+        if session.ended:
+            if then is not None:
+                then()
+            return
+        self._send(session, KIND_OF[type(record)], encode(record), then)
+
+    def _send(self, session: Session, kind: str, value: bytes | None, then: Action | None) -> None:
+        self._produce(session.shard, SessionKey(session.client, kind), value, then)
+
+    def _produce(self, shard: int, key: SessionKey, value: bytes | None, then: Action | None) -> None:
+        def done(error: Any, _record: Any) -> None:
+            if error is not None:
+                self._context.on_fatal(RuntimeError(f"cannot write to the session log: {error.str()}"))
+            elif then is not None:
+                then()
+
+        self._context.bus.produce(self._context.topics.sessions, shard, key.encode(), value, None, done)

@@ -1,0 +1,109 @@
+"""A message as a home holds it, and what one session still has to do with it."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mqtt.properties import NO_PROPERTIES
+from schemas.envelope import Instruction, Meta
+from schemas.errors import RecordError
+from schemas.events import Delivery
+
+
+class Message(msgspec.Struct, gc=False):
+    """A message on its way to recipients. `properties` are MQTT 5 properties in wire encoding; times are ms since the
+    epoch; (`partition`, `offset`) is its place on `ingress` and identifies it. `flags` are the letters of its envelope.
+
+    Of a retained message `partition` is -1 and `offset` that on `retained`; `offered_us` tells one sending of it on
+    SUBSCRIBE from the next: when it was offered, µs since the epoch, 0 for other messages."""
+
+    id: str
+    source: str
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    expires: int | None
+    properties: bytes
+    partition: int
+    offset: int
+    appended: int
+    flags: str = ""
+    offered_us: int = 0
+
+
+class Held(msgspec.Struct, eq=False):
+    """A message with the instructions a shard got for it; done when no recipient is left (`pending` 0).
+
+    `instructions` is empty for an own copy (retained, or read before its route took effect): nothing to relinquish.
+    `held_at` is since when (seconds since the epoch); after a restart that is when the message was appended, so that a
+    home that dies again and again moves it to the spool all the same. `position` is the offset of the instruction on
+    `egress[shard]`, -1 where there is none to read again. `entries` are its recipients, `deliveries` what became of
+    them and is not reported yet. `number` is its place in the order in which the shard's messages were offered;
+    `copies` are the positions of further instructions for it; `done` are clients that were finished before a restart;
+    `left` see :class:`gateway.shard.shard.Shard`. Once the message is `spooled`, its entries have rows in the spool,
+    except those at QoS 0; neither they nor `pending` count any more.
+    """
+
+    message: Message
+    shard: int
+    position: int
+    held_at: float
+    instructions: list[Instruction]
+    pending: int = 0
+    entries: list["Entry"] = []
+    deliveries: list[Delivery] = []
+    number: int = 0
+    copies: tuple[int, ...] = ()
+    done: Sequence[str] = ()
+    left: Sequence[str] = ()
+    spooled: bool = False
+
+    def finished_clients(self) -> list[str]:
+        return [*self.done, *(entry.client for entry in self.entries if entry.finished)]
+
+
+class Entry(msgspec.Struct, eq=False):
+    """One recipient's share of a held message: what its PUBLISH will say, and where it stands.
+
+    `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it
+    is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed. Of a
+    share group's entry `lent` is the share of the member that has it.
+    """
+
+    client: str
+    held: Held
+    qos: int
+    retain: bool
+    subscription_ids: tuple[int, ...]
+    packet_id: int = 0
+    sent: bool = False
+    dup: bool = False
+    released: bool = False
+    finished: bool = False
+    row: int | None = None
+    lent: "Entry | None" = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The place of its message on `ingress`."""
+        return self.held.message.partition, self.held.message.offset
+
+    @property
+    def is_from_spool(self) -> bool:
+        """Whether the spool has brought it: no shard holds its message."""
+        return self.row is not None and not self.held.number
+
+
+def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], place: tuple[int, int, int]) -> Message:
+    """The message in a Kafka record with the envelope's headers; `place` is (partition, offset, append time) there.
+
+    Raises RecordError for a malformed envelope.
+    """
+    try:
+        message_id, source = headers[0][1].decode(), headers[1][1].decode()
+        meta, properties = Meta.decode(headers[2][1]), headers[3][1] or NO_PROPERTIES
+    except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
+        raise RecordError(f"the envelope is malformed: {error}") from error
+    qos, flags, expires = meta.qos, meta.flags, meta.expires
+    return Message(message_id, source, topic, payload, qos, meta.retain, expires, properties, *place, flags)

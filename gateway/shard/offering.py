@@ -1,0 +1,128 @@
+"""Offers a message to the sessions whose subscriptions match it: one PUBLISH to each (MQTT 5.0, 3.3.4).
+
+A message with many matches is offered in steps (:mod:`gateway.shard.work`). Sessions and subscriptions may end between
+two steps.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from gateway.shard.context import HomeContext
+from gateway.shard.delivery import Deliverer
+from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.shard import Shard
+from gateway.shard.work import RECIPIENT, SLICE, Steps
+
+_IDENTIFIERS_A_UNIT = 8
+
+
+class Share:
+    """One PUBLISH to a client: the highest QoS, whether RETAIN is set, all subscription identifiers.
+
+    `subscriptions` are those of `session` that match.
+    """
+
+    __slots__ = ("identifiers", "qos", "retain", "session", "subscriptions")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.subscriptions: list[SessionSubscription] = []
+        self.qos = 0
+        self.retain = False
+        self.identifiers: list[int] = []
+
+
+class Offering:
+    """Offers messages of a shard to its sessions."""
+
+    def __init__(self, context: HomeContext, deliverer: Deliverer) -> None:
+        self._context = context
+        self._deliverer = deliverer
+
+    def offer(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
+        """Offers the message to clients of `subscriptions`, in steps. Then `held` waits for them, or is finished."""
+        work, message = self._context.work, held.message
+        shares: dict[str, Share] = {}
+        held.pending += 1  # the first recipients may finish before the last ones are offered the message
+        for start in range(0, len(subscriptions), SLICE):
+            add_shares(shares, message, subscriptions[start : start + SLICE], shard.sessions)
+            if work.spend(min(SLICE, len(subscriptions))):
+                yield True
+        for client, share in shares.items():
+            session = share.session
+            if _is_subscribed(share):
+                self.offer_share(session, held, client, share.qos, share.retain, tuple(share.identifiers))
+            if work.spend(RECIPIENT + len(share.identifiers) // _IDENTIFIERS_A_UNIT):
+                yield True
+        held.pending -= 1
+        self._deliverer.offered(held)
+
+    def offer_at_once(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> None:
+        """The same without steps, for few subscriptions."""
+        for client, (qos, retain, identifiers) in wanted(held.message, subscriptions, shard.sessions):
+            self.offer_share(shard.sessions[client], held, client, qos, retain, identifiers)
+        self._deliverer.offered(held)
+
+    def offer_share(
+        self, session: Session, held: Held, client: str, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """Offers the message to one session, unless the session has it already."""
+        message = held.message
+        if message.id in session.retained_sent:
+            return
+        if held.position >= 0 and (client in held.done or held.position < session.since):
+            return
+        if session.subscribing and message.retain:  # the retained message must not follow the live one
+            session.live_meanwhile.add(message.id)
+        self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
+
+
+def _is_subscribed(share: Share) -> bool:
+    """Whether the session still has one of the subscriptions that matched."""
+    session = share.session
+    if session.ended or session.is_group:
+        return not session.ended
+    return any(session.subscriptions.get(matched.filter) is matched for matched in share.subscriptions)
+
+
+def add_shares(
+    shares: dict[str, Share],
+    message: Message,
+    subscriptions: Sequence[SessionSubscription],
+    sessions: dict[str, Session],
+) -> None:
+    """Adds `subscriptions` to the shares of their clients, except those with No Local of the sender (3.8.3.1)."""
+    for subscription in subscriptions:
+        record, client = subscription.record, subscription.client
+        if record.no_local and client == message.source:
+            continue
+        share = shares.get(client)
+        if share is None:
+            session = sessions.get(client)
+            if session is None:  # it has ended since the match
+                continue
+            share = shares[client] = Share(session)
+        share.subscriptions.append(subscription)
+        if record.qos > share.qos:
+            share.qos = min(record.qos, message.qos)
+        if record.retain_as_published and message.retain:
+            share.retain = True
+        if record.identifier is not None:
+            share.identifiers.append(record.identifier)
+
+
+def wanted(
+    message: Message, subscriptions: Sequence[SessionSubscription], sessions: dict[str, Session]
+) -> Iterable[tuple[str, tuple[int, bool, tuple[int, ...]]]]:
+    """QoS, RETAIN and subscription identifiers of the PUBLISH to each client."""
+    if len(subscriptions) == 1:  # as it mostly is
+        (only,) = subscriptions
+        record = only.record
+        if record.no_local and only.client == message.source:
+            return ()
+        identifiers: tuple[int, ...] = () if record.identifier is None else (record.identifier,)
+        retain = record.retain_as_published and message.retain
+        return ((only.client, (min(record.qos, message.qos), retain, identifiers)),)
+    shares: dict[str, Share] = {}
+    add_shares(shares, message, subscriptions, sessions)
+    return ((client, (s.qos, s.retain, tuple(s.identifiers))) for client, s in shares.items())

@@ -1,0 +1,154 @@
+"""A session whose queue is full: who gives way, and how that is made to last (docs/protocol.md, Limits).
+
+Only what was never sent may be dropped, one message after the other, oldest first (`drop_oldest`), or the one that has
+just come (`drop_newest`, `disconnect`); QoS 0 always gives way itself. What is dropped has the outcome `dropped`.
+
+Contract: in a session that outlives its connection a message has its outcome only when the session log knows it is
+dropped; so it does not come back afterwards, whatever crashes. Until then it may still come, and no crash loses it. A
+checkpoint settles what was dropped since the last one.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from math import ceil
+from typing import Any, Protocol
+
+from gateway.shard.context import HomeContext
+from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.messages import Entry
+from gateway.shard.session import Session
+
+_PAGE_LEAST, _PAGE_MOST = 64, 500
+_DROPPING_MOST = 100
+"""So many wait for a checkpoint; with more it is time to settle without one."""
+
+
+class Queues(Protocol):
+    """What a full queue needs of whoever delivers."""
+
+    def pump(self, session: Session) -> None:
+        """Sends what the client takes now."""
+        ...
+
+    def drop(self, entry: Entry) -> None:
+        """Ends an entry that has left its queue, with the outcome `dropped`."""
+        ...
+
+    def load(self, session: Session, most: int) -> None:
+        """Begins to load rows of the session's backlog, unless it is being done; calls `trim` afterwards."""
+        ...
+
+
+class Overflow:
+    """`spawn` starts a coroutine whose failure is fatal; `too_slow` ends the connection of a session."""
+
+    def __init__(
+        self,
+        context: HomeContext,
+        queues: Queues,
+        writer: SessionLogWriter,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        too_slow: Callable[[Session], None],
+    ) -> None:
+        self._unsettled = context.unsettled
+        self._queues = queues
+        self._writer = writer
+        self._spawn = spawn
+        self._too_slow = too_slow
+        limits = context.settings.gateway.limits
+        self._most, self._most_bytes, self._choice = limits.queue_messages, limits.queue_bytes, limits.queue_full
+        self._leaving: set[Session] = set()
+        self._trimming: set[Session] = set()
+
+    def has_room(self, session: Session, entry: Entry) -> bool:
+        """Whether an entry may be queued: there is room, or others make it. What was sent in an earlier life of the
+        home always may."""
+        return not self._is_full(session, entry) or entry.dup or self._make_room(session, entry)
+
+    def drop(self, session: Session, entry: Entry) -> None:
+        """Drops an entry, which is in no queue."""
+        if not session.drops_durably(entry):
+            self._queues.drop(entry)
+            return
+        session.note_dropping(entry)
+        self._unsettled.add(session)
+        if len(session.dropping) % _DROPPING_MOST == 0:
+            self._spawn(self.settle(session))
+
+    def _is_full(self, session: Session, entry: Entry) -> bool:
+        size = session.queued_bytes + len(entry.held.message.payload)
+        return session.queued >= self._most or size > self._most_bytes
+
+    def _make_room(self, session: Session, entry: Entry) -> bool:
+        """What came with the entry and is only not sent yet is sent first: a client is not slow because a batch is
+        larger than its queue."""
+        if session.is_reachable:
+            self._queues.pump(session)
+            if not self._is_full(session, entry):
+                return True
+        if self._choice == "disconnect" and session.link is not None and session not in self._leaving:
+            self._leaving.add(session)
+            self._spawn(self._end_connection(session))
+        if self._choice != "drop_oldest" or not entry.qos or len(entry.held.message.payload) > self._most_bytes:
+            return False
+        while self._is_full(session, entry):
+            if not self._drop_oldest(session, coming=1):
+                if not session.backlog:
+                    return False  # all that waits was sent before
+                self._trimming.add(session)
+                self._load_oldest(session)
+                return True
+        return True
+
+    def trim(self, session: Session) -> None:
+        """Drops what is too much since an entry was let in at the cost of the backlog, whose oldest are here now."""
+        if session not in self._trimming:
+            return
+        while self._is_over(session):
+            if not self._drop_oldest(session, coming=0):
+                if session.backlog:
+                    self._load_oldest(session)
+                    return
+                break  # the rest was sent before
+        self._trimming.discard(session)
+
+    def end(self, session: Session) -> None:
+        """The session is over: nothing of it comes back."""
+        self._trimming.discard(session)
+        for entry in session.dropping.values():
+            self._queues.drop(entry)
+        session.dropping.clear()
+
+    async def settle(self, session: Session) -> None:
+        """Makes durable what was dropped so far, and ends it."""
+        entries = list(session.dropping.values())
+        await durable(partial(self._writer.windows, session))
+        for entry in entries:
+            session.dropping.pop(entry.place, None)
+            self._queues.drop(entry)
+
+    def _is_over(self, session: Session) -> bool:
+        return session.queued > self._most or session.queued_bytes > self._most_bytes
+
+    def _drop_oldest(self, session: Session, coming: int) -> bool:
+        """Drops the oldest that was never sent, if it is in memory. What waits behind the backlog is the oldest when
+        the whole backlog is to go already, which `coming` messages more have to be reckoned for."""
+        messages, n_bytes = session.queued + coming, session.queued_bytes
+        over_backlog = messages > self._most + session.backlog or n_bytes > 2 * self._most_bytes
+        entry = session.take_unsent(behind_backlog=over_backlog)
+        if entry is None:
+            return False
+        self.drop(session, entry)
+        return True
+
+    def _load_oldest(self, session: Session) -> None:
+        excess = session.queued - self._most
+        if session.queued_bytes > self._most_bytes:
+            mean = session.queued_bytes / session.queued
+            excess = max(excess, ceil((session.queued_bytes - self._most_bytes) / mean))
+        self._queues.load(session, min(max(excess, _PAGE_LEAST), _PAGE_MOST))
+
+    async def _end_connection(self, session: Session) -> None:
+        """Not while messages are being offered: it changes what they are offered to."""
+        self._leaving.discard(session)
+        self._too_slow(session)

@@ -1,0 +1,69 @@
+"""Presence events on the topic `presence`: of clients, and that the gateway itself is alive (R12, G2)."""
+
+from typing import Any, Literal
+
+import structlog
+
+from gateway.shard.context import HomeContext
+from gateway.shard.session import Session
+from schemas.events import PresenceEvent, encode
+from schemas.identity import partition_of
+
+log = structlog.get_logger(__name__)
+
+
+class PresenceReporter:
+    """Writes who came and went; (`epoch`, `seq`) orders a client's events, the context's `boot` tells this process from
+    earlier ones of the same name."""
+
+    def __init__(self, context: HomeContext) -> None:
+        self._context = context
+        self._gateway = context.settings.gateway.name
+        self._heartbeats = 0
+        self._partitions = context.settings.kafka.ingress_partitions
+        self._log = log.info if context.settings.gateway.connection_log == "info" else log.debug
+
+    def report(
+        self,
+        session: Session,
+        event: Literal["connected", "disconnected", "lost"],
+        *,
+        peer: str = "",
+        protocol: str = "",
+        reason: str = "",
+    ) -> None:
+        presence = PresenceEvent(
+            client=session.client,
+            event=event,
+            gateway=self._gateway,
+            epoch=session.epoch,
+            seq=session.events,
+            at_us=int(self._context.clock() * 1e6),
+            peer=peer,
+            protocol=protocol,
+            reason=reason,
+            user=session.user,
+            boot=self._context.boot,
+        )
+        session.events += 1
+        self._log(f"client {event}", client=session.client, peer=session.peer, user=session.user, reason=reason)
+        self._context.counts[f"presence_{event}"] += 1
+        self._write(presence)
+
+    def heartbeat(self, event: Literal["heartbeat", "disconnected"] = "heartbeat") -> None:
+        """Says that the gateway is alive, or that it ends."""
+        at_us, boot = int(self._context.clock() * 1e6), self._context.boot
+        number, self._heartbeats = self._heartbeats, self._heartbeats + 1
+        beat = PresenceEvent(
+            client="", event=event, gateway=self._gateway, epoch=boot, seq=number, at_us=at_us, boot=boot
+        )
+        self._write(beat)
+
+    def _write(self, event: PresenceEvent) -> None:
+        partition, topic = partition_of(event.kafka_key, self._partitions), self._context.topics.presence
+        self._context.bus.produce(topic, partition, event.kafka_key.encode(), encode(event), None, _stored)
+
+
+def _stored(error: Any, _record: Any) -> None:
+    if error is not None:
+        log.error("Kafka refused a presence event", reason=error.str())

@@ -1,0 +1,159 @@
+"""Reporting how far instructions have come: outcomes and relinquishes on `progress` (R4)."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gateway.bus import Bus
+from gateway.shard.messages import Held, Message
+from schemas.envelope import Instruction
+from schemas.events import Delivery, ProgressEvent, encode
+from schemas.identity import partition_of
+from schemas.origin import origin_of
+
+_GATHER_S = 0.01
+"""Nobody waits for an event but a checkpoint, which sends what is gathered; twenty in a request to Kafka cost a seventh
+of what they cost one by one."""
+
+_AT_ONCE = 1_000
+"""Events that are sent together at most: sending many takes long."""
+
+DELIVERIES_AT_MOST = 1_000
+"""In one event."""
+
+_EVENT_BYTES = 800_000
+"""Of the deliveries in one event, so that no broker refuses it however long the identifiers of clients are."""
+
+_FEW = 8
+"""Deliveries that fit in any case: a client's identifier has 16 KiB at most (`client_id_bytes`)."""
+
+
+class _Epoch:
+    """Events produced between two flushes: how many are not stored yet, and who waits for them."""
+
+    __slots__ = ("_on_error", "flushed", "outstanding")
+
+    def __init__(self, on_error: Callable[[Any], None]) -> None:
+        self.outstanding = 0
+        self.flushed: asyncio.Event | None = None
+        self._on_error = on_error
+
+    def done(self, events: int, error: Any, _record: Any) -> None:
+        if error is not None:
+            self._on_error(error)
+            return
+        self.outstanding -= events
+        if not self.outstanding and self.flushed is not None:
+            self.flushed.set()
+
+
+class ProgressReporter:
+    """Writes progress events, those of some milliseconds together; `flush` waits until all are stored.
+
+    Delivery semantics: an event may be written again after a crash, never lost once flushed.
+    """
+
+    def __init__(self, bus: Bus, topic: str, partitions: int, on_error: Callable[[Any], None]) -> None:
+        self._bus = bus
+        self._topic = topic
+        self._partitions = partitions
+        self._on_error = on_error
+        self._epoch = _Epoch(on_error)
+        self._earlier: list[_Epoch] = []
+        self._gathered: list[list[tuple[bytes, bytes]]] = [[] for _ in range(partitions)]
+        self._timer: asyncio.TimerHandle | None = None
+
+    def relinquish(self, held: Held, *, replayed: bool = False) -> None:
+        """The home has finished all instructions it holds for the message."""
+        last = self._outcomes_but_last(held.message, held.shard, held.instructions, held.deliveries)
+        for number, instruction in enumerate(held.instructions):
+            deliveries = [] if number else last
+            self._write("relinquish", held.message, held.shard, instruction, deliveries, replayed or number > 0)
+
+    def outcome(
+        self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
+    ) -> None:
+        """Some recipients are finished; others may follow."""
+        last = self._outcomes_but_last(message, shard, instructions, deliveries)
+        self._write("outcome", message, shard, instructions[0] if instructions else None, last, False)
+
+    async def flush(self) -> None:
+        """Returns once every event written so far is stored."""
+        self._send()
+        if self._epoch.outstanding:
+            self._epoch.flushed = asyncio.Event()
+            self._earlier.append(self._epoch)
+            self._epoch = _Epoch(self._on_error)
+        for epoch in list(self._earlier):
+            if epoch.flushed is not None and epoch.outstanding:
+                await epoch.flushed.wait()
+        self._earlier = [epoch for epoch in self._earlier if epoch.outstanding]
+
+    def _outcomes_but_last(
+        self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
+    ) -> list[Delivery]:
+        """Writes more deliveries than one event takes, and returns those that are left for the last event."""
+        if len(deliveries) <= _FEW:
+            return deliveries
+        *surplus, last = portions(deliveries)
+        for portion in surplus:
+            self._write("outcome", message, shard, instructions[0] if instructions else None, portion, False)
+        return last
+
+    def _send(self) -> None:
+        """Sends what was gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition, records in enumerate(self._gathered):
+            if records:
+                self._gathered[partition] = []
+                self._bus.produce_all(self._topic, partition, records, partial(self._epoch.done, len(records)))
+
+    def _write(
+        self,
+        kind: Any,
+        message: Message,
+        shard: int,
+        instruction: Instruction | None,
+        deliveries: list[Delivery],
+        replayed: bool,
+    ) -> None:
+        event = ProgressEvent(
+            kind=kind,
+            id=message.id,
+            partition=message.partition,
+            offset=message.offset,
+            appended_ms=message.appended,
+            scope=instruction.scope if instruction else "routed",  # type: ignore[arg-type]
+            shard=shard,
+            number=instruction.number if instruction else None,
+            limit=instruction.limit if instruction else None,
+            deliveries=deliveries,
+            replayed=replayed,
+            offered_us=message.offered_us or None,
+            origin=origin_of(message.topic, message.flags),
+        )
+        self._epoch.outstanding += 1
+        partition = partition_of(message.id, self._partitions)
+        gathered = self._gathered[partition]
+        gathered.append((message.id.encode(), encode(event)))
+        if len(gathered) >= _AT_ONCE:
+            self._send()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._send)
+
+
+def portions(deliveries: list[Delivery]) -> list[list[Delivery]]:
+    """The deliveries in as many lists as it takes for each to fit one event; at least one."""
+    found: list[list[Delivery]] = [[]]
+    left = _EVENT_BYTES
+    for delivery in deliveries:
+        size = 6 * len(delivery.client) + 120  # as JSON a character has six bytes at most
+        if size > left or len(found[-1]) == DELIVERIES_AT_MOST:
+            found.append([])
+            left = _EVENT_BYTES
+        found[-1].append(delivery)
+        left -= size
+    return found

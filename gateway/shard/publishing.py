@@ -1,0 +1,236 @@
+"""Publishing: a client's message to `ingress`, acknowledged only once Kafka has it (Q1, R8, G8)."""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaError
+
+from gateway.bus import Record
+from gateway.shard.context import HomeContext
+from gateway.shard.link import Link
+from gateway.shard.rules import EVERYTHING, ClientRules
+from gateway.shard.session import Session
+from gateway.shard.system_topics import is_reserved
+from mqtt.codes import PacketType, ReasonCode
+from mqtt.packets import Publish
+from mqtt.properties import NO_PROPERTIES, forwarded_section
+from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
+from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
+from schemas.origin import WILL_FLAG
+from schemas.session_log import WillRecord
+
+log = structlog.get_logger(__name__)
+
+_LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
+"""Refusals that say how much, not what."""
+
+
+def will_id(client: str, will: WillRecord) -> str:
+    """The message id of a will: the same whenever it is published."""
+    return derived_message_id(client, f"will/{will.of_us}")
+
+
+class _Pending(msgspec.Struct, eq=False):
+    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`); `size`
+    bytes of payload. If it is `retained_first`, what stands on `ingress` needs no further work: whoever finds it there
+    may call it stored."""
+
+    packet_id: int
+    qos: int
+    stores: int
+    reason: ReasonCode = ReasonCode.SUCCESS
+    size: int = 0
+    then: Callable[[], None] | None = None
+    retained_first: bool = False
+
+
+class Publisher:
+    """One connection's publishes, answered in their order [MQTT-4.6.0-2, 4.6.0-3], whatever becomes of each.
+
+    A will has neither session nor link. `flags` are in the envelope of all messages published here. Where the client
+    does not hear refusals (:class:`gateway.shard.home.Arrival`), a message to a reserved topic is dropped and
+    acknowledged [MQTT-3.3.5-2 of 3.1.1]: else the client would connect and send it again for ever.
+    """
+
+    def __init__(
+        self,
+        context: HomeContext,
+        client: str,
+        session: Session | None,
+        link: Link | None,
+        rules: ClientRules = EVERYTHING,
+        flags: str = "",
+        hears_refusals: bool = True,
+    ) -> None:
+        self._flags = flags
+        self._context = context
+        self._client = client
+        self._session = session
+        self._link = link
+        self._judge = None if rules.open else rules.publish
+        self._partition = partition_of(client, context.settings.kafka.ingress_partitions)
+        self._pending: deque[_Pending] = deque()
+        self._hears_refusals = hears_refusals
+        self._has_tried_reserved = False
+
+    @property
+    def in_flight(self) -> int:
+        """Publishes not answered yet."""
+        return len(self._pending)
+
+    def publish(self, packet: Publish, message_id: str = "") -> None:
+        """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
+        already at QoS 2 is not sent again."""
+        qos, flags = packet.qos, self._flags
+        if qos == 2 and self._session is not None:
+            if packet.packet_id in self._session.received:
+                self._answer_in_turn(_Pending(packet.packet_id, 2, 0))
+                return
+            if packet.packet_id in self._session.publishing:
+                return
+            self._session.publishing.add(packet.packet_id)
+        if packet.topic.startswith("$") and is_reserved(packet.topic):
+            self._refuse_reserved(packet)
+            return
+        if self._judge is not None:
+            reason, found = self._judge(packet)
+            flags += found
+            if reason is not ReasonCode.SUCCESS:
+                self._refuse(packet, reason, "refused_by_rule")
+                return
+        retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
+        if retained:
+            flags += RETAIN_FLAG
+            if packet.payload and not self._context.retained.has_capacity(packet.topic, len(packet.payload)):
+                self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
+                return
+        self._send(
+            _Pending(
+                packet.packet_id,
+                qos,
+                2 if retained else 1,
+                size=len(packet.payload),
+                retained_first=retained and message_id != "",
+            ),
+            packet.topic,
+            packet.payload,
+            self._headers(packet, flags, message_id or new_message_id()),
+        )
+
+    def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
+        """A will, as the client asked for it when it connected, its properties encoded already; `then` runs once Kafka
+        has it.
+
+        A restart that finds it on `ingress`, by its id, does not publish it again; therefore its retained copy is
+        stored before.
+        """
+        now = self._context.clock()
+        expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
+        retained = will.retain and not will.topic.startswith(INBOX_MARK)
+        flags = WILL_FLAG + will.flags + (RETAIN_FLAG if retained else "")
+        meta = Meta(will.qos, flags, expires, int(now * 1e6), None)
+        headers = ingress_headers(will_id(self._client, will), self._client, meta, will.properties)
+        pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
+        self._send(pending, will.topic, will.payload, headers)
+
+    def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
+        """To `ingress`, and to `retained` if the publish waits for two."""
+        self._pending.append(pending)
+        self._context.in_flight_bytes += pending.size
+        key, topics, bus = topic.encode(), self._context.topics, self._context.bus
+        if not pending.retained_first:
+            bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
+        if pending.stores > 1:
+            size, kept = len(payload), self._context.retained
+
+            def retained(error: Any, record: Record) -> None:
+                if error is None:
+                    kept.stored(coming, record.offset())
+                else:
+                    kept.refused(coming)
+                if pending.retained_first and error is None:
+                    bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
+                elif pending.retained_first:
+                    self._stored(pending, error, record)
+                self._one_stored(pending, error)
+
+            coming = kept.sent(size)
+            bus.produce(topics.retained, 0, key, payload or None, headers, retained)
+
+    def _headers(self, packet: Publish, flags: str, message_id: str) -> Headers:
+        now = self._context.clock()
+        expires, properties, session = None, NO_PROPERTIES, self._session
+        if packet.properties:
+            lifetime = packet.properties.get("message_expiry_interval")
+            expires = None if lifetime is None else int((now + lifetime) * 1000)
+            properties = forwarded_section(packet.properties, PacketType.PUBLISH)
+        in_log = packet.qos == 2 and session is not None and session.persistent
+        meta = Meta(packet.qos, flags, expires, int(now * 1e6), packet.packet_id if in_log else None)
+        return ingress_headers(message_id, self._client, meta, properties)
+
+    def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
+        """The delivery report of a record on `ingress`."""
+        self._context.in_flight_bytes -= pending.size
+        if error is None:
+            offset = record.offset()
+            self._context.published_to[self._partition] = offset + 1
+            if pending.qos == 2 and self._session is not None:
+                session = self._session
+                session.publishing.discard(pending.packet_id)
+                session.received.add(pending.packet_id)
+                session.received_until = offset
+                if session.persistent:
+                    session.inbound_dirty = True
+                    self._context.unsettled.add(session)
+        self._one_stored(pending, error)
+
+    def _one_stored(self, pending: _Pending, error: Any) -> None:
+        pending.stores -= 1
+        if error is not None:
+            exceeded = error.code() in _LIMITS
+            pending.reason = ReasonCode.QUOTA_EXCEEDED if exceeded else ReasonCode.UNSPECIFIED_ERROR
+        if pending.stores:
+            return
+        if pending.reason is ReasonCode.SUCCESS:
+            self._context.counts["published"] += 1
+        else:
+            self._context.counts["refused_by_kafka"] += 1
+            if self._session is not None and pending.qos == 2:
+                self._session.publishing.discard(pending.packet_id)
+                self._session.received.discard(pending.packet_id)
+        if pending.then is not None:
+            pending.then()
+        self._answer_done()
+
+    def _refuse_reserved(self, packet: Publish) -> None:
+        """Refuses a message to a topic that only the platform uses; logged once a connection."""
+        if not self._has_tried_reserved:
+            self._has_tried_reserved = True
+            log.info("PUBLISH to a reserved topic dropped", client=self._client[:128], topic=packet.topic[:128])
+        reason = ReasonCode.TOPIC_NAME_INVALID if self._hears_refusals else ReasonCode.SUCCESS
+        self._refuse(packet, reason, "refused_system_topic")
+
+    def _refuse(self, packet: Publish, reason: ReasonCode, count: str) -> None:
+        self._context.counts[count] += 1
+        if packet.qos == 2 and self._session is not None:
+            self._session.publishing.discard(packet.packet_id)
+        self._answer_in_turn(_Pending(packet.packet_id, packet.qos, 0, reason))
+
+    def _answer_in_turn(self, pending: _Pending) -> None:
+        self._pending.append(pending)
+        self._answer_done()
+
+    def _answer_done(self) -> None:
+        """Answers the oldest publishes, up to the first that waits for Kafka, on the connection that asked; a QoS 2
+        exchange goes on with the session's present one."""
+        waiting = self._pending
+        while waiting and not waiting[0].stores:
+            done, link = waiting.popleft(), self._link
+            if done.qos == 2 and self._session is not None and self._session.link is not None:
+                link = self._session.link
+            if link is not None:
+                link.answer(done.qos, done.packet_id, done.reason)

@@ -1,0 +1,36 @@
+"""Records a gateway cannot parse: to the topic `quarantine`, with the reason."""
+
+import base64
+from typing import Any
+
+import structlog
+
+from gateway.bus import Record
+from gateway.shard.context import HomeContext
+from schemas.events import QuarantineEvent, encode
+
+_KEPT_BYTES = 64 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+def quarantine(context: HomeContext, record: Record, reason: str) -> None:
+    """Reports a bad record and goes on; failing to report is fatal, for the record would be lost silently."""
+    topic, partition, offset = record.topic() or "", record.partition(), record.offset()
+    context.counts["quarantined"] += 1
+    log.warning("record quarantined", topic=topic, partition=partition, offset=offset, reason=reason)
+    event = QuarantineEvent(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        reason=reason,
+        record=base64.b64encode((record.value() or b"")[:_KEPT_BYTES]).decode(),
+        at_us=int(context.clock() * 1e6),
+        appended_ms=record.timestamp()[1],
+    )
+
+    def done(error: Any, _record: Any) -> None:
+        if error is not None:
+            context.on_fatal(RuntimeError(f"cannot quarantine a bad record of {topic}: {error.str()}"))
+
+    context.bus.produce(context.topics.quarantine, 0, topic.encode(), encode(event), None, done)

@@ -1,0 +1,146 @@
+"""Retained messages: a fold over the compacted topic `retained` (MQTT 5.0, 3.3.1.3)."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+
+import structlog
+
+from gateway.bus import Record
+from gateway.shard.messages import Message, message_of
+from gateway.shard.trie import SubscriptionTrie
+from schemas.errors import RecordError
+
+_AT_ONCE = 1_000
+"""How many nodes of filters, or messages found, are looked at before everybody else has a turn."""
+
+log = structlog.get_logger(__name__)
+
+
+class RetainedMessages:
+    """The latest retained message of each topic. Records have the envelope of `ingress`; no value ends a topic's."""
+
+    def __init__(self, limit: int, limit_bytes: int) -> None:
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._coming = 0  # written by this gateway and not folded yet: messages, and their bytes
+        self._coming_bytes = 0
+        self._on_way: dict[int, int] = {}  # bytes of each of those, in the order of their numbers
+        self._last_number = 0
+        self._to_fold: deque[tuple[int, int]] = deque()  # (offset, number) of those that Kafka has
+        self._by_topic: dict[str, Message] = {}
+        self._folded_to = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_topic)
+
+    @property
+    def folded_to(self) -> int:
+        """Up to where the topic is taken."""
+        return self._folded_to
+
+    def has_capacity(self, topic: str, payload_bytes: int) -> bool:
+        """Whether one more may be retained, or `topic` has one that is no smaller; what is on its way counts."""
+        old, will_be = self._by_topic.get(topic), self._bytes + self._coming_bytes + payload_bytes
+        if old is None:
+            return len(self._by_topic) + self._coming < self._limit and will_be <= self._limit_bytes
+        return payload_bytes <= len(old.payload) or will_be - _size(old) <= self._limit_bytes
+
+    def begin(self, position: int) -> None:
+        """The topic was read up to `position`."""
+        self._folded_to = max(self._folded_to, position)
+
+    def sent(self, payload_bytes: int) -> int:
+        """This gateway writes a record of the topic; `stored` or `refused` follows, with the number that this gives."""
+        self._last_number += 1
+        self._on_way[self._last_number] = payload_bytes
+        self._coming += payload_bytes > 0
+        self._coming_bytes += payload_bytes
+        return self._last_number
+
+    def stored(self, number: int, offset: int) -> None:
+        """Kafka has a record of this gateway; it will come to `fold`, or has."""
+        if offset < self._folded_to:
+            self._arrived(number)
+        else:
+            self._to_fold.append((offset, number))
+
+    def refused(self, number: int) -> None:
+        """Kafka does not take a record of this gateway."""
+        self._arrived(number)
+
+    def _arrived(self, number: int) -> None:
+        payload_bytes = self._on_way.pop(number)
+        self._coming -= payload_bytes > 0
+        self._coming_bytes -= payload_bytes
+        waiting, self._waiting = self._waiting, []
+        for folded in waiting:
+            if not folded.done():
+                folded.set_result(None)
+
+    async def caught_up(self) -> None:
+        """Returns once what this gateway has begun to write so far is folded, as far as Kafka takes it."""
+        last = self._last_number
+        while self._on_way and next(iter(self._on_way)) <= last:
+            folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(folded)
+            await folded
+
+    def fold(self, record: Record) -> None:
+        """Takes one record of the topic, in the order of its offsets."""
+        self._fold(record)
+        self._folded_to = max(self._folded_to, record.offset() + 1)
+        while self._to_fold and self._to_fold[0][0] < self._folded_to:
+            self._arrived(self._to_fold.popleft()[1])
+
+    def _fold(self, record: Record) -> None:
+        topic, payload = (record.key() or b"").decode(errors="replace"), record.value()
+        if not payload:
+            self._replace(topic, None)
+            return
+        try:
+            place = (-1, record.offset(), record.timestamp()[1])
+            self._replace(topic, message_of(topic, payload, record.headers() or [], place))
+        except RecordError as error:
+            log.warning("cannot read retained message", topic=topic, reason=str(error))
+
+    def _replace(self, topic: str, message: Message | None) -> None:
+        old = self._by_topic.get(topic)
+        if old is not None:
+            self._bytes -= _size(old)
+        if message is None:
+            self._by_topic.pop(topic, None)
+        else:
+            self._by_topic[topic] = message
+            self._bytes += _size(message)
+
+    async def matching(self, filters: Iterable[str]) -> AsyncIterator[tuple[str, Message]]:
+        """Each filter with each retained message whose topic it matches, as it is when it is given.
+
+        One pass over all topics, however many filters; others have their turns meanwhile.
+        """
+        wild: SubscriptionTrie[str] = SubscriptionTrie()
+        for topic_filter in filters:
+            if "+" in topic_filter or "#" in topic_filter:
+                wild.add(topic_filter, "", topic_filter)
+            elif topic_filter in self._by_topic:
+                yield topic_filter, self._by_topic[topic_filter]
+        seen = 0
+        for topic in list(self._by_topic) if wild else ():
+            search = wild.start(topic)
+            while not search.run(_AT_ONCE):
+                await asyncio.sleep(0)
+            seen += search.visited + len(search.found)
+            if seen > _AT_ONCE:
+                seen = 0
+                await asyncio.sleep(0)
+            for topic_filter in search.found:
+                message = self._by_topic.get(topic)
+                if message is not None:  # it may have ended meanwhile
+                    yield topic_filter, message
+
+
+def _size(message: Message) -> int:
+    return len(message.topic) + len(message.payload) + len(message.properties)

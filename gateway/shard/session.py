@@ -1,0 +1,398 @@
+"""The durable state of a client across connections: subscriptions, queue, and both windows (MQTT 5.0, 4.1; G8, G9).
+
+Pure: no clock, no I/O. The home performs what the methods return.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from gateway.shard.cursor import SettledCursor
+from gateway.shard.link import Link
+from gateway.shard.messages import Entry
+from gateway.shard.rules import EVERYTHING, ClientRules
+from schemas.session_log import (
+    GroupRecord,
+    OutgoingRecord,
+    SessionOpened,
+    Subscribed,
+    SubscriptionRecord,
+    WillRecord,
+    WindowRecord,
+)
+
+if TYPE_CHECKING:
+    from gateway.shard.share_group import Borrower
+
+MAX_PACKET_ID = 65_535
+OWN_PACKET_IDS = 49_151
+"""Packet ids of what comes to a session itself; those above are for what share groups lend it."""
+
+
+class SessionSubscription(msgspec.Struct):
+    """A subscription of a session; the fields are those of :class:`schemas.session_log.SubscriptionRecord`."""
+
+    client: str
+    record: SubscriptionRecord
+
+    @property
+    def filter(self) -> str:
+        return self.record.filter
+
+    def is_routed(self, partition: int, offset: int, appended: int) -> bool:
+        """Whether the subscription gets what is at this place on `ingress` by an instruction."""
+        return self.record.effective_ms <= appended and self.record.ingress_from.get(partition, 0) <= offset
+
+    def is_older(self, partition: int, offset: int) -> bool:
+        """Whether the subscription was there before what is at this place on `ingress`."""
+        start = self.record.ingress_from.get(partition)
+        return start is not None and start <= offset
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Session:
+    """One client's session. `queue` holds entries not sent yet, `in_flight` those sent and not finished, by packet id.
+
+    `backlog` counts rows in the spool that are not in memory; while there are any, new entries wait in `tail` so that
+    order is kept. `persistent` sessions outlive their connection and are written to the session log. `born_us` (µs
+    since the epoch) tells a session from earlier ones of its client; `ended` once it is over, whoever still holds it.
+
+    `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`:
+    places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
+    the exchanges that were open, and `replayed` what was settled, until all has come again that can. What was appended
+    by `sent_to_ms` may have been sent by an earlier life of the home, which keeps no record of that at QoS 1.
+
+    `dropping` are entries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
+    all that were, until a checkpoint has seen their end, and `dropped_before` those of an earlier life of the home.
+
+    `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started.
+
+    `borrower` is what it is to share groups, None if it has never been a member of one.
+    """
+
+    is_group: ClassVar[bool] = False
+
+    client: str
+    shard: int
+    since: int
+    born_us: int = 0
+    ended: bool = False
+    wills_on_way: list[WillRecord] = field(default_factory=list)
+    will_waiters: list[Callable[[], None]] = field(default_factory=list)
+    expiry_s: int = 0
+    disconnected_ms: int | None = None
+    will: WillRecord | None = None
+    link: Link | None = None
+    rules: ClientRules = EVERYTHING
+    peer: str = ""
+    protocol: str = ""
+    user: str = ""
+    epoch: int = 0
+    events: int = 0
+    subscriptions: dict[str, SessionSubscription] = field(default_factory=dict)
+    queue: deque[Entry] = field(default_factory=deque)
+    tail: deque[Entry] = field(default_factory=deque)
+    in_flight: dict[int, Entry] = field(default_factory=dict)
+    restored: dict[tuple[int, int], OutgoingRecord] = field(default_factory=dict)
+    settled: SettledCursor = field(default_factory=SettledCursor)
+    put_back: set[tuple[int, int]] = field(default_factory=set)
+    replayed: SettledCursor | None = None
+    dropping: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    dropped: set[tuple[int, int]] = field(default_factory=set)
+    dropped_before: set[tuple[int, int]] = field(default_factory=set)
+    sent_to_ms: int = -1
+    received: set[int] = field(default_factory=set)
+    publishing: set[int] = field(default_factory=set)
+    received_until: int = -1
+    inbound_dirty: bool = False
+    receive_maximum: int = OWN_PACKET_IDS
+    borrower: "Borrower | None" = None
+    backlog: int = 0
+    loaded_row: int = 0
+    loading: bool = False
+    queued_bytes: int = 0
+    retained_sent: dict[str, float] = field(default_factory=dict)
+    subscribing: int = 0
+    live_meanwhile: set[str] = field(default_factory=set)
+    in_log: bool = False
+    logging: bool = False
+    after_log: list[Callable[[], None]] = field(default_factory=list)
+    sending: bool = False
+    _last_packet_id: int = 0
+    _kept_packet_ids: set[int] = field(default_factory=set)
+
+    @property
+    def spool_key(self) -> str:
+        """Its name in the spool: another session of the same client has another."""
+        return f"{self.client}\0{self.born_us}"
+
+    @property
+    def persistent(self) -> bool:
+        return self.expiry_s > 0
+
+    @property
+    def logged(self) -> bool:
+        """Whether the session log holds it: it outlives its connection, or has a will to be published after a crash."""
+        return self.persistent or self.will is not None
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether anybody is there to deliver to."""
+        return self.link is not None
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages at QoS 1 and 2 that the client has in hand, or will have at once."""
+        return len(self.in_flight) + (0 if self.borrower is None else len(self.borrower.lent))
+
+    def has_in_hand(self, entry: Entry) -> bool:
+        """Whether what was delivered to the client as `entry` is still open."""
+        loan = None if self.borrower is None else self.borrower.lent.get(entry.packet_id)
+        return self.in_flight.get(entry.packet_id) is entry or (loan is not None and loan.view is entry)
+
+    @property
+    def is_window_full(self) -> bool:
+        """Whether the client takes no more at QoS 1 and 2 for now."""
+        return len(self.in_flight) >= self._own_window
+
+    @property
+    def _own_window(self) -> int:
+        """What share groups leave of the client's window."""
+        return self.receive_maximum - (0 if self.borrower is None else len(self.borrower.lent))
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether something of an earlier life of the home is still remembered."""
+        return self.replayed is not None or bool(self.restored)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a checkpoint has something to write of it, or to forget."""
+        return self.inbound_dirty or self.is_recovering or bool(self.dropped or self.dropping)
+
+    @property
+    def queued(self) -> int:
+        """Messages waiting, in memory and in the spool."""
+        return len(self.queue) + len(self.tail) + self.backlog
+
+    def enqueue(self, entry: Entry) -> None:
+        (self.tail if self.backlog or self.tail else self.queue).append(entry)
+        self.queued_bytes += len(entry.held.message.payload)
+
+    def take(self, most: int) -> list[Entry]:
+        """Up to `most` entries that may be sent now, oldest first, with packet ids; in flight afterwards (QoS > 0)."""
+        taken: list[Entry] = []
+        queue, in_flight, window = self.queue, self.in_flight, self._own_window
+        while queue and len(taken) < most:
+            entry = queue[0]
+            if entry.qos:
+                if len(in_flight) >= window:
+                    break
+                if not entry.packet_id:
+                    entry.packet_id = self._free_packet_id()
+                self._kept_packet_ids.discard(entry.packet_id)
+                if self.put_back:
+                    self.put_back.discard(entry.place)
+                in_flight[entry.packet_id] = entry
+            queue.popleft()
+            self.queued_bytes -= len(entry.held.message.payload)
+            taken.append(entry)
+        if taken and self.borrower is not None:
+            self.borrower.own_is_next = False
+        return taken
+
+    def recover(self, record: WindowRecord) -> None:
+        """Takes up the windows that an earlier life of the home has written."""
+        self.restored = {(o.partition, o.offset): o for o in record.outgoing}
+        self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
+        self.put_back = set(record.open)
+        self.dropped_before = set(record.dropped)
+        self.received, self.received_until = set(record.received), record.received_until
+
+    def restore(self, entry: Entry) -> bool:
+        """Gives an entry that a recovery brings again its place from before; False if it is finished (see
+        `was_dropped`)."""
+        if self.replayed is None:
+            return True
+        if entry.place in self.dropped_before:
+            return False
+        record = self.restored.get(entry.place)
+        if record is None:
+            return entry.place in self.put_back or not self.replayed.covers(entry)
+        if record.released:
+            return False
+        entry.packet_id, entry.dup = record.packet_id, True
+        return True
+
+    def was_dropped(self, entry: Entry) -> bool:
+        """Whether an entry that a recovery brings again had left a full queue."""
+        return entry.place in self.dropped_before
+
+    def may_be_known(self, place: tuple[int, int], row: int) -> bool:
+        """Whether the client may have had a message in the spool before a restart, which is not recovered yet."""
+        return place in self.restored or (self.replayed is not None and self.replayed.covers_row(row))
+
+    def resend(self) -> list[Entry]:
+        """What was sent on an earlier connection and is not finished, in order: PUBREL is due for those `released`,
+        else PUBLISH with DUP. What the client's window no longer takes goes back to the head of the queue."""
+        again = [entry for entry in self.in_flight.values() if entry.sent]
+        for entry in again:
+            entry.dup = True
+        fitting = [entry for entry in again if entry.released]
+        waiting = [entry for entry in again if not entry.released]
+        unsent = len(self.in_flight) - len(again)
+        room = max(0, self.receive_maximum - len(fitting) - unsent)
+        self.requeue(waiting[room:])
+        return fitting + waiting[:room]
+
+    def requeue(self, entries: list[Entry]) -> None:
+        """Puts entries that were taken back at the head of the queue, in order; those sent keep their packet id."""
+        for entry in reversed(entries):
+            self.in_flight.pop(entry.packet_id, None)
+            self.put_back.add(entry.place)
+            if entry.dup:
+                self._kept_packet_ids.add(entry.packet_id)
+            else:
+                entry.packet_id = 0
+            self.queue.appendleft(entry)
+            self.queued_bytes += len(entry.held.message.payload)
+
+    def forget_spooled(self, committed_row: int) -> None:
+        """Drops from memory what waits and is in the spool too, up to `committed_row`; the rest waits behind it.
+
+        What has a packet id of its own stays, at the head. Only an unbroken run is dropped, so that order is kept.
+        """
+        waiting, in_queue = [*self.queue, *self.tail], len(self.queue)
+        spooled = [e.row is not None and e.row <= committed_row and not self._keeps_packet_id(e) for e in waiting]
+        first = spooled.index(True) if True in spooled else len(waiting)
+        last = spooled.index(False, first) if False in spooled[first:] else len(waiting)
+        rows = [entry.row for entry in waiting[first:last] if entry.row is not None]
+        if not rows or first > in_queue or (self.backlog and last < in_queue):
+            return
+        self.loaded_row = min(self.loaded_row, rows[0] - 1) if self.backlog else rows[0] - 1
+        self.backlog += len(rows)
+        self.queue = deque(waiting[:first])
+        self.tail = deque(waiting[last:])
+
+    def remove(self, entry: Entry) -> None:
+        """Takes an entry that waits out of the queue."""
+        for waiting in (self.queue, self.tail):
+            if waiting and waiting[0] is entry:  # as it mostly is: the others need not be looked at
+                waiting.popleft()
+                self.queued_bytes -= len(entry.held.message.payload)
+                return
+        for waiting in (self.queue, self.tail):
+            if entry in waiting:
+                waiting.remove(entry)
+                self.queued_bytes -= len(entry.held.message.payload)
+
+    def take_unsent(self, *, behind_backlog: bool) -> Entry | None:
+        """Takes the oldest entry that was never sent out of the queue, to be dropped; None if there is none before the
+        backlog. `behind_backlog`: or behind it."""
+        for waiting in (self.queue, self.tail) if behind_backlog else (self.queue,):
+            for position, entry in enumerate(waiting):
+                if not (entry.sent or entry.dup or entry.packet_id):
+                    del waiting[position]
+                    self.queued_bytes -= len(entry.held.message.payload)
+                    self.put_back.discard(entry.place)
+                    return entry
+        return None
+
+    def drops_durably(self, entry: Entry) -> bool:
+        """Whether the session log has to know that an entry was dropped. Not where nothing brings it again, or not as
+        the same: at QoS 0, of a session that ends with its connection, and a retained message sent on SUBSCRIBE."""
+        return self.persistent and entry.qos > 0 and entry.place[0] >= 0
+
+    def note_dropping(self, entry: Entry) -> None:
+        self.dropping[entry.place] = entry
+        self.dropped.add(entry.place)
+
+    def remove_qos0(self) -> list[Entry]:
+        """Takes what waits at QoS 0 out of the queue."""
+        waiting = (*self.queue, *self.tail)
+        removed = [entry for entry in waiting if not entry.qos]
+        if removed:
+            self.queue = deque(entry for entry in self.queue if entry.qos)
+            self.tail = deque(entry for entry in self.tail if entry.qos)
+            self.queued_bytes -= sum(len(entry.held.message.payload) for entry in removed)
+        return removed
+
+    def join_tail(self) -> None:
+        """Lets what waited behind the spool move up once nothing is left there."""
+        if not self.backlog:
+            self.queue.extend(self.tail)
+            self.tail.clear()
+            self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
+
+    def rows_in_memory(self) -> set[int]:
+        waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
+        return {entry.row for entry in waiting if entry.row is not None}
+
+    def settle(self, entry: Entry) -> None:
+        """A QoS 2 exchange is over: whatever brings the message again, it must not be sent again."""
+        self.restored.pop(entry.place, None)
+        self.settled.note(entry)
+
+    def forget_restored(self) -> None:
+        """All that was there before the restart has been read again: what has not come will not come."""
+        here = {entry.place for entry in (*self.queue, *self.tail, *self.in_flight.values())}
+        self.restored = {
+            place: r for place, r in self.restored.items() if r.packet_id and (r.released or place in here)
+        }
+        self.put_back &= here
+        self.replayed = None
+        self.dropped_before = set()
+
+    def window_record(self) -> WindowRecord:
+        """The durable part of both windows, now."""
+        requeued = (e for e in self.queue if e.packet_id) if self._kept_packet_ids else ()
+        outgoing = [
+            OutgoingRecord(e.packet_id, e.held.message.partition, e.held.message.offset, e.released)
+            for e in (*self.in_flight.values(), *requeued)
+            if e.qos == 2
+        ]
+        held = {(o.partition, o.offset) for o in outgoing}
+        outgoing += [record for place, record in self.restored.items() if place not in held]
+        unsettled = {e.place for e in self.in_flight.values() if e.qos == 1 and self.settled.covers(e)}
+        return WindowRecord(
+            outgoing,
+            sorted(self.received),
+            self.received_until,
+            self.settled.record(),
+            sorted(unsettled | self.put_back),
+            sorted(self.dropped | self.dropped_before),
+        )
+
+    def logged_windows(self) -> WindowRecord | GroupRecord:
+        """What of it the session log holds."""
+        return self.window_record()
+
+    def opened_record(self) -> SessionOpened:
+        will = self.will or next(iter(self.wills_on_way), None)  # until Kafka has it
+        return SessionOpened(
+            self.client, self.expiry_s, self.since, self.disconnected_ms, will, self.born_us, user=self.user
+        )
+
+    def subscribed_record(self) -> Subscribed:
+        return Subscribed([s.record for s in self.subscriptions.values()])
+
+    def _keeps_packet_id(self, entry: Entry) -> bool:
+        return entry.packet_id in self._kept_packet_ids
+
+    def _free_packet_id(self) -> int:
+        reserved = {record.packet_id for record in self.restored.values()} if self.restored else ()
+        packet_id = self._last_packet_id
+        for _ in range(OWN_PACKET_IDS):
+            packet_id = packet_id % OWN_PACKET_IDS + 1
+            if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self._kept_packet_ids:
+                self._last_packet_id = packet_id
+                return packet_id
+        raise AssertionError("more messages in flight than packet ids")  # receive_maximum is at most as many
+
+
+def client_of(spool_key: str) -> str:
+    """Whose session a name in the spool is of."""
+    return spool_key.rpartition("\0")[0]

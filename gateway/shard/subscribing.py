@@ -1,0 +1,271 @@
+"""SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from gateway.shard.context import HomeContext
+from gateway.shard.delivery import Deliverer
+from gateway.shard.instant import InstantReader
+from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.messages import Entry, Held
+from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.sharing import ShareGroups, filter_of
+from gateway.shard.system_topics import is_system, send_system
+from mqtt.codes import ReasonCode
+from mqtt.packets import Subscribe, Subscription
+from mqtt.topics import split_shared
+from schemas.identity import INBOX_MARK, inbox_of, route_key
+from schemas.session_log import SubscriptionRecord
+
+_RETAINED_FENCE_S = 30.0
+_RECORD_BYTES = 176
+"""Of a subscription in the session log, but for its filter and its positions on `ingress`."""
+_POSITION_BYTES = 26
+_GROUP_BYTES = 70
+_AT_ONCE = 100
+"""Subscriptions that are begun, or ended, before everybody else has a turn."""
+
+T = TypeVar("T")
+
+_GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
+
+
+class Subscriber:
+    """Adds and removes subscriptions of sessions. `checkpoint` returns once what waits by now is in the spool."""
+
+    def __init__(
+        self,
+        context: HomeContext,
+        deliverer: Deliverer,
+        writer: SessionLogWriter,
+        instant: InstantReader,
+        groups: ShareGroups,
+        checkpoint: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._context = context
+        self._checkpoint = checkpoint
+        self._deliverer = deliverer
+        self._writer = writer
+        self._instant = instant
+        self._groups = groups
+        self._fenced: set[Session] = set()
+
+    async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
+        """Adds each filter that is allowed; a filter that is there already gets the new options."""
+        session.subscribing += 1
+        try:
+            await self._subscribe(session, packet, answer)
+        finally:
+            session.subscribing -= 1
+            if not session.subscribing:
+                session.live_meanwhile.clear()
+
+    async def _subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
+        identifier = (packet.properties or {}).get("subscription_identifier", [None])[0]
+        codes = self._verdicts(session, packet.filters)
+        for code in codes:
+            if code >= ReasonCode.UNSPECIFIED_ERROR:
+                self._context.counts[f"subscription_refused_{code.name.lower()}"] += 1
+        allowed = [w for w, code in zip(packet.filters, codes, strict=True) if code < ReasonCode.UNSPECIFIED_ERROR]
+        existed = {wanted.filter for wanted in allowed if wanted.filter in session.subscriptions}
+        for some in _some(list({wanted.filter: wanted for wanted in allowed}.values())):
+            await asyncio.gather(*(self._add(session, wanted, identifier) for wanted in some))
+            await asyncio.sleep(0)
+        retaining = [w for w in allowed if w.retain_handling < 2 and split_shared(w.filter) is None]
+        if retaining:
+            await self._context.retained.caught_up()
+        asking = {w.filter: w for w in retaining if _wants_retained(w, w.filter in existed)}
+        if asking and session.persistent and await self._send_retained(session, asking, identifier, kept=True):
+            await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
+        if session.logged and allowed:
+            await durable(partial(self._writer.subscribed, session))
+        answer(codes)
+        if asking:
+            await self._send_retained(session, asking, identifier, kept=False)
+        self._deliverer.flush()
+
+    async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
+        codes = []
+        for some in _some(filters):
+            for topic_filter in some:
+                found = session.subscriptions.pop(topic_filter, None)
+                codes.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+                if found is not None:
+                    self._detach(session, topic_filter)
+            await asyncio.sleep(0)
+        if session.logged:
+            await durable(partial(self._writer.subscribed, session))
+        return codes
+
+    def forget(self, session: Session) -> None:
+        """The session is over."""
+        for topic_filter in list(session.subscriptions):
+            self._detach(session, topic_filter)
+        self._fenced.discard(session)
+
+    def forget_retained(self, now: float) -> None:
+        """Live copies of retained messages that were sent on SUBSCRIBE have long come: no longer look for them."""
+        for session in list(self._fenced):
+            session.retained_sent = {i: until for i, until in session.retained_sent.items() if until > now}
+            if not session.retained_sent:
+                self._fenced.discard(session)
+
+    def _verdicts(self, session: Session, filters: list[Subscription]) -> list[ReasonCode]:
+        known, codes = {topic_filter: self._size(topic_filter) for topic_filter in session.subscriptions}, []
+        left = self._context.settings.gateway.limits.subscription_bytes - sum(known.values())
+        for wanted in filters:
+            size = 0 if wanted.filter in known else self._size(wanted.filter)
+            code = self._verdict(session, wanted, known)
+            if size > left and code < ReasonCode.UNSPECIFIED_ERROR:
+                code = ReasonCode.QUOTA_EXCEEDED
+            if code < ReasonCode.UNSPECIFIED_ERROR and size:
+                known[wanted.filter] = size
+                left -= size
+            codes.append(code)
+        return codes
+
+    def _size(self, topic_filter: str) -> int:
+        """Bytes of a subscription in the session log, at most: all of a session are one record there."""
+        partitions = self._context.settings.kafka.ingress_partitions
+        of_group = 0 if split_shared(topic_filter) is None else _GROUP_BYTES
+        return len(msgspec.json.encode(topic_filter)) + _RECORD_BYTES + of_group + partitions * _POSITION_BYTES
+
+    def _verdict(self, session: Session, wanted: Subscription, known: Mapping[str, int]) -> ReasonCode:
+        limits = self._context.settings.gateway.limits
+        shared = split_shared(wanted.filter)
+        if shared is not None and (shared[1].startswith(INBOX_MARK) or is_system(shared[1])):
+            return ReasonCode.NOT_AUTHORIZED
+        if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
+            return ReasonCode.NOT_AUTHORIZED
+        if wanted.filter not in known and len(known) >= limits.subscriptions:
+            return ReasonCode.QUOTA_EXCEEDED
+        levels = (wanted.filter if shared is None else shared[1]).count("/") + 1
+        if levels > limits.filter_levels:
+            return ReasonCode.TOPIC_FILTER_INVALID
+        refused = session.rules.subscribe(wanted.filter)
+        return refused or _GRANTED[wanted.qos]
+
+    async def _add(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
+        if split_shared(wanted.filter) is not None:
+            await self._share(session, wanted, identifier)
+            return
+        old = session.subscriptions.get(wanted.filter)
+        if old is not None:
+            effective_ms, start = old.record.effective_ms, old.record.ingress_from
+        elif wanted.filter.startswith(INBOX_MARK):
+            return  # a client's inbox is its own without asking
+        elif is_system(wanted.filter):
+            effective_ms, start = 0, {}  # local: no route, nothing on `ingress`
+        else:
+            effective_ms, start = await self._route(session.shard, wanted.filter)
+            if session.ended or wanted.filter in session.subscriptions:  # meanwhile
+                self._context.routes.leave(session.shard, route_key(wanted.filter), self._context.clock())
+            if session.ended:
+                return
+            start |= self._instant.unpassed(start)
+        record = _record(wanted, identifier, effective_ms, start)
+        subscription = SessionSubscription(session.client, record)
+        session.subscriptions[wanted.filter] = subscription
+        self._context.shards[session.shard].trie.add(wanted.filter, session.client, subscription)
+
+    async def _share(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
+        """Makes the session a member of a share group, the first one if there is no such group."""
+        name, groups = wanted.filter, self._groups
+        group = groups.find(name)
+        if group is None:
+            shard, topic_filter = groups.shard_of(name), filter_of(name)
+            effective_ms, start = await self._route(shard, topic_filter)
+            group = groups.find(name)
+            if session.ended or group is not None:  # meanwhile
+                self._context.routes.leave(shard, route_key(topic_filter), self._context.clock())
+            if session.ended:
+                return
+            group = group or groups.begin(name, effective_ms, start | self._instant.unpassed(start))
+        of_group = group.subscription.record
+        record = _record(wanted, identifier, of_group.effective_ms, of_group.ingress_from)
+        record = msgspec.structs.replace(record, group_since=group.since, group_born_us=group.born_us)
+        session.subscriptions[name] = SessionSubscription(session.client, record)
+        groups.join(group, session, record)
+
+    async def _route(self, shard: int, topic_filter: str) -> tuple[int, dict[int, int]]:
+        """Since when the filter's route is in effect, and from where on messages on `ingress` are for it: not what this
+        gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the instant reader has
+        got already; that is for the subscriptions that were there before."""
+        key = route_key(topic_filter)
+        begun = self._context.routes.effective_ms(shard, key)
+        now_ms = int(self._context.clock() * 1000)
+        start, published = {}, dict(self._context.published_to)
+        if begun is None or self._instant.is_needed(begun, now_ms):
+            self._instant.hold_until(now_ms + self._context.routes.lead_ms if begun is None else begun)
+            start = await self._instant.begin()
+        elif self._instant.positions is not None:  # it is needed by others
+            start = await self._instant.begin()
+        route = await self._context.routes.use(shard, key)
+        if start:
+            self._instant.hold_until(route.effective_ms)
+        return route.effective_ms, published | {p: max(at, published.get(p, 0)) for p, at in start.items()}
+
+    async def _send_retained(
+        self, session: Session, wanted: Mapping[str, Subscription], identifier: int | None, *, kept: bool
+    ) -> bool:
+        """Offers what is retained, a message for each filter: either what a crash must not lose (`kept`), or the rest;
+        whether there was any. Others have their turns meanwhile."""
+        identifiers, found = () if identifier is None else (identifier,), False
+        for topic_filter in filter(is_system, wanted) if not kept else ():
+            for message in self._context.system.matching(topic_filter):
+                send_system(session, message, True, identifiers)
+        async for topic_filter, message in self._context.retained.matching(wanted):
+            now, subscription = self._context.clock(), wanted[topic_filter]
+            if session.ended:
+                return False
+            if message.expires is not None and message.expires <= now * 1000:
+                continue
+            if message.id in session.live_meanwhile or (subscription.no_local and message.source == session.client):
+                continue
+            qos = min(subscription.qos, message.qos)
+            if kept != (session.persistent and qos > 0):
+                continue
+            found = True
+            message = msgspec.structs.replace(message, offered_us=self._context.new_offer())
+            held = Held(message, session.shard, -1, now, [])
+            session.retained_sent[message.id] = now + _RETAINED_FENCE_S
+            self._fenced.add(session)
+            self._deliverer.offer(session, held, Entry(session.client, held, qos, True, identifiers))
+            self._deliverer.offered(held)
+        return found
+
+    def _detach(self, session: Session, topic_filter: str) -> None:
+        if split_shared(topic_filter) is not None:
+            self._groups.leave(topic_filter, session)
+            return
+        self._context.shards[session.shard].trie.remove(topic_filter, session.client)
+        self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
+
+
+def _some(all_of_them: Sequence[T]) -> Iterable[Sequence[T]]:
+    """_AT_ONCE at a time; others have their turns between two."""
+    return (all_of_them[start : start + _AT_ONCE] for start in range(0, len(all_of_them), _AT_ONCE))
+
+
+def _wants_retained(wanted: Subscription, existed: bool) -> bool:
+    """Retain Handling (MQTT 5.0, 3.8.3.1): always, only for a new subscription, never."""
+    return wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)
+
+
+def _record(
+    wanted: Subscription, identifier: int | None, effective_ms: int, start: dict[int, int]
+) -> SubscriptionRecord:
+    return SubscriptionRecord(
+        wanted.filter,
+        wanted.qos,
+        wanted.no_local,
+        wanted.retain_as_published,
+        wanted.retain_handling,
+        identifier,
+        effective_ms,
+        start,
+    )

@@ -1,0 +1,61 @@
+"""`$SYS/…`: what the gateway tells about itself as topics, local to it. They never go through Kafka or the router, have
+no route and no rows in the ledger, and nobody can publish to them.
+
+A subscription to them is one like any other: in the session, its log and the shard's trie. Each value comes retained at
+SUBSCRIBE, then whenever it is computed anew, at QoS 0; a client that takes nothing just then does without.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.session import Session
+from mqtt.properties import NO_PROPERTIES
+from mqtt.topics import matches
+from schemas.presence_topics import is_presence
+
+SYSTEM_ROOT = "$SYS"
+_BRIDGE_ROOT, _BRIDGE_STATE = "$SYS/broker/connection/", "/state"
+
+
+def is_system(topic: str) -> bool:
+    """Whether a topic name or filter speaks of `$SYS`; no filter that begins otherwise matches it [MQTT-4.7.2-1]."""
+    return topic.startswith(SYSTEM_ROOT) and topic[len(SYSTEM_ROOT) :][:1] in ("", "/")
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether only the platform publishes there: to `$SYS` the gateway itself, to `$presence` the ledger."""
+    return is_system(topic) or is_presence(topic)
+
+
+def is_bridge_state(topic: str) -> bool:
+    """Whether a bridge of mosquitto reports on this topic whether it is connected, by a message and by its will."""
+    return topic.startswith(_BRIDGE_ROOT) and topic[len(_BRIDGE_ROOT) :].endswith(_BRIDGE_STATE)
+
+
+class SystemTopics:
+    """The latest value of each topic."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, Message] = {}
+
+    def put(self, values: Mapping[str, str], now_ms: int) -> list[Message]:
+        """Takes the values of some topics; returns them as messages."""
+        messages = [_message(topic, value, now_ms) for topic, value in values.items()]
+        self._by_topic |= {message.topic: message for message in messages}
+        return messages
+
+    def matching(self, topic_filter: str) -> Iterator[Message]:
+        """The latest value of every topic that matches."""
+        return (m for topic, m in self._by_topic.items() if matches(topic_filter, topic))
+
+
+def send_system(session: Session, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+    """Sends a value straight to a client, if it takes anything now."""
+    link = session.link
+    if link is not None and link.writable:
+        held = Held(message, session.shard, -1, 0, [])
+        link.deliver(message, Entry(session.client, held, 0, retain, identifiers))
+
+
+def _message(topic: str, value: str, now_ms: int) -> Message:
+    return Message("", "", topic, value.encode(), 0, True, None, NO_PROPERTIES, -1, -1, now_ms)

@@ -1,0 +1,71 @@
+"""Wills on their way: published once, and kept by the session log until Kafka has them (G9; MQTT 5.0, 3.1.2.5).
+
+A crash may come between storing a will and noting that in the session log. The next start finds such a will on
+`ingress`, by its id; therefore no checkpoint moves the position there on while anything of this is `settling`
+(:class:`gateway.shard.context.HomeContext`).
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+from gateway.shard.context import HomeContext
+from gateway.shard.log_writer import ALL_KINDS, SessionLogWriter, durable
+from gateway.shard.publishing import Publisher
+from gateway.shard.session import Session
+from schemas.session_log import WillRecord
+
+
+class Wills:
+    """Publishes the wills of sessions, and ends sessions in the log as far as their wills allow it."""
+
+    def __init__(self, context: HomeContext, writer: SessionLogWriter) -> None:
+        self._context = context
+        self._writer = writer
+
+    def publish(self, session: Session) -> None:
+        """The session's will is due, if it has one."""
+        will, session.will = session.will, None
+        if will is None:
+            return
+        session.wills_on_way.append(will)
+        self._context.wills_settling.add(session)
+        publisher = Publisher(self._context, session.client, None, None)
+        publisher.publish_will(will, partial(self._stored, session, will))
+
+    def end(self, session: Session) -> None:
+        """Ends the session in the log; the record that holds the will goes only when Kafka has the will."""
+        kinds = ALL_KINDS if not session.wills_on_way else ALL_KINDS[1:]
+        self._writer.ended(session, partial(self._settled, session), kinds)
+
+    def recovered(self, sessions: Iterable[Session]) -> None:
+        """At start: wills that `ingress` has, and of which the session log does not know that."""
+        for session in sessions:
+            if not session.ended:
+                self._writer.opened(session, partial(self._settled, session))
+
+    async def stored(self, session: Session) -> None:
+        """Returns once Kafka has those that are on their way: until then the session log must keep them, and the next
+        connection's record is going to take their place."""
+        while session.wills_on_way:
+            await durable(session.will_waiters.append)
+
+    def _stored(self, session: Session, will: WillRecord) -> None:
+        session.wills_on_way.remove(will)
+        settled = partial(self._settled, session)
+        successor = self._context.session(session.client)
+        if not session.ended and session.in_log:
+            self._writer.opened(session, settled)
+        elif session.ended and not session.wills_on_way and (successor is None or not successor.in_log):
+            self._writer.ended(session, settled, ALL_KINDS[:1])
+        elif successor is not None and successor.in_log:
+            self._writer.opened(successor, settled)
+        else:
+            settled()
+        waiting, session.will_waiters = session.will_waiters, []
+        for go_on in waiting:
+            go_on()
+
+    def _settled(self, session: Session) -> None:
+        """The session log says no more of the session's wills than are still to be published."""
+        if not session.wills_on_way:
+            self._context.wills_settling.discard(session)

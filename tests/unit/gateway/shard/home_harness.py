@@ -1,0 +1,240 @@
+"""A whole home in memory: broker, two routers, spool, clients; any part of it can be held back, stopped or killed."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.errors import SpoolError
+from gateway.memory_bus import MemoryBroker, MemoryBus
+from gateway.shard.context import HomeContext, SpoolThread
+from gateway.shard.home import Home
+from gateway.shard.message_presence import MessagePresence
+from gateway.shard.progress import ProgressReporter
+from gateway.shard.retained import RetainedMessages
+from gateway.shard.routes import RouteInterest
+from gateway.shard.shard import Shard
+from gateway.shard.spool import Spool
+from schemas.envelope import Instruction
+from schemas.events import PresenceEvent, ProgressEvent, decode
+from schemas.settings import Settings, process_settings
+from schemas.topics import Topics
+from tests.unit.gateway.shard.home_client import Client
+from tests.unit.gateway.shard.reference_router import ReferenceRouter
+from tests.unit.gateway.shard.virtual_time import EPOCH
+
+SHARDS, PARTITIONS, LEAD_S = 2, 2, 25.0
+TURN_S = 0.05
+"""Long enough for everything that needs no timer longer than the routers' delay."""
+
+
+class InlineSpool(SpoolThread):
+    """Runs on the loop, one turn later; a dead one never answers. `die` is called before or after the next commit."""
+
+    def __init__(self, spool: Spool) -> None:
+        super().__init__(spool)
+        self._inline = spool
+        self.is_dead = False
+        self.die: Callable[[], None] = lambda: None
+        self.dies: str | None = None
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        if method is Spool.commit and self.dies == "before" and not self.is_dead:
+            self.die()
+        if self.is_dead:
+            await asyncio.get_running_loop().create_future()
+        result = method(self._inline, *arguments)
+        if method is Spool.commit and self.dies == "after":
+            self.die()
+        await asyncio.sleep(0)
+        if self.is_dead:
+            await asyncio.get_running_loop().create_future()
+        return result
+
+    def fill_disk(self) -> None:
+        """The file may not grow any more: SQLite says that the disk is full."""
+        [(pages,)] = self._inline._db.execute("PRAGMA page_count").fetchall()
+        self._inline._db.execute(f"PRAGMA max_page_count={pages}")
+
+    def free_disk(self) -> None:
+        self._inline._db.execute("PRAGMA max_page_count=1000000000")
+
+    def close(self) -> None:
+        self.is_dead = True
+        super().close()
+
+
+class HomeHarness:
+    """Everything around one home. Times are virtual."""
+
+    def __init__(self, directory: Path, **limits: int | str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._path = str(directory / "spool.sqlite")
+        self.limits = limits
+        self.topics = Topics("")
+        self.broker = MemoryBroker(self.clock)
+        lead_ms = int(LEAD_S * 1000)
+        self.active, self.backup = (
+            ReferenceRouter(name, self.broker, self.topics, SHARDS, PARTITIONS, lead_ms)
+            for name in ("active", "backup")
+        )
+        self.backup.delay_s = 0.004
+        self.fatal: list[Exception] = []
+        self.clients: list[Client] = []
+        self.bus: MemoryBus
+        self.home: Home
+        self.context: HomeContext
+        self.spool: InlineSpool
+        self.is_up = False
+
+    def clock(self) -> float:
+        return EPOCH + self._loop.time()
+
+    def loop_time(self) -> float:
+        """The clock that never goes back."""
+        return self._loop.time()
+
+    def settings(self) -> Settings:
+        settings = process_settings({"WAYSTATION_KAFKA__SHARDS": str(SHARDS)})
+        limits = msgspec.structs.replace(settings.gateway.limits, **self.limits)
+        return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, limits=limits))
+
+    async def start(self) -> "HomeHarness":
+        """A new home over the same broker and the same spool file."""
+        settings, bus = self.settings(), MemoryBus(self.broker, self._loop)
+        self.bus, self.spool = bus, InlineSpool(Spool(self._path))
+        self.spool.die = self.crash
+        reporter = ProgressReporter(bus, self.topics.progress, PARTITIONS, lambda error: self.fatal.append(error))
+        counts = Counter[str]()
+        self.context = HomeContext(
+            settings=settings,
+            topics=self.topics,
+            bus=bus,
+            spool=self.spool,
+            clock=self.clock,
+            reporter=reporter,
+            routes=RouteInterest(bus, self.topics.routes, int(LEAD_S * 1000)),
+            retained=RetainedMessages(
+                settings.gateway.limits.retained_messages, settings.gateway.limits.retained_bytes
+            ),
+            message_presence=MessagePresence(
+                bus,
+                self.topics.message_presence,
+                settings.kafka.ingress_partitions,
+                settings.gateway.limits.message_presences,
+                counts,
+            ),
+            shards=[Shard(number) for number in range(SHARDS)],
+            on_fatal=self.fatal.append,
+            counts=counts,
+        )
+        self.home = Home(self.context)
+        bus.start(self.home.records)
+        await self.home.start()
+        self.is_up = True
+        return self
+
+    def crash(self, stored: int = 0) -> None:
+        """kill -9 of the gateway: connections break, nothing of it happens any more."""
+        if not self.is_up:
+            return
+        self.is_up = False
+        for client in self.clients:
+            client.link = None
+        self.bus.crash(stored)
+        self.spool.close()
+
+    async def restart(self) -> None:
+        self.crash()
+        await self.start()
+
+    async def stop(self) -> None:
+        """An orderly end, as gateway.app does it."""
+        for client in self.clients:
+            if client.link is not None:
+                client.lose("server_shutting_down")
+        with contextlib.suppress(TimeoutError, SpoolError):
+            await asyncio.wait_for(self.home.stop(), 10)
+        self.crash(stored=1_000)
+
+    async def client(self, name: str, **options: Any) -> "Client":
+        """A client that is connected."""
+        client = Client(self, name, **options)
+        self.clients.append(client)
+        await client.connect()
+        return client
+
+    def events(self) -> list[ProgressEvent]:
+        """All of `progress`."""
+        found = [self.broker.partitions[self.topics.progress, p] for p in range(PARTITIONS)]
+        return [decode(ProgressEvent, record.value() or b"") for records in found for record in records]
+
+    def presence(self, client: str) -> list[PresenceEvent]:
+        found = [self.broker.partitions[self.topics.presence, p] for p in range(PARTITIONS)]
+        events = [decode(PresenceEvent, record.value() or b"") for records in found for record in records]
+        return sorted((e for e in events if e.client == client), key=lambda event: (event.epoch, event.seq))
+
+    def published(self) -> dict[str, tuple[int, int]]:
+        """Message ids on `ingress` and their places."""
+        found = [self.broker.partitions[self.topics.ingress, p] for p in range(PARTITIONS)]
+        return {
+            (record.headers() or [])[0][1].decode(): (record.partition(), record.offset())
+            for records in found
+            for record in records
+        }
+
+    def relinquished(self, payload: bytes | None = None) -> set[tuple[str, str, int | None]]:
+        """(message id, scope, number) of finished instructions; only those of messages with `payload`."""
+        ids = self.ids_of(payload)
+        return {(e.id, e.scope, e.number) for e in self.events() if e.kind == "relinquish" and e.id in ids}
+
+    def instructions(self, payload: bytes | None = None) -> set[tuple[str, str, int | None]]:
+        """(message id, scope, number) on `egress`, copies once."""
+        ids, found = self.ids_of(payload), set()
+        for shard in range(SHARDS):
+            for record in self.broker.partitions[self.topics.egress, shard]:
+                headers = record.headers() or []
+                instruction = Instruction.decode(headers[4][1])
+                if headers[0][1].decode() in ids:
+                    found.add((headers[0][1].decode(), instruction.scope, instruction.number))
+        return found
+
+    def ids_of(self, payload: bytes | None) -> set[str]:
+        found = [self.broker.partitions[self.topics.ingress, p] for p in range(PARTITIONS)]
+        return {
+            (record.headers() or [])[0][1].decode()
+            for records in found
+            for record in records
+            if payload is None or record.value() == payload
+        }
+
+    def outcomes(self, client: str) -> list[str]:
+        return [d.outcome for e in self.events() for d in e.deliveries if d.client == client]
+
+    def spool_rows(self) -> int:
+        """Deliveries that wait in the spool's file."""
+        return sum(rows for rows, _ in Spool(self._path).backlogs().values())
+
+    def completed(self) -> set[str]:
+        """Message ids that are complete: all instructions of one scope relinquished, or nobody wanted them (R4, R7)."""
+        numbers: dict[tuple[str, str], set[int]] = {}
+        limits: dict[tuple[str, str], int] = {}
+        for event in self.events():
+            if event.kind == "outcome":
+                continue
+            place = (event.id, event.scope)
+            if event.limit is not None:
+                limits[place] = event.limit
+            if event.number is not None:
+                numbers.setdefault(place, set()).add(event.number)
+        return {place[0] for place, limit in limits.items() if len(numbers.get(place, ())) == limit}
+
+
+async def turn(seconds: float = TURN_S) -> None:
+    """Lets things happen."""
+    await asyncio.sleep(seconds)

@@ -1,0 +1,199 @@
+"""Wills: when they are due, and that no crash loses them (G9; MQTT 5.0, 3.1.2.5 and 3.1.3.2.2)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from schemas.session_log import WillRecord
+from tests.unit.gateway.shard.home_harness import HomeHarness, turn
+from tests.unit.gateway.shard.virtual_time import run
+
+
+def will(delay_s: int = 0, payload: bytes = b"gone") -> WillRecord:
+    return WillRecord("wills/x", payload, 1, False, b"\0", delay_s, None)
+
+
+async def wills_seen(harness: HomeHarness) -> list[bytes]:
+    await turn(0.2)
+    return [payload for client in harness.clients if client.name == "watcher" for payload in client.payloads]
+
+
+async def harness_with_watcher(tmp_path: Path) -> HomeHarness:
+    harness = await HomeHarness(tmp_path).start()
+    watcher = await harness.client("watcher")
+    await watcher.subscribe("wills/#")
+    return harness
+
+
+@pytest.mark.parametrize("expiry_s", [0, 100])
+def test_a_will_is_published_when_the_connection_is_lost_and_not_otherwise(tmp_path: Path, expiry_s: int) -> None:
+    """G9; MQTT 5.0, 3.1.2.5."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        client = await harness.client("client", will=will(), expiry_s=expiry_s)
+        client.disconnect()
+        assert await wills_seen(harness) == []
+        await client.connect()
+        client.lose()
+        assert await wills_seen(harness) == [b"gone"]
+        await client.connect()
+        await turn(1)
+        client.disconnect()
+        await turn(200)
+        assert await wills_seen(harness) == [b"gone"]
+        assert [e.event for e in harness.presence("client")][:4] == ["connected", "disconnected", "connected", "lost"]
+
+    run(scenario())
+
+
+def test_a_will_waits_for_its_delay_or_the_end_of_the_session(tmp_path: Path) -> None:
+    """MQTT 5.0, 3.1.3.2.2: whichever comes first; not if the client is back before; a clean start ends it."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        client = await harness.client("client", will=will(delay_s=10, payload=b"delay"))
+        client.lose()
+        await turn(9)
+        await client.connect()
+        await turn(20)
+        assert await wills_seen(harness) == []
+        client.lose()
+        await turn(11)
+        assert await wills_seen(harness) == [b"delay"]
+        client.will = will(delay_s=1_000, payload=b"clean")
+        await client.connect()
+        client.lose()
+        await client.connect(clean_start=True)
+        assert await wills_seen(harness) == [b"delay", b"clean"]
+        client.will, client.expiry_s = will(delay_s=1_000, payload=b"expiry"), 20
+        await client.connect()
+        client.disconnect()
+        await client.connect()
+        client.lose()
+        await turn(19)
+        assert await wills_seen(harness) == [b"delay", b"clean"]
+        await turn(2)
+        assert await wills_seen(harness) == [b"delay", b"clean", b"expiry"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("expiry_s", [0, 100])
+@pytest.mark.parametrize("delay_s", [0, 5])
+def test_a_will_survives_the_gateway(tmp_path: Path, expiry_s: int, delay_s: int) -> None:
+    """G9: whoever was connected has lost the connection with the gateway; reported as lost after the connect."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        await harness.client("client", will=will(delay_s), expiry_s=expiry_s)
+        await turn(1)
+        await harness.restart()
+        await harness.clients[0].connect()
+        await turn(delay_s + 1)
+        assert await wills_seen(harness) == [b"gone"]
+        assert [e.event for e in harness.presence("client")] == ["connected", "lost"]
+        await harness.restart()
+        await harness.clients[0].connect()
+        await turn(200)
+        assert await wills_seen(harness) == [b"gone"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("delay_s", [0, 5])
+def test_a_crash_while_a_will_is_on_its_way_does_not_lose_it(tmp_path: Path, delay_s: int) -> None:
+    """G9: the record that holds the will goes only once Kafka has the will."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        client = await harness.client("client", will=will(delay_s), expiry_s=0 if delay_s else 100)
+        harness.bus.held_stores = {harness.topics.ingress}
+        client.lose()
+        await turn(1)
+        await harness.restart()
+        await harness.clients[0].connect()
+        await turn(delay_s + 1)
+        assert await wills_seen(harness) == [b"gone"]
+
+    run(scenario())
+
+
+def test_an_orderly_stop_publishes_wills_and_keeps_the_delayed(tmp_path: Path) -> None:
+    """G9: a stopping gateway ends connections without their clients' consent."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        await harness.client("one", will=will(payload=b"one"))
+        await harness.client("two", will=will(delay_s=30, payload=b"two"))
+        await turn(1)
+        await harness.stop()
+        await turn(5)
+        await harness.start()
+        await harness.clients[0].connect()
+        assert await wills_seen(harness) == [b"one"]
+        await turn(30)
+        assert await wills_seen(harness) == [b"one", b"two"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("held", ["acks of ingress", "stores of sessions", "acks of sessions"])
+@pytest.mark.parametrize("expiry_s", [0, 100])
+def test_a_will_that_kafka_has_is_not_published_again(tmp_path: Path, retain: bool, held: str, expiry_s: int) -> None:
+    """G9, G8: killed between storing the will and noting that in the session log; and again while that is noted."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        last = WillRecord("wills/x", b"gone", 2, retain, b"\0", 0, None)
+        client = await harness.client("client", will=last, expiry_s=expiry_s)
+        await turn(1)
+        what, _, topic = held.partition(" of ")
+        {"acks": harness.bus.held_acks, "stores": harness.bus.held_stores}[what].add(f"{topic}")
+        client.lose()
+        await turn(2)
+        for stored in (1, 0, 0):
+            harness.crash(stored)
+            await harness.start()
+            harness.bus.held_acks = {harness.topics.sessions}
+            await turn(2)
+        await harness.restart()
+        await harness.clients[0].connect()
+        assert await wills_seen(harness) == [b"gone"]
+        published = (
+            harness.broker.partitions[harness.topics.ingress, 0] + harness.broker.partitions[harness.topics.ingress, 1]
+        )
+        assert len(published) == 1
+        client.will = WillRecord("wills/x", b"again", 2, retain, b"\0", 0, None)
+        await client.connect()
+        client.lose()
+        assert await wills_seen(harness) == [b"gone", b"again"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_will_on_its_way_is_not_forgotten_for_the_next_connection(tmp_path: Path, clean: bool) -> None:
+    """G9: CONNECT is answered once Kafka has the earlier connection's will; a crash before loses none."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        client = await harness.client("client", will=will(payload=b"first"))
+        await turn(1)
+        harness.bus.held_stores = {harness.topics.ingress}
+        client.will = will(payload=b"second")
+        connecting = asyncio.ensure_future(client.connect(clean_start=clean))
+        await turn(1)
+        assert not connecting.done()
+        connecting.cancel()
+        await harness.restart()
+        await harness.clients[0].connect()
+        await turn(1)
+        assert await wills_seen(harness) == [b"first"]
+        await client.connect()
+        client.lose()
+        assert await wills_seen(harness) == [b"first", b"second"]
+
+    run(scenario())

@@ -1,0 +1,266 @@
+"""Shared subscriptions: what is limited, what is on record, and what the spool holds (MQTT 5.0, 4.8.2; R6)."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gateway.shard.messages import Entry, Message
+from gateway.shard.share_group import GROUP_MARK
+from mqtt.codes import ReasonCode
+from schemas.session_log import GroupRecord, SessionKey, SettledRecord, encode
+from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
+from tests.unit.gateway.shard.share_harness import NAME, group_of, spread, with_members
+from tests.unit.gateway.shard.virtual_time import run
+
+
+def test_what_is_too_large_for_the_chosen_member_is_dropped(tmp_path: Path) -> None:
+    """[MQTT-3.1.2-25]: it counts as sent to that member, as 4.8.2 leaves open."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [small] = await with_members(harness, "m0")
+        link = small.link
+        assert link is not None
+
+        def refuse(message: Message, entry: Entry) -> bool:
+            asyncio.get_running_loop().call_soon(harness.home.undeliverable, small.attached.session, entry)
+            return False
+
+        deliver, link.deliver = link.deliver, refuse  # type: ignore[method-assign]
+        for qos in (0, 1, 2):
+            sender.publish("a", b"large", qos)
+        await turn(1)
+        link.deliver = deliver  # type: ignore[method-assign]
+        sender.publish("a", b"small", 2)
+        await turn(1)
+        assert small.payloads == [b"small"]
+        assert Counter(harness.outcomes("m0")) == Counter(dropped=3, delivered=1)
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+def test_a_refused_message_is_done(tmp_path: Path) -> None:
+    """4.3.3: PUBREC with an error ends the exchange."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0", mute=True)
+        sender.publish("a", b"one", 2)
+        await turn(1)
+        borrower = member.attached.session.borrower
+        assert borrower is not None
+        [packet_id] = borrower.lent
+        harness.home.received(member.attached.session, packet_id, ReasonCode.QUOTA_EXCEEDED)
+        await turn(1)
+        assert not borrower.lent
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+def test_what_members_have_in_hand_is_limited(tmp_path: Path) -> None:
+    """`limits.share_in_flight`: all members together; the rest waits, and comes as they acknowledge."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path, share_in_flight=6).start()
+        sender, members = await with_members(harness, "m0", "m1", mute=True)
+        for n in range(20):
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+        await turn(1)
+        assert [len(member.got) for member in members] == [3, 3]
+        members[0].lose()
+        await turn(1)
+        assert len(spread(members)) <= 6 + 3
+        for member in members:
+            member.mute = False
+            member.answer_all()
+        await turn(1)
+        await members[0].connect()
+        await turn(1)
+        assert len(spread(members)) == 20
+
+    run(scenario())
+
+
+def test_the_record_of_a_group_is_bounded_whatever_members_are_called(tmp_path: Path) -> None:
+    """G8: a record of the session log stays far below the broker's limit."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        member = await harness.client("\U0001f600" * 5_000, mute=True)
+        await member.subscribe(NAME)
+        for n in range(300):
+            sender.publish("a", b"%d" % n, 2)
+        await turn(1)
+        records = [r for p in (0, 1) for r in harness.broker.partitions[harness.topics.sessions, p]]
+        assert max(len(r.value() or b"") for r in records) < 1_000_000
+        assert 10 < len(member.got) < 300
+        member.mute = False
+        member.answer_all()
+        await turn(3)
+        assert len(member.payloads) == 300
+
+    run(scenario())
+
+
+def test_packet_ids_are_used_again_only_when_no_record_names_them(tmp_path: Path) -> None:
+    """G8: a group's record and that of another are not written together."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0")
+        for n in range(40):
+            sender.publish("a", b"%d" % n, 2)
+            await turn(0.1)
+        borrower, group = member.attached.session.borrower, group_of(harness)
+        assert borrower is not None
+        assert borrower.ids == {packet_id for _, packet_id in group.closing}
+        sender.publish("a", b"last", 2)
+        await turn(1)
+        assert len(borrower.ids) == 1, "only that of the last exchange, whose end is not written yet"
+
+    run(scenario())
+
+
+def test_first_members_of_one_group_at_the_same_time(tmp_path: Path) -> None:
+    """One group comes of it, with one route; a session that ends meanwhile is no member."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        members = [await harness.client(f"m{n}", expiry_s=0) for n in range(3)]
+        joining = [asyncio.create_task(member.subscribe(NAME)) for member in members]
+        await asyncio.sleep(0)
+        members[0].lose()
+        await asyncio.gather(*joining)
+        group = group_of(harness)
+        assert set(group.members) == {"m1", "m2"}
+        for n in range(10):
+            sender.publish("a", b"%d" % n, 1)
+        await turn(1)
+        assert len(spread(members)) == 10
+        for member in members[1:]:
+            member.lose()
+        await turn(LEAD_S + 70)
+        [route] = [harness.broker.partitions[harness.topics.routes, 0]]
+        assert len(route) == 2, "added once, and dropped once unused"
+
+    run(scenario())
+
+
+def test_records_of_groups_that_nobody_is_in_are_cleared(tmp_path: Path) -> None:
+    """After a crash that lost their tombstone; one of an earlier group of the same name means nothing."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0")
+        stale = encode(GroupRecord([], SettledRecord({0: 1 << 40, 1: 1 << 40}), [], [], born_us=1))
+        for name in (NAME, "$share/gone/a"):
+            key = SessionKey(GROUP_MARK + name, "g").encode()
+            shard = harness.context.shard_for(GROUP_MARK + name).number
+            harness.bus.produce(harness.topics.sessions, shard, key, stale, None, lambda *_: None)
+        await turn()
+        sender.publish("a", b"one", 2)
+        harness.bus.held_stores = {harness.topics.sessions}
+        await turn(1)
+        await harness.restart()
+        await turn(1)
+        await member.connect()
+        await turn(1)
+        assert member.payloads == [b"one"]
+        tombs = [
+            r.key()
+            for p in (0, 1)
+            for r in harness.broker.partitions[harness.topics.sessions, p]
+            if r.value() is None and b"$share" in (r.key() or b"")
+        ]
+        assert tombs == [SessionKey(GROUP_MARK + "$share/gone/a", "g").encode()]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("returned", [False, True], ids=["in hand", "given back"])
+def test_what_is_unacknowledged_below_what_is_settled_comes_again_after_a_crash(tmp_path: Path, returned: bool) -> None:
+    """G8, Q1: the cursor of a group says that all before it is done, but for what its record lists as open."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [silent, other] = await with_members(harness, "m0", "m1")
+        silent.mute = True
+        for n in range(40):
+            sender.publish("a", b"%d" % n, 1 if n % 2 == 0 else 2)  # in turn: QoS 1 is the silent one's
+        await turn(0.2)
+        if returned:  # and nobody takes it
+            link = other.link
+            assert link is not None
+            link.writable = False
+            silent.lose()
+            sender.publish("a", b"more", 2)
+            await turn(0.2)
+            assert group_of(harness).put_back
+        harness.home._writer.windows(group_of(harness), lambda: None)
+        await turn(0.05)
+        harness.crash()
+        await harness.start()
+        silent.mute = False
+        await silent.connect()
+        await turn(10)
+        assert {b"%d" % n for n in range(0, 40, 2)} <= set(silent.payloads[20 if not returned else 0 :])
+        assert other.payloads == [b"%d" % n for n in range(1, 40, 2)]
+        assert not {b"%d" % n for n in range(1, 40, 2)} & set(silent.payloads), "QoS 2 is settled"
+
+    run(scenario())
+
+
+def test_what_a_member_has_in_hand_is_not_loaded_from_the_spool_again(tmp_path: Path) -> None:
+    """G9: its row is there until it is acknowledged."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [silent, other] = await with_members(harness, "m0", "m1", receive_maximum=3)
+        silent.mute = True
+        other.lose()
+        for n in range(9):
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+        await turn(20)
+        assert harness.spool_rows() == 9
+        silent.lose()
+        link = (await other.connect()).link
+        await turn(1)
+        assert link is not None
+        assert other.payloads == [b"0", b"2", b"3", b"4", b"5", b"6", b"7", b"8"], "what was sent at QoS 2 stays"
+        await silent.connect()
+        silent.mute = False
+        silent.answer_all()
+        await turn(5)
+        assert silent.payloads == [b"0", b"1", b"2"]
+        assert harness.spool_rows() == 0
+
+    run(scenario())
+
+
+def test_rows_are_loaded_around_what_a_member_has_in_hand(tmp_path: Path) -> None:
+    """G9: a queue that was dropped from memory, before and behind it."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [silent, other] = await with_members(harness, "m0", "m1", receive_maximum=3)
+        silent.mute = other.mute = True
+        other.lose()
+        for n in range(9):
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+        await turn(20)
+        silent.disconnect()
+        harness.home._lender._take_back(group_of(harness), list(group_of(harness).stranded.values()))
+        group_of(harness).forget_spooled(harness.context.committed_row)
+        assert group_of(harness).backlog == 8
+        other.mute = False
+        await other.connect()
+        await turn(5)
+        assert other.payloads == [b"0", b"2", b"3", b"4", b"5", b"6", b"7", b"8"]
+
+    run(scenario())
