@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import structlog
@@ -21,14 +22,12 @@ from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
 from gateway.policy.policy_authenticator import PolicyAuthenticator
-from gateway.shard.context import HomeContext, SpoolThread
 from gateway.shard.home import Home
 from gateway.shard.message_presence import MessagePresence
+from gateway.shard.node import Node
 from gateway.shard.progress import ProgressReporter
 from gateway.shard.retained import RetainedMessages
-from gateway.shard.routes import RouteInterest
-from gateway.shard.shard import Shard
-from gateway.shard.spool import Spool
+from gateway.shard.shard_spool import open_spools
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
@@ -68,13 +67,13 @@ async def run(settings: Settings, part: str) -> None:
     access = open_access(gateway, time.time, counts)
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     bus = KafkaBus(settings.kafka, loop, fatal)
-    spool = SpoolThread(Spool(str(Path(settings.data) / "spool" / f"{gateway.name}.sqlite"), exclusive=True))
+    executor = ThreadPoolExecutor(1, "spool")
+    files = open_spools(Path(settings.data) / "spool" / gateway.name, settings.kafka.shards, executor)
     topics = Topics(settings.kafka.prefix)
-    context = HomeContext(
+    node = Node(
         settings=settings,
         topics=topics,
         bus=bus,
-        spool=spool,
         clock=time.time,
         reporter=ProgressReporter(
             bus,
@@ -82,22 +81,20 @@ async def run(settings: Settings, part: str) -> None:
             settings.kafka.ingress_partitions,
             lambda error: fatal(WaystationError(f"cannot write to the topic progress: {error.str()}")),
         ),
-        routes=RouteInterest(bus, topics.routes, int(settings.router.route_lead_s * 1000)),
         retained=RetainedMessages(gateway.limits.retained_messages, gateway.limits.retained_bytes),
         message_presence=MessagePresence(
             bus, topics.message_presence, settings.kafka.ingress_partitions, gateway.limits.message_presences, counts
         ),
-        shards=[Shard(number) for number in range(settings.kafka.shards)],
         on_fatal=fatal,
         counts=counts,
     )
-    home = Home(context)
+    home = Home(node, files)
     if access.authorizer is not None:
         access.authorizer.changed = home.rules_changed
     authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
-    sources = Sources(context, hosts, lambda: bus.in_flight, bus.stats, installed_version())
-    readiness = Readiness(context, bus.stats, lambda: bus.is_consuming, bus.find_fault)
+    sources = Sources(node, home, hosts, lambda: bus.in_flight, bus.stats, installed_version())
+    readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     bus.start(home.records)
@@ -111,8 +108,7 @@ async def run(settings: Settings, part: str) -> None:
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:
         announce_ready(settings.data, part, {"listeners": addresses, "recovered": home.recovered})
-    sessions = sum(not s.is_group for shard in context.shards for s in shard.sessions.values())
-    log.info("gateway ready", sessions=sessions, recovered=home.recovered, **addresses)
+    log.info("gateway ready", sessions=home.sessions, recovered=home.recovered, **addresses)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
@@ -134,7 +130,9 @@ async def run(settings: Settings, part: str) -> None:
             log.warning("the last checkpoint failed", reason=str(error) or type(error).__name__)
         await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
-        spool.close()
+        executor.shutdown()
+        for file in files.values():
+            file.close()
         log.info("gateway stopped", unsent=left)
 
 

@@ -14,9 +14,9 @@ from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbou
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
 from gateway.host.watermarks import is_above
-from gateway.shard.home import LOST_CONNECTING, Attached
 from gateway.shard.messages import Entry, Message
 from gateway.shard.rules import FOR_EVER, Paced
+from gateway.shard.shard_home import LOST_CONNECTING, Attached
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from mqtt.packets import (
@@ -108,7 +108,7 @@ class HostConnection:
         self.writable = self._delivers
         self._unread_bytes = 0
         if self._attached is not None and not self._gone:
-            self._server.home.writable(self._attached.session, self)
+            self._attached.home.writable(self._attached.session, self)
 
     def tick(self) -> None:
         """Runs twice a second. Ends the connection if the client's credentials have expired. Then checks keep alive or,
@@ -162,7 +162,7 @@ class HostConnection:
         if self._attached is not None:
             self._server.counts["dropped_too_large_for_client"] += 1
             if entry.qos:
-                self._server.soon(self._server.home.undeliverable, self._attached.session, entry)
+                self._server.soon(self._attached.home.undeliverable, self._attached.session, entry)
         return False
 
     def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
@@ -247,7 +247,7 @@ class HostConnection:
             elif isinstance(event, Connect):
                 self._work(self._connect(event))
             return
-        home, session = self._server.home, attached.session
+        home, session = attached.home, attached.session
         match event:
             case Publish():
                 attached.publisher.publish(event)
@@ -317,7 +317,7 @@ class HostConnection:
             self.disconnect(error.reason)
             return
         if self._is_over():
-            server.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
+            attached.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
             return
         self._attached, self._is_connecting, self._until = attached, False, rules.until
         properties: dict[str, Any] = {}
@@ -333,7 +333,7 @@ class HostConnection:
         )
         self.flush()
         self._waiting.extendleft(reversed(held))
-        server.home.resume(attached.session, self)
+        attached.home.resume(attached.session, self)
 
     async def _subscribe(self, attached: Attached, packet: Subscribe) -> None:
         def answer(codes: list[ReasonCode]) -> None:
@@ -341,10 +341,10 @@ class HostConnection:
                 codes = [c if c < ReasonCode.UNSPECIFIED_ERROR else ReasonCode.UNSPECIFIED_ERROR for c in codes]
             self._core.send(Suback(packet.packet_id, codes))
 
-        await self._server.home.subscribe(attached.session, packet, answer)
+        await attached.home.subscribe(attached.session, packet, answer)
 
     async def _unsubscribe(self, attached: Attached, packet: Unsubscribe) -> None:
-        codes = await self._server.home.unsubscribe(attached.session, packet)
+        codes = await attached.home.unsubscribe(attached.session, packet)
         self._core.send(Unsuback(packet.packet_id, codes))
 
     def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
@@ -384,8 +384,8 @@ class HostConnection:
         self._server.paused.discard(self)
         if self._attached is not None:
             send_will = not closed.clean or closed.send_will
-            session = self._attached.session
-            self._server.home.detach(session, self, send_will=send_will, reason=reason, expiry_s=self._expiry_s)
+            home, session = self._attached.home, self._attached.session
+            home.detach(session, self, send_will=send_will, reason=reason, expiry_s=self._expiry_s)
         else:
             log.debug(
                 "connection ended without a session", peer=self._transport.peer, reason=reason, detail=closed.detail

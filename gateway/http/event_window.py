@@ -9,9 +9,9 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway.http.stream_events import EventId
-from gateway.shard.home import Home
 from gateway.shard.messages import Entry
 from gateway.shard.session import Session
+from gateway.shard.shard_home import ShardHome
 from mqtt.codes import ReasonCode
 
 
@@ -47,7 +47,7 @@ class StreamWindow:
         """Whether the id belongs to this window, acknowledged or not."""
         return event_id.window == self.name and 0 < event_id.number <= self._last
 
-    def acknowledge(self, home: Home, session: Session, number: int) -> None:
+    def acknowledge(self, home: ShardHome, session: Session, number: int) -> None:
         """Event `number` and all before it have arrived. Skips a packet id that now belongs to another message."""
         while self._sent and self._sent[0].number <= number:
             entry = self._sent.popleft().entry

@@ -7,9 +7,9 @@ from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
 from gateway.http.posted_message import Posted
 from gateway.http.problems import Problem, bad_request, refusal
-from gateway.shard.home import Home
 from gateway.shard.keyed import fingerprint
 from gateway.shard.messages import Entry, Message
+from gateway.shard.shard_home import ShardHome
 from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id
 from schemas.settings import HttpSettings
@@ -32,7 +32,7 @@ class _AnswerLink:
 
     writable = False
 
-    def __init__(self, home: Home, message_id: str, content: bytes | None) -> None:
+    def __init__(self, home: ShardHome, message_id: str, content: bytes | None) -> None:
         self.answered: asyncio.Future[ReasonCode] = asyncio.get_running_loop().create_future()
         self._home = home
         self._message_id = message_id
@@ -59,7 +59,7 @@ class HttpPublisher:
 
     The client and the key determine the message's id, permanently. Of several requests with the same key, one stores
     the message. Requests that arrive while it is in flight wait for the same answer. Later ones, also after a restart,
-    are answered from the home's memory (:class:`gateway.shard.keyed.KeyedMessages`).
+    are answered from the memory of the client's home (:class:`gateway.shard.keyed.KeyedMessages`).
     """
 
     def __init__(self, server: HostServer, settings: HttpSettings) -> None:
@@ -81,7 +81,7 @@ class HttpPublisher:
             )
         message_id = derived_message_id(caller.client, posted.key)
         content = fingerprint(posted.packet.topic.encode(), posted.packet.payload)
-        earlier = self._on_way.get(message_id) or self._home.keyed.find(message_id)
+        earlier = self._on_way.get(message_id) or self._home.home_of(caller.client).keyed.find(message_id)
         if earlier is not None and earlier[0] != content:
             raise Problem(
                 422, "idempotency_key_reused", "this Idempotency-Key was used for another message: use a new one"
@@ -101,8 +101,9 @@ class HttpPublisher:
     ) -> asyncio.Future[ReasonCode]:
         if self._server.in_flight() >= self._server.limits.in_flight_messages:
             raise Problem(503, "too_many_in_flight", "too many messages are in flight to Kafka; nothing was stored")
-        link = _AnswerLink(self._home, message_id, content)
-        self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
+        home = self._home.home_of(caller.client)
+        link = _AnswerLink(home, message_id, content)
+        home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
         return link.answered
 
     async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:

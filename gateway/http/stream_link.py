@@ -8,8 +8,8 @@ from gateway.host.close_reasons import STREAM_CLOSED, STREAM_STALLED
 from gateway.host.host_server import HostServer
 from gateway.http.event_window import StreamWindow
 from gateway.http.stream_events import EventId, comment, end_event, message_event
-from gateway.shard.home import LOST_CONNECTING, Attached
 from gateway.shard.messages import Entry, Message
+from gateway.shard.shard_home import LOST_CONNECTING, Attached
 from mqtt.codes import ReasonCode
 
 _CHUNK_BYTES = 65_536
@@ -42,7 +42,6 @@ class StreamLink:
     events."""
 
     def __init__(self, server: HostServer, high_mark: int, most: int, acknowledges: bool) -> None:
-        self._home = server.home
         self._clock = server.clock
         self._high_mark = high_mark
         self._most = most
@@ -93,7 +92,7 @@ class StreamLink:
         """Takes over the session; if the client has left meanwhile, detaches it again."""
         self._attached = attached
         if self._is_gone:
-            self._home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
+            attached.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
 
     def open(self, window: StreamWindow) -> None:
         """Starts deliveries, first those that an earlier stream sent and nobody acknowledged."""
@@ -101,7 +100,7 @@ class StreamLink:
         self._window = window
         window.clear()
         self._is_open = True
-        self._home.resume(self._attached.session, self)
+        self._attached.home.resume(self._attached.session, self)
 
     async def write_to(self, out: Out, pace: Pace) -> None:
         """Writes events until the gateway ends the stream or its time limit is reached."""
@@ -127,7 +126,7 @@ class StreamLink:
         self._is_gone, self._is_open = True, False
         reason = self._reason if self._ended is None else self._ended.name.lower()
         if self._attached is not None:
-            self._home.detach(
+            self._attached.home.detach(
                 self._attached.session,
                 self,
                 send_will=reason != STREAM_CLOSED,
@@ -148,9 +147,9 @@ class StreamLink:
         if self._attached is None:
             return
         if self._acknowledges and last is not None:
-            self._window.acknowledge(self._home, self._attached.session, last.number)
+            self._window.acknowledge(self._attached.home, self._attached.session, last.number)
         if not was_writable and self.writable:
-            self._home.writable(self._attached.session, self)
+            self._attached.home.writable(self._attached.session, self)
 
     async def _wait(self, out: Out, pace: Pace, seconds: float) -> None:
         """Waits for something to write; writes a comment if nothing comes."""
@@ -164,8 +163,8 @@ class StreamLink:
 
     def _complete(self, packet_id: int) -> None:
         if self._attached is not None:
-            self._home.completed(self._attached.session, packet_id)
-            self._home.flush()
+            self._attached.home.completed(self._attached.session, packet_id)
+            self._attached.home.flush()
 
 
 async def _write(out: Out, data: bytes, pace: Pace) -> None:

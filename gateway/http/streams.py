@@ -19,9 +19,9 @@ from gateway.http.problems import Problem, bad_request, not_admitted, refusal
 from gateway.http.stream_events import RETRY_MS, EventId
 from gateway.http.stream_link import Pace, StreamLink
 from gateway.http.target import Query
-from gateway.shard.home import Arrival, Attached
 from gateway.shard.rules import FOR_EVER
 from gateway.shard.session import Session
+from gateway.shard.shard_home import Arrival, Attached
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription, Unsubscribe
 from mqtt.topics import is_topic_filter
@@ -128,7 +128,7 @@ class Streams:
             await response.prepare(request)
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             self._server.counts["streams_opened"] += 1
-            link.open(self._resumed(attached.session, asked.last_event))
+            link.open(self._resumed(attached, asked.last_event))
             loop = asyncio.get_running_loop()
             until = None if asked.wait_s is None else loop.time() + asked.wait_s
             if caller.rules.until < FOR_EVER:
@@ -149,7 +149,8 @@ class Streams:
 
     def acknowledge(self, client: str, last: EventId) -> None:
         """The client has all events up to `last`. Raises Problem 404, 409."""
-        session = self._home.session(client)
+        home = self._home.home_of(client)
+        session = home.sessions.get(client)
         window = self._windows.get(session) if session is not None else None
         if session is None or window is None:
             raise Problem(404, "no_stream", "this client has no stream, or its session has ended")
@@ -157,17 +158,18 @@ class Streams:
             raise Problem(
                 409, "unknown_event", "the event id is from an earlier session; its events are delivered again"
             )
-        window.acknowledge(self._home, session, last.number)
+        window.acknowledge(home, session, last.number)
 
     def stop(self) -> None:
         """Ends every stream with the reason that the gateway is shutting down."""
         for link in self._links:
             link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 
-    def _resumed(self, session: Session, last: EventId | None) -> StreamWindow:
+    def _resumed(self, attached: Attached, last: EventId | None) -> StreamWindow:
+        session = attached.session
         window = self._windows.setdefault(session, StreamWindow())
         if last is not None and window.knows(last):
-            window.acknowledge(self._home, session, last.number)
+            window.acknowledge(attached.home, session, last.number)
         return window
 
     async def _attached(self, link: StreamLink, caller: Caller, asked: StreamRequest) -> Attached:
@@ -205,11 +207,11 @@ class Streams:
         session, codes = attached.session, list[ReasonCode]()
         if asked.filters:
             wanted = [Subscription(f, asked.qos, retain_handling=_ONLY_IF_NEW) for f in asked.filters]
-            await self._home.subscribe(session, Subscribe(1, wanted), codes.extend)
+            await attached.home.subscribe(session, Subscribe(1, wanted), codes.extend)
         refused = next((code for code in codes if code >= ReasonCode.UNSPECIFIED_ERROR), None)
         if refused is not None:
             return refusal(refused)
         unlisted = [known for known in session.subscriptions if known not in asked.filters]
         if unlisted:
-            await self._home.unsubscribe(session, Unsubscribe(1, unlisted))
+            await attached.home.unsubscribe(session, Unsubscribe(1, unlisted))
         return attached

@@ -12,6 +12,7 @@ send that to another origin without a preflight request.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,6 @@ from aiohttp import web
 
 from gateway.observe.admission import TokenError, read_token, refusal
 from gateway.observe.sessions import State, Wanted, detail, page
-from gateway.shard.context import HomeContext
 from gateway.shard.home import Home
 
 _PAGE = 100
@@ -39,8 +39,8 @@ class AdminApi:
     """The handlers. `token_file` is "" if no token is required; requests are answered only while `is_serving`. Raises
     TokenError if the file holds no token."""
 
-    def __init__(self, context: HomeContext, home: Home, token_file: str, is_serving: Callable[[], bool]) -> None:
-        self._context = context
+    def __init__(self, counts: Counter[str], home: Home, token_file: str, is_serving: Callable[[], bool]) -> None:
+        self._counts = counts
         self._home = home
         self._token_file = token_file
         self._is_serving = is_serving
@@ -83,7 +83,7 @@ class AdminApi:
 
     def _note_refusal(self, request: web.Request, status: int) -> None:
         """Counts every refusal; logs at most one per second."""
-        self._context.counts["admin_refused"] += 1
+        self._counts["admin_refused"] += 1
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= 1:
             self._said_at = now
@@ -93,11 +93,11 @@ class AdminApi:
         query = _query(request, "prefix", "after", "state", "limit")
         state = _one_of(query.get("state", ""))
         wanted = Wanted(query.get("prefix", ""), query.get("after", ""), state, _limit(query.get("limit", "")))
-        return _json(await page(self._context.shards, wanted))
+        return _json(await page(self._home.states, wanted))
 
     async def _session(self, request: web.Request) -> web.Response:
         client = _client(request)
-        session = self._context.session(client)
+        session = self._home.session(client)
         return _unknown(client) if session is None else _json(detail(session))
 
     async def _kick(self, request: web.Request) -> web.Response:

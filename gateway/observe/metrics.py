@@ -16,7 +16,8 @@ from gateway.host.host_server import HostServer
 from gateway.kafka_stats import KafkaStats
 from gateway.observe.counts import count_families
 from gateway.observe.session_stats import SessionStats
-from gateway.shard.context import HomeContext
+from gateway.shard.home import Home
+from gateway.shard.node import Node
 
 _QOS = ("0", "1", "2")
 _CLIENTS = (("tcp", "mqtt3.1.1"), ("tcp", "mqtt5"), ("ws", "mqtt3.1.1"), ("ws", "mqtt5"), ("tcp", "http"))
@@ -26,7 +27,8 @@ _CLIENTS = (("tcp", "mqtt3.1.1"), ("tcp", "mqtt5"), ("ws", "mqtt3.1.1"), ("ws", 
 class Sources(NamedTuple):
     """Where the figures come from. `others` are collectors of single metrics, such as histograms."""
 
-    context: HomeContext
+    node: Node
+    home: Home
     hosts: HostServer
     in_flight: Callable[[], int]
     kafka: KafkaStats
@@ -41,7 +43,7 @@ def gather(sources: Sources, stats: SessionStats) -> list[Metric]:
         *_connections(sources, stats),
         *_sessions(stats),
         *_traffic(sources),
-        *count_families(sources.context.counts + sources.hosts.counts),
+        *count_families(sources.node.counts + sources.hosts.counts),
         *_stores(sources),
         *_kafka(sources),
         *(family for collector in sources.others for family in collector.collect()),
@@ -54,7 +56,7 @@ def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
 
 def _identity(sources: Sources) -> Iterator[Metric]:
     info = GaugeMetricFamily("waystation_gateway_info", "Name and version; always 1", labels=["gateway", "version"])
-    info.add_metric([sources.context.settings.gateway.name, sources.version], 1)
+    info.add_metric([sources.node.settings.gateway.name, sources.version], 1)
     yield info
 
 
@@ -112,21 +114,21 @@ def _traffic(sources: Sources) -> Iterator[Metric]:
 
 
 def _stores(sources: Sources) -> Iterator[Metric]:
-    context, spool = sources.context, sources.context.spool.size
-    yield _gauge("waystation_retained_messages", "Retained messages", len(context.retained))
-    yield _gauge("waystation_routes", "Route keys requested from the routers", len(context.routes))
+    home, spool = sources.home, sources.home.spool_size
+    yield _gauge("waystation_retained_messages", "Retained messages", len(sources.node.retained))
+    yield _gauge("waystation_routes", "Route keys requested from the routers", home.routes)
     yield _gauge("waystation_spool_rows", "Deliveries in the spool", spool.rows)
     yield _gauge("waystation_spool_file_bytes", "Size of the spool's files", spool.file_bytes)
-    failing = int(bool(context.outage.reason))
+    failing = int(bool(home.spool_fault))
     yield _gauge("waystation_spool_failing", "1 while the spool cannot be written or read", failing)
-    parked = sum(shard.parked_records for shard in context.shards)
+    parked = sum(shard.parked_records for shard in home.states)
     yield _gauge(
         "waystation_parked_instructions", "Instructions waiting for direct deliveries of earlier messages", parked
     )
 
 
 def _kafka(sources: Sources) -> Iterator[Metric]:
-    context, kafka = sources.context, sources.kafka
+    topics, kafka = sources.node.topics, sources.kafka
     yield _gauge("waystation_kafka_in_flight_records", "Records in flight to Kafka", sources.in_flight())
     yield _gauge("waystation_kafka_waiting_bytes", "Bytes not sent to Kafka yet", kafka.waiting_bytes)
     yield _gauge("waystation_kafka_brokers_up", "Brokers with a live connection", kafka.brokers_up)
@@ -138,8 +140,8 @@ def _kafka(sources: Sources) -> Iterator[Metric]:
         "Records of a partition that are not processed yet; its end is up to 5 s old",
         labels=["topic", "partition"],
     )
-    taken = {(context.topics.egress, shard.number): shard.folded_to for shard in context.shards}
-    taken[context.topics.retained, 0] = context.retained.folded_to
+    taken = {(topics.egress, shard.number): shard.folded_to for shard in sources.home.states}
+    taken[topics.retained, 0] = sources.node.retained.folded_to
     for (topic, partition), position in taken.items():
         positions.add_metric([topic, str(partition)], position)
         end = kafka.ends.get((topic, partition))

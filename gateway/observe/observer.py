@@ -29,24 +29,24 @@ class Observer:
     """The HTTP server, the loop watch and the `$SYS/` topics. `gateway.app` sets `readiness.phase`."""
 
     def __init__(self, sources: Sources, home: Home, readiness: Readiness) -> None:
-        context = sources.context
-        settings = context.settings.gateway
+        node = sources.node
+        settings = node.settings.gateway
         self.readiness = readiness
         self._watch = LoopWatch()
         self._sources = sources._replace(
             others=(
                 *sources.others,
-                context.checkpoint_seconds,
+                node.checkpoint_seconds,
                 sources.kafka.produce_seconds,
                 sources.kafka.errors,
                 self._watch.seconds,
             )
         )
-        self._collector = SessionStatsCollector(context.shards)
-        self._system = SystemPublisher(context, sources.hosts, self._collector) if settings.sys_interval_s else None
+        self._collector = SessionStatsCollector(home.states)
+        self._system = SystemPublisher(node, home, sources.hosts, self._collector) if settings.sys_interval_s else None
         self._exposition = Exposition()
         self._publishing: asyncio.Task[None] | None = None
-        admin = AdminApi(context, home, settings.admin_token_file, lambda: not readiness.phase)
+        admin = AdminApi(node.counts, home, settings.admin_token_file, lambda: not readiness.phase)
         self._silent: set[asyncio.BaseProtocol | None] = set()
         app = web.Application(middlewares=[self._once, admin.guard], client_max_size=1024)
         app.add_routes(
@@ -96,7 +96,7 @@ class Observer:
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
-            self._sources.context.on_fatal(error)
+            self._sources.node.on_fatal(error)
 
     @web.middleware
     async def _once(self, request: web.Request, handler: Any) -> web.StreamResponse:

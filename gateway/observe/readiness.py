@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from gateway.kafka_stats import KafkaStats
-from gateway.shard.context import HomeContext
+from gateway.shard.home import Home
 
 FRESH_S = 1.0
 """How long Kafka's answer is reused."""
@@ -30,13 +30,17 @@ class Readiness:
 
     def __init__(
         self,
-        context: HomeContext,
+        egress: str,
+        ingress: str,
+        home: Home,
         kafka: KafkaStats,
         is_consuming: Callable[[], bool],
         find_fault: Callable[[str], Awaitable[str]],
     ) -> None:
         self.phase = "starting: sessions are being recovered"
-        self._context = context
+        self._egress = egress
+        self._ingress = ingress
+        self._home = home
         self._kafka = kafka
         self._is_consuming = is_consuming
         self._find_fault = find_fault
@@ -47,21 +51,23 @@ class Readiness:
     async def check(self) -> Health:
         """Checks all parts; asks Kafka at most once a second, however often this is called."""
         kafka = await self._ask_kafka()
-        spool = self._context.outage.reason
+        spool = self._home.spool_fault
         return Health({"serving": self.phase, "consuming": self._consuming_fault(), "kafka": kafka, "spool": spool})
 
     def _consuming_fault(self) -> str:
         if not self._is_consuming():
             return "the consumer does not run"
-        drained_to, egress = self._kafka.drained_to, self._context.topics.egress
-        taken = {s: max(s.position, drained_to.get((egress, s.number), 0)) for s in self._context.shards}  # or deleted
-        behind = sum(max(0, shard.replay_to - position) for shard, position in taken.items())
+        drained_to = self._kafka.drained_to
+        behind = 0
+        for shard in self._home.states:
+            position = max(shard.position, drained_to.get((self._egress, shard.number), 0))  # or it is deleted
+            behind += max(0, shard.replay_to - position)
         return f"{behind} records from before the start are not read yet" if behind else ""
 
     async def _ask_kafka(self) -> str:
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if now - self._asked_at >= FRESH_S:
-                self._kafka_fault = await self._find_fault(self._context.topics.ingress)
+                self._kafka_fault = await self._find_fault(self._ingress)
                 self._asked_at = asyncio.get_running_loop().time()
             return self._kafka_fault

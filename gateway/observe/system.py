@@ -9,8 +9,9 @@ import asyncio
 from gateway.host.host_server import HostServer
 from gateway.observe.load import Load
 from gateway.observe.session_stats import SLICE, SessionStats, SessionStatsCollector
-from gateway.shard.context import HomeContext
+from gateway.shard.home import Home
 from gateway.shard.messages import Message
+from gateway.shard.node import Node
 from gateway.shard.offering import wanted
 from gateway.shard.session import SessionSubscription
 from gateway.shard.shard import Shard
@@ -26,8 +27,9 @@ _DROPPED = "dropped"
 class SystemPublisher:
     """Publishes in `begin`, so that the topics exist, then in `run`."""
 
-    def __init__(self, context: HomeContext, hosts: HostServer, stats: SessionStatsCollector) -> None:
-        self._context = context
+    def __init__(self, node: Node, home: Home, hosts: HostServer, stats: SessionStatsCollector) -> None:
+        self._node = node
+        self._home = home
         self._hosts = hosts
         self._collector = stats
         self._load = Load()
@@ -37,13 +39,13 @@ class SystemPublisher:
 
     def begin(self) -> None:
         """Stores the values that never change, and first values of the rest, without load averages."""
-        now_ms = int(self._context.clock() * 1000)
-        self._context.system.put({f"{_ROOT}version": f"waystation version {installed_version()}"}, now_ms)
-        self._context.system.put(self._values(SessionStats(), {}), now_ms)
+        now_ms = int(self._node.clock() * 1000)
+        self._node.system.put({f"{_ROOT}version": f"waystation version {installed_version()}"}, now_ms)
+        self._node.system.put(self._values(SessionStats(), {}), now_ms)
 
     async def run(self) -> None:
         """Publishes for ever."""
-        interval_s = self._context.settings.gateway.sys_interval_s
+        interval_s = self._node.settings.gateway.sys_interval_s
         while True:
             await asyncio.sleep(interval_s)
             await self.publish()
@@ -54,8 +56,8 @@ class SystemPublisher:
         averages = self._load.update(self._totals(), max(now - self._last, 1e-3))
         self._last = now
         loads = {f"{name}/{minutes}min": f"{average:.2f}" for (name, minutes), average in averages.items()}
-        for message in self._context.system.put(self._values(stats, loads), int(self._context.clock() * 1000)):
-            for shard in self._context.shards:
+        for message in self._node.system.put(self._values(stats, loads), int(self._node.clock() * 1000)):
+            for shard in self._home.states:
                 await self._send(shard, message)
 
     async def _send(self, shard: Shard, message: Message) -> None:
@@ -84,20 +86,20 @@ class SystemPublisher:
             "messages/sent": traffic.packets_sent,
             "publish/received": sum(traffic.publishes_received),
             "publish/sent": sum(traffic.publishes_sent),
-            "publish/dropped": self._context.counts[_DROPPED],
+            "publish/dropped": self._node.counts[_DROPPED],
             "bytes/received": traffic.bytes_received,
             "bytes/sent": traffic.bytes_sent,
             "sockets": counts["connections_opened"],
-            "connections": self._context.counts["presence_connected"],
+            "connections": self._node.counts["presence_connected"],
         }
 
     def _values(self, stats: SessionStats, loads: dict[str, str]) -> dict[str, str]:
         self._maximum = max(self._maximum, stats.connected)
-        traffic, context = self._hosts.traffic, self._context
+        traffic, node = self._hosts.traffic, self._node
         publishes = {
             "received": sum(traffic.publishes_received),
             "sent": sum(traffic.publishes_sent),
-            "dropped": context.counts[_DROPPED],
+            "dropped": node.counts[_DROPPED],
         }
         figures = {
             "clients/connected": stats.connected,
@@ -111,7 +113,7 @@ class SystemPublisher:
             "bytes/received": traffic.bytes_received,
             "bytes/sent": traffic.bytes_sent,
             "subscriptions/count": stats.subscriptions,
-            "retained messages/count": len(context.retained),
+            "retained messages/count": len(node.retained),
             "store/messages/count": stats.queued_messages,
             "store/messages/bytes": stats.queued_bytes,
             "messages/stored": stats.queued_messages,

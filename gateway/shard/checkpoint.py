@@ -15,20 +15,22 @@ import itertools
 import msgspec
 
 from gateway.errors import SpoolError
-from gateway.shard.context import HomeContext
 from gateway.shard.delivery import Deliverer
 from gateway.shard.instant import InstantReader
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Held
+from gateway.shard.node import Node
+from gateway.shard.publishes import InboundPosition
 from gateway.shard.session import Session, client_of
 from gateway.shard.shard import Shard
-from gateway.shard.spool import Spool
-from gateway.shard.spool_batch import SpoolBatch
+from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.wills import Wills
 
 INSTANT = "instant"
 INBOUND = "inbound"
-SHARD = "shard/"
+SHARD = "shard"
 BOOT = "boot"
+"""Names of a shard's positions in its spool."""
 
 _EXPIRY_SWEEP_S = 5.0
 
@@ -43,14 +45,30 @@ class InstantPosition(msgspec.Struct):
 
 
 class Checkpointer:
-    """Makes checkpoints, one at a time. While the spool fails they are tried again, ever later; what they would write
-    waits in memory, and above `limits.unspooled_messages` or `unspooled_bytes` no more is read from Kafka.
+    """Makes checkpoints of one shard, one at a time. While the spool fails they are tried again, ever later; what they
+    would write waits in memory. Above `limits.unspooled_messages` or `unspooled_bytes`, of all shards together, no more
+    is read from Kafka.
     """
 
     def __init__(
-        self, context: HomeContext, deliverer: Deliverer, writer: SessionLogWriter, instant: InstantReader
+        self,
+        node: Node,
+        shard: Shard,
+        spool: ShardSpool,
+        inbound: InboundPosition,
+        unsettled: set[Session],
+        wills: Wills,
+        deliverer: Deliverer,
+        writer: SessionLogWriter,
+        instant: InstantReader,
     ) -> None:
-        self._context = context
+        self._node = node
+        self._shard = shard
+        self._spool = spool
+        self._outage = spool.outage
+        self._inbound = inbound
+        self._unsettled = unsettled
+        self._wills = wills
         self._deliverer = deliverer
         self._writer = writer
         self._instant = instant
@@ -71,60 +89,56 @@ class Checkpointer:
 
     async def run(self, *, at_once: bool = False) -> None:
         """One checkpoint; nothing is written when nothing has changed. After a failure only when it is time to try
-        again, or `at_once`. A spool that fails shows in `context.outage`."""
+        again, or `at_once`. A spool that fails shows in its `outage`."""
         async with self._lock:
             self._covering = None  # what is asked from here on may come too late for this one
             if self._halted:
                 return
             self._halted = True  # until the end is reached: cancelled half-way, nobody knows what was committed
-            began, now = asyncio.get_running_loop().time(), self._context.clock()
+            began, now = asyncio.get_running_loop().time(), self._node.clock()
             try:
-                if at_once or self._context.outage.may_write(now):
+                if at_once or self._outage.may_write(now):
                     await self._run(now)
-                    self._context.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
+                    self._node.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
                 else:
-                    await self._context.work.whole()
+                    await self._node.work.whole()
                     self._touched |= self._spool_aged(now)
             except SpoolError as error:
-                self._context.counts["spool_failed_write"] += 1
-                self._context.outage.failed("write", error, now)
-            if not self._context.outage.is_writing:
+                self._node.counts["spool_failed_write"] += 1
+                self._outage.failed("write", error, now)
+            if not self._outage.is_writing:
                 self._bound()
             self._halted = False
 
     async def _run(self, now: float) -> None:
-        context = self._context
+        shard, spool = self._shard, self._spool
         await self._sweep_expired(now)
-        inbound = None if context.wills_settling else msgspec.msgpack.encode(context.published_to)
-        context.unsettled.intersection_update([s for s in context.unsettled if s.is_unsettled and not s.ended])
-        sessions = list(context.unsettled)
+        inbound = None if self._wills.is_settling else msgspec.msgpack.encode(self._inbound.position())
+        self._unsettled.intersection_update([s for s in self._unsettled if s.is_unsettled and not s.ended])
+        sessions = list(self._unsettled)
         await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]
-        await context.work.whole()
+        await self._node.work.whole()
         self._touched |= self._spool_aged(now)
         self._report_partly_done()
-        positions = {f"{SHARD}{shard.number}": shard.snapshot() for shard in context.shards}
-        restarts = [shard.restart for shard in context.shards]
+        positions = {SHARD: shard.snapshot()}
+        restart = shard.restart
         replayed = self._instant.is_replayed()
         dropped = [(s, s.dropped - s.dropping.keys()) for s in sessions if s.dropped]
         restored = [s for s in sessions if s.is_recovering and not s.backlog] if replayed else []
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
-        positions[BOOT] = msgspec.msgpack.encode(context.boot)
-        batch, context.batch, last_row = context.batch, SpoolBatch(), context.next_row
-        await asyncio.gather(context.reporter.flush(), *map(self._write_windows, dirty))
+        positions[BOOT] = msgspec.msgpack.encode(self._node.numbers.boot)
+        batch, last_row = spool.take()
+        await asyncio.gather(self._node.reporter.flush(), *map(self._write_windows, dirty))
         if inbound is not None:
             positions[INBOUND] = inbound
         batch.positions = {name: raw for name, raw in positions.items() if self._committed.get(name) != raw}
-        if not batch.is_empty() or not context.outage.is_writing:
-            try:
-                await context.spool.call(Spool.commit, batch)
-            except SpoolError:
-                context.batch = batch.then(context.batch)
-                raise
-        context.outage.mended("write", now)
+        if not batch.is_empty() or not self._outage.is_writing:
+            await spool.commit(batch)
+        self._outage.mended("write", now)
+        self._node.unspooled.note(shard.number, 0, 0)
         self._committed |= batch.positions
-        context.committed_row = last_row
-        context.gone_rows.difference_update(batch.deleted_rows)
+        spool.committed(batch, last_row)
         for session, places in dropped:
             session.dropped -= places
         touched, self._touched = self._touched, set()
@@ -132,7 +146,7 @@ class Checkpointer:
             if session.link is None and not session.ended:
                 session.forget_spooled(last_row)
         for session in restored:
-            if not session.backlog and restarts[session.shard] >= context.shards[session.shard].replay_to:
+            if not session.backlog and restart >= shard.replay_to:
                 session.forget_restored()
         if batch.deleted_rows or batch.instructions or self._has_finished:
             await self._relinquish_or_later(now)
@@ -143,34 +157,31 @@ class Checkpointer:
         try:
             await self.relinquish_finished()
         except SpoolError as error:
-            self._context.counts["spool_failed_read"] += 1
-            self._context.outage.failed("finished", error, now)
+            self._node.counts["spool_failed_read"] += 1
+            self._outage.failed("finished", error, now)
             return
         self._has_finished = False
-        self._context.outage.mended("finished", now)
+        self._outage.mended("finished", now)
 
     def _bound(self) -> None:
         """The spool cannot be written: what has come and gone meanwhile needs it no more; is the rest too much?"""
-        context, limits = self._context, self._context.settings.gateway.limits
-        done, rows = context.batch.take_done()
-        context.gone_rows -= rows
-        for shard, message, instructions in done:
-            context.reporter.relinquish(Held(message, shard, -1, 0, instructions), replayed=True)
-        batch = context.batch
-        is_full = len(batch.messages) >= limits.unspooled_messages or batch.size >= limits.unspooled_bytes
-        if is_full and not context.outage.is_full:
-            context.counts["unspooled_full"] += 1
-        context.outage.is_full = is_full
+        for message, instructions in self._spool.take_done():
+            self._node.reporter.relinquish(Held(message, self._shard.number, -1, 0, instructions), replayed=True)
+        limits = self._node.settings.gateway.limits
+        self._node.unspooled.note(self._shard.number, *self._spool.waiting)
+        is_full = self._node.unspooled.reaches(limits.unspooled_messages, limits.unspooled_bytes)
+        if is_full and not self._outage.is_full:
+            self._node.counts["unspooled_full"] += 1
+        self._outage.is_full = is_full
 
     async def relinquish_finished(self) -> None:
         """Relinquishes messages whose last row is gone; they are forgotten once that is stored."""
-        context = self._context
-        finished = await context.spool.call(Spool.finished)
+        finished = await self._spool.finished()
         for f in finished:
-            context.reporter.relinquish(Held(f.message, f.shard, -1, 0, f.instructions), replayed=True)
+            self._node.reporter.relinquish(Held(f.message, self._shard.number, -1, 0, f.instructions), replayed=True)
         if finished:
-            await context.reporter.flush()
-            context.batch.forgotten.extend(f.mid for f in finished)
+            await self._node.reporter.flush()
+            self._spool.forget(finished)
 
     def _instant_position(self) -> InstantPosition:
         return InstantPosition(self._instant.positions, self._instant.done_ms, self._instant.begun)
@@ -187,76 +198,69 @@ class Checkpointer:
         Messages of `egress` move after a time, own copies of persistent sessions at once, for no log brings them again.
         What was offered before such a copy moves too: rows are in the order of the messages (R8).
         """
-        oldest = now - self._context.settings.gateway.spool_after_s
+        oldest = now - self._node.settings.gateway.spool_after_s
         touched: set[Session] = set()
-        for shard in self._context.shards:
-            own = [held for held in shard.own.values() if held.held_at <= oldest or self._is_wanted_for_good(held)]
-            for held in heapq.merge(own, _aged(shard, oldest, own), key=lambda held: held.number):
-                if held.held_at <= oldest:
-                    self._abandon_qos0(held)
-                self._spool(shard, held, touched)
+        own = [h for h in self._shard.own.values() if h.held_at <= oldest or self._is_wanted_for_good(h)]
+        for held in heapq.merge(own, _aged(self._shard, oldest, own), key=lambda held: held.number):
+            if held.held_at <= oldest:
+                self._abandon_qos0(held)
+            self._move_to_spool(held, touched)
         return touched
 
     def _is_wanted_for_good(self, held: Held) -> bool:
         for entry in held.entries:
-            session = self._context.session(entry.client) if entry.qos and not entry.finished else None
+            session = self._shard.sessions.get(entry.client) if entry.qos and not entry.finished else None
             if session is not None and session.persistent:
                 return True
         return False
 
     def _report_partly_done(self) -> None:
         """Outcomes of messages that still wait for others: after a restart nobody would know of them."""
-        for shard in self._context.shards:
-            for held in shard.live.values():
-                if held.deliveries:
-                    deliveries, held.deliveries = held.deliveries, []
-                    self._context.reporter.outcome(held.message, held.shard, held.instructions, deliveries)
+        for held in self._shard.live.values():
+            if held.deliveries:
+                deliveries, held.deliveries = held.deliveries, []
+                self._node.reporter.outcome(held.message, held.shard, held.instructions, deliveries)
 
-    def _spool(self, shard: Shard, held: Held, touched: set[Session]) -> None:
+    def _move_to_spool(self, held: Held, touched: set[Session]) -> None:
         """What waits at QoS 0 is sent from memory or not at all: it goes on waiting there."""
-        context = self._context
+        shard = self._shard
         waiting = [entry for entry in held.entries if entry.qos and not entry.finished]
         if not waiting:
             return
-        mid = context.new_mid()
-        context.batch.messages.append((mid, held.shard, held.message, held.instructions))
+        mid = self._spool.add_message(held.message, held.instructions)
         shard.note_spooled(held, mid)
         for entry in waiting:
-            session = context.session(entry.client)
+            session = shard.sessions.get(entry.client)
             if session is None:
                 raise AssertionError(f"a message waits for {entry.client!r}, whose session has ended")
-            entry.row, may_be_sent = context.new_row(), entry.sent or entry.dup
+            self._spool.add_row(mid, session.spool_key, entry)
             touched.add(session)
-            context.batch.rows.append(
-                (entry.row, mid, session.spool_key, entry.qos, entry.retain, entry.subscription_ids, may_be_sent)
-            )
         if held.deliveries:
-            context.reporter.outcome(held.message, held.shard, held.instructions, held.deliveries)
+            self._node.reporter.outcome(held.message, held.shard, held.instructions, held.deliveries)
         shard.release(held)
         held.spooled, held.deliveries = True, []
         held.entries.clear()
 
     def _abandon_qos0(self, held: Held) -> None:
         for entry in [e for e in held.entries if not e.finished and not e.qos]:
-            session = self._context.session(entry.client)
+            session = self._shard.sessions.get(entry.client)
             if session is not None:
                 session.remove(entry)
-            self._context.counts["dropped_slow_qos0"] += 1
+            self._node.counts["dropped_slow_qos0"] += 1
             self._deliverer.finish(entry, "dropped")
 
     async def _sweep_expired(self, now: float) -> None:
         if now < self._next_sweep:
             return
         self._next_sweep = now + _EXPIRY_SWEEP_S
-        context = self._context
-        for spooled in await context.spool.call(Spool.expired, int(now * 1000)):
-            session = context.session(client_of(spooled.session))
+        for spooled in await self._spool.expired(int(now * 1000)):
+            session = self._shard.sessions.get(client_of(spooled.session))
             if session is None or session.spool_key != spooled.session or session.link is not None:
                 continue
             place = (spooled.message.partition, spooled.message.offset)
             if spooled.dup or session.may_be_known(place, spooled.row):
                 continue  # the client may have it already
-            if spooled.row not in session.rows_in_memory() and spooled.row not in context.gone_rows:
+            if spooled.row not in session.rows_in_memory() and not self._spool.is_gone(spooled.row):
                 self._deliverer.expire_spooled(session, spooled)
 
 

@@ -5,14 +5,16 @@ from typing import Any, Literal
 
 import structlog
 
-from gateway.shard.context import HomeContext
 from gateway.shard.lending import Lender
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Entry, Held
+from gateway.shard.node import Node
 from gateway.shard.overflow import Overflow
 from gateway.shard.session import Session, client_of
+from gateway.shard.shard import Shard
+from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_group import GROUP_MARK, ShareGroup
-from gateway.shard.spool import Spool, SpooledEntry
+from gateway.shard.spool import SpooledEntry
 from mqtt.codes import ReasonCode
 from schemas.events import Delivery
 
@@ -25,23 +27,31 @@ log = structlog.get_logger(__name__)
 
 
 class Deliverer:
-    """Moves entries through a session: queued → sent → finished; a message whose last recipient is finished is
-    relinquished. `lender` does so for share groups. `spawn` starts a coroutine whose failure is fatal; `too_slow` ends
-    the connection of a session."""
+    """Moves entries through the sessions of a shard: queued → sent → finished; a message whose last recipient is
+    finished is relinquished. `lender` does so for share groups. `spawn` starts a coroutine whose failure is fatal;
+    `too_slow` ends the connection of a session."""
 
     def __init__(
         self,
-        context: HomeContext,
+        node: Node,
+        shard: Shard,
+        spool: ShardSpool,
         writer: SessionLogWriter,
+        lender: Lender,
+        unsettled: set[Session],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         too_slow: Callable[[Session], None],
     ) -> None:
-        self._context = context
+        self._clock = node.clock
+        self._counts = node.counts
+        self._reporter = node.reporter
+        self._ready = node.ready
+        self._shard = shard
+        self._spool = spool
         self._writer = writer
+        self._lender = lender
         self._spawn = spawn
-        self.overflow = Overflow(context, self, writer, spawn, too_slow)
-        self._ready: set[Session] = set()
-        self.lender = Lender(context, writer, self)
+        self.overflow = Overflow(node.settings.gateway.limits, self, writer, unsettled, spawn, too_slow)
 
     def offer(self, session: Session, held: Held, entry: Entry) -> None:
         """Gives a session its share of a message. QoS 0 goes to connected clients only."""
@@ -65,40 +75,39 @@ class Deliverer:
             self._mark_repeated(session, entry)
         session.enqueue(entry)
         if session.is_reachable:
-            self._ready.add(session)
+            self._ready.add(session, self.pump)
 
     def offered(self, held: Held) -> None:
         """All sessions were offered the message: nobody left to wait for, or it lives on."""
         if held.pending:
-            self._context.shards[held.shard].hold(held)
+            self._shard.hold(held)
         else:
             self._finish_held(held)
 
     def wake(self, session: Session) -> None:
         """There may be something to send by the next flush."""
-        self._ready.add(session)
+        self._ready.add(session, self.pump)
 
     def flush(self) -> None:
-        """Sends what was offered since the last flush."""
-        while self._ready:
-            self.pump(self._ready.pop())
+        """Sends what was offered since the last flush, by any shard."""
+        self._ready.flush()
 
     def writable(self, session: Session) -> None:
         """The connection takes deliveries again: its own, and what share groups have."""
         self.pump(session)
-        self.lender.room(session)
+        self._lender.room(session)
         self.flush()
 
     def pump(self, session: Session) -> None:
         """Sends as much of the queue as the client's window and its connection take now."""
         if isinstance(session, ShareGroup):
-            self.lender.pump(session)
+            self._lender.pump(session)
             return
         while session.link is not None and session.link.writable and not session.sending:
             if not session.queue:
                 self.load(session)
                 if session.borrower is not None and session.borrower.missed:
-                    self.lender.rouse(session, session.borrower)
+                    self._lender.rouse(session, session.borrower)
                 return
             entries = self._unexpired(session, session.take(_CHUNK))
             if not entries:
@@ -135,7 +144,7 @@ class Deliverer:
         """PUBACK: the client has a QoS 1 message."""
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 1:
-            self.lender.acknowledged(session, packet_id)
+            self._lender.acknowledged(session, packet_id)
             return
         del session.in_flight[packet_id]
         self.finish(entry, "delivered")
@@ -146,7 +155,7 @@ class Deliverer:
         link = session.link
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 2:
-            if not self.lender.received(session, packet_id, reason) and link is not None:
+            if not self._lender.received(session, packet_id, reason) and link is not None:
                 link.release(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
             return
         first = not entry.released
@@ -175,7 +184,7 @@ class Deliverer:
         """PUBCOMP: a QoS 2 exchange is over and its packet id free."""
         entry = session.in_flight.get(packet_id)
         if entry is None:
-            self.lender.completed(session, packet_id)
+            self._lender.completed(session, packet_id)
         elif entry.qos == 2 and entry.released:
             self._complete(session, entry)
         for place, record in session.restored.items():
@@ -188,7 +197,7 @@ class Deliverer:
         if session.in_flight.get(entry.packet_id) is entry:
             del session.in_flight[entry.packet_id]
         else:
-            self.lender.undeliverable(session, entry)
+            self._lender.undeliverable(session, entry)
         self.finish(entry, "dropped")
         self.pump(session)
 
@@ -201,9 +210,8 @@ class Deliverer:
         delivery = self._delivery(entry, outcome)
         if held.spooled:
             if entry.row is not None:
-                self._context.batch.deleted_rows.append(entry.row)
-                self._context.gone_rows.add(entry.row)
-            self._context.reporter.outcome(held.message, held.shard, held.instructions, [delivery])
+                self._spool.delete_row(entry.row)
+            self._reporter.outcome(held.message, held.shard, held.instructions, [delivery])
             return
         held.deliveries.append(delivery)
         held.pending -= 1
@@ -226,15 +234,15 @@ class Deliverer:
     async def end_backlog(self, spool_key: str) -> None:
         """Ends what the spool holds for a session that is gone."""
         row = 0
-        while page := await self._context.read_spool(spool_key, Spool.load, spool_key, row, _PAGE):
+        while page := await self._spool.load(spool_key, row, _PAGE):
             for spooled in page:
-                if spooled.row not in self._context.gone_rows:
-                    self.finish(entry_of(spooled, self._context.clock()), "ended")
+                if not self._spool.is_gone(spooled.row):
+                    self.finish(entry_of(spooled, self._clock()), "ended")
             row = page[-1].row
 
     def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
         """The time of a message in an offline session's backlog is over."""
-        entry = entry_of(spooled, self._context.clock())
+        entry = entry_of(spooled, self._clock())
         session.backlog -= 1
         session.queued_bytes -= len(spooled.message.payload)
         session.put_back.discard(entry.place)
@@ -257,12 +265,12 @@ class Deliverer:
             held.pending += 1
             held.entries.append(entry)
             session.enqueue(entry)
-            self._ready.add(session)
+            self._ready.add(session, self.pump)
 
     def drop(self, entry: Entry) -> None:
         """An entry has left a full queue."""
         if not entry.finished:
-            self._context.counts["dropped_queue_full"] += 1
+            self._counts["dropped_queue_full"] += 1
             self.finish(entry, "dropped")
 
     def load(self, session: Session, most: int = _PAGE) -> None:
@@ -278,7 +286,7 @@ class Deliverer:
             entry.dup = entry.dup or not self.is_expired(entry)
 
     def _drop(self, entry: Entry) -> None:
-        self._context.counts["dropped_queue_full"] += 1
+        self._counts["dropped_queue_full"] += 1
         self._note(entry, "dropped")
 
     def _note(self, entry: Entry, outcome: Outcome) -> None:
@@ -286,10 +294,10 @@ class Deliverer:
         entry.held.deliveries.append(self._delivery(entry, outcome))
 
     def _delivery(self, entry: Entry, outcome: Outcome) -> Delivery:
-        self._context.counts[outcome] += 1
+        self._counts[outcome] += 1
         share = entry.lent or entry  # of a message that nobody in a group was lent, the group's own
         client = share.client.removeprefix(GROUP_MARK)
-        return Delivery(client=client, outcome=outcome, qos=share.qos, at_us=int(self._context.clock() * 1e6))
+        return Delivery(client=client, outcome=outcome, qos=share.qos, at_us=int(self._clock() * 1e6))
 
     def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
         if all(entry.held.message.expires is None for entry in entries):
@@ -306,7 +314,7 @@ class Deliverer:
     def is_expired(self, entry: Entry) -> bool:
         """Whether the message's time is over."""
         expires = entry.held.message.expires
-        return expires is not None and expires <= self._context.clock() * 1000
+        return expires is not None and expires <= self._clock() * 1000
 
     def _send(self, session: Session, entries: list[Entry]) -> None:
         link = session.link
@@ -336,21 +344,21 @@ class Deliverer:
     def _has_room(self, session: Session) -> None:
         """The client has answered: it may take more."""
         if session.borrower is not None:
-            self.lender.room(session)
+            self._lender.room(session)
         elif session.queue or session.backlog:
-            self._ready.add(session)
+            self._ready.add(session, self.pump)
 
     def _finish_held(self, held: Held) -> None:
-        self._context.shards[held.shard].release(held)
+        self._shard.release(held)
         held.entries.clear()  # breaks the cycle with its entries
         if held.instructions:
-            self._context.reporter.relinquish(held)
+            self._reporter.relinquish(held)
         elif held.deliveries:
-            self._context.reporter.outcome(held.message, held.shard, [], held.deliveries)
+            self._reporter.outcome(held.message, held.shard, [], held.deliveries)
 
     async def _load(self, session: Session, most: int) -> None:
         start = session.loaded_row
-        page = await self._context.read_spool(session.spool_key, Spool.load, session.spool_key, start, most)
+        page = await self._spool.load(session.spool_key, start, most)
         session.loading = False
         if session.ended:
             return
@@ -358,11 +366,11 @@ class Deliverer:
             self.overflow.trim(session)
             self.pump(session)
             return
-        now = self._context.clock()
-        elsewhere = session.rows_in_memory() | self._context.gone_rows
+        now = self._clock()
+        in_memory = session.rows_in_memory()
         for spooled in page:
             session.loaded_row = spooled.row
-            if spooled.row in elsewhere:
+            if spooled.row in in_memory or self._spool.is_gone(spooled.row):
                 continue
             session.backlog -= 1
             entry = entry_of(spooled, now)

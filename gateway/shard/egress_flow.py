@@ -4,51 +4,52 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from gateway.shard.context import HomeContext
+from gateway.shard.node import Node
+from gateway.shard.outage import SpoolOutage
 from gateway.shard.shard import Shard
 
 
 class EgressFlow:
-    """Pauses the shards that have `limits.held_back_messages` or `held_back_bytes` parked, shared by the shards evenly,
-    until half of it has gone. Not while own copies wait: they may wait for what is still to come on `egress`, and the
-    reader behind them.
+    """Pauses a shard that has its part of `limits.held_back_messages` or `held_back_bytes` parked, which all shards
+    share evenly, until half of it has gone. Not while own copies wait: they may wait for what is still to come on
+    `egress`, and the reader behind them.
 
-    Pauses all of them while a spool that cannot be written has left too much in memory. `spawn` starts a coroutine
-    whose failure is fatal.
+    Pauses it also while a spool that cannot be written has left too much in memory. `spawn` starts a coroutine whose
+    failure is fatal.
     """
 
-    def __init__(self, context: HomeContext, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        self._context = context
+    def __init__(
+        self, node: Node, shard: Shard, outage: SpoolOutage, spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        self._bus = node.bus
+        self._counts = node.counts
+        self._shard = shard
+        self._outage = outage
         self._spawn = spawn
-        limits, shards = context.settings.gateway.limits, len(context.shards)
+        limits, shards = node.settings.gateway.limits, node.settings.kafka.shards
+        self._place = (node.topics.egress, shard.number)
         self._most = max(1, limits.held_back_messages // shards)
         self._most_bytes = max(1, limits.held_back_bytes // shards)
-        self._paused: set[int] = set()
         self._lock = asyncio.Lock()
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether some shard is."""
-        return bool(self._paused)
+        self.is_paused = False
 
     def adjust(self, own_copies_wait: bool) -> None:
-        """Pauses and resumes what has to be, after a batch of records."""
-        is_full = self._context.outage.is_full
-        for shard in self._context.shards:
-            load = max(shard.parked_records / self._most, shard.parked_bytes / self._most_bytes)
-            if shard.number in self._paused:
-                if not is_full and (own_copies_wait or load <= 1 / 2):
-                    self._paused.discard(shard.number)
-                    self._spawn(self._go_on(shard))
-            elif is_full or (load >= 1 and not own_copies_wait):
-                self._paused.add(shard.number)
-                self._context.counts["parked_full"] += not is_full
-                self._spawn(self._pause(shard))
+        """Pauses or resumes the shard if it has to be, after a batch of records."""
+        is_full, shard = self._outage.is_full, self._shard
+        load = max(shard.parked_records / self._most, shard.parked_bytes / self._most_bytes)
+        if self.is_paused:
+            if not is_full and (own_copies_wait or load <= 1 / 2):
+                self.is_paused = False
+                self._spawn(self._go_on())
+        elif is_full or (load >= 1 and not own_copies_wait):
+            self.is_paused = True
+            self._counts["parked_full"] += not is_full
+            self._spawn(self._pause())
 
-    async def _pause(self, shard: Shard) -> None:
+    async def _pause(self) -> None:
         async with self._lock:
-            await self._context.bus.unassign([(self._context.topics.egress, shard.number)])
+            await self._bus.unassign([self._place])
 
-    async def _go_on(self, shard: Shard) -> None:
+    async def _go_on(self) -> None:
         async with self._lock:  # behind `_pause`: nothing read before it is still on its way
-            await self._context.bus.assign({(self._context.topics.egress, shard.number): shard.position})
+            await self._bus.assign({self._place: self._shard.position})

@@ -1,4 +1,4 @@
-"""Subscribing is instant though a route takes effect later: until then the home reads `ingress` itself.
+"""Subscribing is instant though a route takes effect later: until then the shard's home reads `ingress` itself.
 
 The reader starts at the end of `ingress` before SUBACK, and ends once it has passed everything appended before the last
 such route took effect. It first looks at the records just before that end: which of them routers are still to bring, so
@@ -10,31 +10,39 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from gateway.bus import Record
-from gateway.shard.context import HomeContext
+from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.session import SessionSubscription
+from gateway.shard.shard import Shard
 from gateway.shard.window import WINDOW_SIZE
 
 CLOCK_SLACK_MS = 2_000
 """How far this machine's clock may be ahead of the broker's or behind it."""
+
 
 _SKEW = 256
 """By how many messages of one partition of `ingress` one shard's instructions may be ahead of another's."""
 
 
 class InstantReader:
-    """Where the home reads `ingress`: `positions` by partition, the next offset to be passed; None while it does not
-    read.
+    """Where a shard's home reads `ingress`: `positions` by partition, the next offset to be passed; None while it does
+    not read.
 
     Own copies are at `begun` or behind it. Subscriptions whose route took effect by `done_ms` need the reader no more.
-    `replay_to` is where `ingress` ended when the home started, if the reader goes on from before. `spawn` starts a
+    `replay_to` is where `ingress` ended when the home started, if the reader goes on from before. `reached` gives the
+    last message of a partition of `ingress` that any shard of this process has an instruction for. `spawn` starts a
     coroutine whose failure is fatal.
     """
 
-    def __init__(self, context: HomeContext, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        self._bus = context.bus
-        self._topic = context.topics.ingress
-        self._partitions = context.settings.kafka.ingress_partitions
-        self._shards = context.shards
+    def __init__(
+        self,
+        shard: Shard,
+        ingress: IngressReader,
+        reached: Callable[[int], int],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._shard = shard
+        self._ingress = ingress
+        self._reached = reached
         self._spawn = spawn
         self._until_ms = 0
         self._targets: dict[int, int] | None = None
@@ -60,12 +68,12 @@ class InstantReader:
         async with self._lock:
             self._targets = None
             if self.positions is None:
-                begun = begun or await self._bus.end_offsets(self._topic, self._partitions)
+                begun = begun or await self._ingress.end_offsets()
                 await self._start({p: self._look_back(p, offset) for p, offset in begun.items()}, begun)
                 return dict(begun)
             start = {p: max(offset, self._received[p]) for p, offset in self.begun.items()}
             if self._paused:
-                ends = await self._bus.end_offsets(self._topic, self._partitions)
+                ends = await self._ingress.end_offsets()
                 start |= {p: ends[p] for p in self._paused}
             return start
 
@@ -75,15 +83,16 @@ class InstantReader:
             await self._start(positions, begun)
 
     async def _start(self, positions: dict[int, int], begun: dict[int, int]) -> None:
-        self.positions, self._received, self.begun = dict(positions), dict(positions), dict(begun)
-        await self._bus.assign({(self._topic, p): offset for p, offset in positions.items()})
+        def begin() -> None:
+            self.positions, self._received, self.begun = dict(positions), dict(positions), dict(begun)
+
+        await self._ingress.read(self, positions, begin)
 
     def _look_back(self, partition: int, begun: int) -> int:
         """From where on a router may still have to bring something that came before `begun`: behind what has come; but
         nobody knows how far routers are with a partition that nobody here wants anything of, hence the limit."""
-        reached = [shard.reached(partition) for shard in self._shards]
-        start = max(min(reached) + 1, max(reached) - _SKEW, begun - WINDOW_SIZE)
-        return max(0, min(start, begun))
+        behind_own, behind_all = self._shard.reached(partition) + 1, self._reached(partition) - _SKEW
+        return max(0, min(max(behind_own, behind_all, begun - WINDOW_SIZE), begun))
 
     def hold_until(self, effective_ms: int) -> None:
         """Goes on reading at least until what was appended before `effective_ms` is passed."""
@@ -117,7 +126,7 @@ class InstantReader:
 
         async def pause() -> None:
             async with self._lock:
-                await self._bus.unassign([(self._topic, record.partition())])
+                await self._ingress.leave(self, [record.partition()])
 
         self._paused[record.partition()] = record.offset()
         self._spawn(pause())
@@ -126,10 +135,14 @@ class InstantReader:
         """Reads a partition again, if it is paused."""
 
         async def go_on() -> None:
-            async with self._lock:  # behind `pause`: nothing read before it is still on its way
-                offset = self._paused.pop(partition, None)
+            async with self._lock:  # behind `pause`
+                offset = self._paused.get(partition)
+
+                def begin() -> None:
+                    del self._paused[partition]
+
                 if offset is not None:
-                    await self._bus.assign({(self._topic, partition): offset})
+                    await self._ingress.read(self, {partition: offset}, begin)
 
         if partition in self._paused:
             self._spawn(go_on())
@@ -177,19 +190,18 @@ class InstantReader:
             return False
         async with self._lock:
             if self._targets is None:
-                self._targets = await self._bus.end_offsets(self._topic, self._partitions)
+                self._targets = await self._ingress.end_offsets()
             targets, positions = self._targets, self.positions
             if targets is None or positions is None or self._paused or not self._have_passed(targets):
                 return False
             if self._until_ms != until_ms:  # somebody needs it longer, and waits for the lock
                 self._targets = None
                 return False
-            await self._bus.unassign((self._topic, p) for p in positions)
+            await self._ingress.leave(self, positions)
             self.positions = None
             self._targets = None
             self.done_ms = until_ms
-            for shard in self._shards:
-                shard.expected.clear()
+            self._shard.expected.clear()
             return True
 
 

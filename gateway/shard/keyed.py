@@ -5,11 +5,12 @@ checkpoint, in the same commit as the position on `ingress`; what lies behind th
 """
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gateway.bus import Record
-from gateway.shard.context import HomeContext
+from gateway.shard.shard_spool import ShardSpool
 
 _VERSION = 14
 """Where the version stands in the text of a UUID; 8 for derived ids (:func:`schemas.identity.derived_message_id`)."""
@@ -28,15 +29,16 @@ def fingerprint(topic: bytes, payload: bytes) -> bytes:
 
 
 class KeyedMessages:
-    """The latest derived ids that `ingress` holds: `idempotency_keys` of them at most, none older than `idempotency_s`.
+    """The latest derived ids of one shard's clients that `ingress` holds: `most` of them, none older than `kept_s`."""
 
-    Only what this gateway has stored: a sender that tries again elsewhere is not recognised.
-    """
-
-    def __init__(self, context: HomeContext) -> None:
-        self._context = context
-        self._most = context.settings.gateway.http.idempotency_keys
-        self._kept_ms = int(context.settings.gateway.http.idempotency_s * 1000)
+    def __init__(
+        self, most: int, kept_s: float, spool: ShardSpool, clock: Callable[[], float], counts: Counter[str]
+    ) -> None:
+        self._most = most
+        self._kept_ms = int(kept_s * 1000)
+        self._spool = spool
+        self._clock = clock
+        self._counts = counts
         self._known: OrderedDict[str, Keyed] = OrderedDict()
 
     def __len__(self) -> int:
@@ -49,7 +51,7 @@ class KeyedMessages:
 
     def stored(self, message_id: str, content: bytes) -> None:
         """Kafka has the message; `content` is its fingerprint."""
-        self._put(message_id, Keyed(content, int(self._context.clock() * 1000)))
+        self._put(message_id, Keyed(content, int(self._clock() * 1000)))
 
     def load(self, rows: list[tuple[str, bytes, int]]) -> None:
         """At start: takes what the spool has, oldest first, as (id, fingerprint, time)."""
@@ -68,7 +70,7 @@ class KeyedMessages:
     def _put(self, message_id: str, keyed: Keyed) -> None:
         self._known[message_id] = keyed
         self._known.move_to_end(message_id)
-        self._context.batch.keyed[message_id] = keyed
+        self._spool.put_keyed(message_id, keyed)
         self._forget()
 
     def _forget(self) -> None:
@@ -78,9 +80,9 @@ class KeyedMessages:
             if keyed.at_ms >= oldest_ms:
                 if len(self._known) <= self._most:
                     return
-                self._context.counts["idempotency_keys_full"] += 1
+                self._counts["idempotency_keys_full"] += 1
             del self._known[message_id]
-            self._context.batch.keyed[message_id] = None
+            self._spool.put_keyed(message_id, None)
 
     def _oldest_ms(self) -> int:
-        return int(self._context.clock() * 1000) - self._kept_ms
+        return int(self._clock() * 1000) - self._kept_ms

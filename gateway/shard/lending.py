@@ -7,11 +7,12 @@ the session log says who has it, before it is sent.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from gateway.shard.context import HomeContext
 from gateway.shard.log_writer import SessionLogWriter
+from gateway.shard.ready import ReadySessions
 from gateway.shard.session import Session
+from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_group import Borrower, Loan, ShareGroup
 from mqtt.codes import ReasonCode
 from schemas.session_log import KIND_OF_GROUP
@@ -24,20 +25,31 @@ _CHUNK = 64
 _MOST_CLOSING = 1_000
 
 
-class Lender:
-    """Moves entries of groups: queued → lent → finished; what a finished one means for its message is the deliverer's
-    business. Calls are for sessions that are, or were, members of a group."""
+class Home(Protocol):
+    """The home of one shard, as far as groups need it."""
 
-    def __init__(self, context: HomeContext, writer: SessionLogWriter, deliverer: "Deliverer") -> None:
-        self._context = context
-        self._writer = writer
-        self._deliverer = deliverer
+    @property
+    def deliverer(self) -> "Deliverer": ...
+    @property
+    def writer(self) -> SessionLogWriter: ...
+    @property
+    def spool(self) -> ShardSpool: ...
+
+
+class Lender:
+    """Moves entries of groups: queued → lent → finished; what a finished one means for its message is the business of
+    the group's shard. Calls are for sessions that are, or were, members of a group; `home_of` gives the home of a
+    shard, for a group and its members may have different ones."""
+
+    def __init__(self, ready: ReadySessions, home_of: Callable[[int], Home]) -> None:
+        self._ready = ready
+        self._home_of = home_of
 
     def pump(self, group: ShareGroup) -> None:
         """Lends as much of the queue as members have room for."""
         while group.ready and not group.sending:
             if not group.queue:
-                self._deliverer.load(group)
+                self._of(group).load(group)
                 return
             loans = self._take(group)
             if not loans and group.queue:
@@ -53,7 +65,7 @@ class Lender:
         loan = _loan(session, packet_id)
         if loan is not None and loan.view.qos == 1:
             loan.group.close(loan)
-            self._deliverer.finish(loan.entry, "delivered")
+            self._of(loan.group).finish(loan.entry, "delivered")
             self._freed(loan)
 
     def received(self, session: Session, packet_id: int, reason: int) -> bool:
@@ -68,14 +80,14 @@ class Lender:
         loan.view.released = True
 
         def durable() -> None:
-            self._deliverer.finish(loan.entry, "delivered")
+            self._of(loan.group).finish(loan.entry, "delivered")
             loan.may_release = True
             if _loan(session, packet_id) is not loan:
                 return
             if reason >= ReasonCode.UNSPECIFIED_ERROR:
                 self._settle(loan)
                 self._freed(loan)
-                self._deliverer.flush()
+                self._ready.flush()
             elif session.link is not None:
                 session.link.release(packet_id)
 
@@ -98,10 +110,10 @@ class Lender:
         """What was lent is too large for the member: it counts as sent [MQTT-3.1.2-25]."""
         loan = _loan(session, view.packet_id)
         if loan is not None and loan.view is view:
-            self._deliverer.finish(loan.entry, "dropped")
+            self._of(loan.group).finish(loan.entry, "dropped")
             self._settle(loan)
             self._freed(loan)
-            self._deliverer.flush()
+            self._ready.flush()
 
     def room(self, session: Session) -> None:
         """A member may take more than before: first what it has already been lent, then what groups have."""
@@ -114,7 +126,7 @@ class Lender:
             if own_waits and not borrower.own_is_next:  # at the next flush its own queue might be first
                 self.pump(group)
         if own_waits:
-            self._deliverer.wake(session)
+            self._of(session).wake(session)
 
     def rouse(self, session: Session, borrower: Borrower) -> set[ShareGroup]:
         """Groups that found no room with a member may find some now."""
@@ -122,7 +134,7 @@ class Lender:
         for group in missed:
             if session.client in group.connected:
                 group.ready.setdefault(session.client, session)
-                self._deliverer.wake(group)
+                self._of(group).wake(group)
         return missed
 
     # -- members come and go -------------------------------------------------------------------------------------------
@@ -146,21 +158,21 @@ class Lender:
         for group in borrower.groups.values():
             self.connect(group, session)
         self.room(session)
-        self._deliverer.flush()
+        self._ready.flush()
 
     def connect(self, group: ShareGroup, session: Session) -> None:
         """A member of the group can be reached; what others left behind is for it."""
         group.connected[session.client] = session
         group.ready[session.client] = session
         self._take_back(group, list(group.stranded.values()))
-        self._deliverer.wake(group)
+        self._of(group).wake(group)
 
     def disconnect(self, group: ShareGroup, session: Session) -> None:
         """A member can be reached no more, or is none any more."""
         group.ready.pop(session.client, None)
         if group.connected.pop(session.client, None) is not None and not group.connected:
-            self._deliverer.drop_qos0(group)
-            group.forget_spooled(self._context.committed_row)
+            self._of(group).drop_qos0(group)
+            group.forget_spooled(self._home_of(group.shard).spool.committed_row)
 
     def lost(self, session: Session) -> None:
         """The connection is gone."""
@@ -180,7 +192,7 @@ class Lender:
                 self._take_back(group, loans)
             else:
                 group.stranded |= {loan.entry.place: loan for loan in loans}
-        self._deliverer.flush()
+        self._ready.flush()
 
     def end(self, session: Session) -> None:
         """The session is over, and member of no group any more."""
@@ -193,25 +205,28 @@ class Lender:
                 returning.setdefault(loan.group, []).append(loan)
                 continue
             if not loan.view.released:  # else it is delivered, as soon as that is durable
-                self._deliverer.finish(loan.entry, "ended")
+                self._of(loan.group).finish(loan.entry, "ended")
             self._settle(loan)
         for group, loans in returning.items():
             self._take_back(group, loans)
         for group, place in list(borrower.recalled.values()):
             group.disown(place)
-        self._deliverer.flush()
+        self._ready.flush()
 
     def end_group(self, group: ShareGroup) -> None:
         """The last member has left: what waits ends. What members have in hand ends for the group only."""
         group.ended = True
-        self._deliverer.end(group)
+        self._of(group).end(group)
         for loan in list(group.lent.values()):
-            self._deliverer.finish(loan.entry, "delivered" if loan.view.released else "ended")
+            self._of(loan.group).finish(loan.entry, "delivered" if loan.view.released else "ended")
         group.stranded.clear()
         if group.in_log:
-            self._writer.ended(group, kinds=[KIND_OF_GROUP])
+            self._home_of(group.shard).writer.ended(group, kinds=[KIND_OF_GROUP])
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _of(self, session: Session) -> "Deliverer":
+        return self._home_of(session.shard).deliverer
 
     def _take(self, group: ShareGroup) -> list[Loan]:
         """The next loans, in the order of the queue; fewer than `_CHUNK` if nobody has room for more."""
@@ -226,9 +241,9 @@ class Lender:
                     continue
                 del group.recalled[entry.place]
                 group.settle(entry)
-                self._deliverer.finish(group.drop_first(), "ended")
-            elif self._deliverer.is_expired(entry):
-                self._deliverer.finish(group.drop_first(), "expired")
+                self._of(group).finish(group.drop_first(), "ended")
+            elif self._of(group).is_expired(entry):
+                self._of(group).finish(group.drop_first(), "expired")
             else:
                 session = None if group.is_lent_out else group.choose()
                 if session is None:
@@ -270,7 +285,7 @@ class Lender:
         if entry.finished:
             return
         taken = link is not None and link.deliver(entry.held.message, loan.view)
-        self._deliverer.finish(entry, "ended" if link is None else "sent" if taken else "dropped")
+        self._of(group).finish(entry, "ended" if link is None else "sent" if taken else "dropped")
 
     def _send_waiting(self, session: Session, borrower: Borrower) -> None:
         """What the member was lent and is not on its present connection yet, in order."""
@@ -287,7 +302,7 @@ class Lender:
         group.take_back(loans)
         if any(loan.view.qos == 2 for loan in loans):
             self._log(group, _nothing)
-        self._deliverer.wake(group)
+        self._of(group).wake(group)
 
     def _settle(self, loan: Loan) -> None:
         """The exchange is over, and nobody gets the message again."""
@@ -300,7 +315,7 @@ class Lender:
         group = loan.group
         self.room(loan.member)
         if group.waits:
-            self._deliverer.wake(group)
+            self._of(group).wake(group)
         if len(group.closing) >= _MOST_CLOSING:
             self._log(group, _nothing)
 
@@ -314,7 +329,7 @@ class Lender:
                 borrower.ids.discard(packet_id)
             then()
 
-        self._writer.windows(group, stored)
+        self._home_of(group.shard).writer.windows(group, stored)
 
 
 def _loan(session: Session, packet_id: int) -> Loan | None:

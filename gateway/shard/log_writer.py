@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.shard.context import HomeContext
+from gateway.bus import Bus
 from gateway.shard.session import Session
 from schemas.session_log import KIND_OF, KINDS_OF_SESSION, Record, SessionKey, encode
 
@@ -25,14 +25,17 @@ async def durable(write: Callable[[Action], None]) -> None:
 
 
 class SessionLogWriter:
-    """Writes records of sessions; each `then` runs on the loop once its record is stored.
+    """Writes records of the sessions of one shard to `topic`; each `then` runs on the loop once its record is stored.
 
     A session that has ended writes nothing but tombstones: its client's next session has the same keys. Its `then`
     runs at once, so that nobody waits for ever.
     """
 
-    def __init__(self, context: HomeContext) -> None:
-        self._context = context
+    def __init__(self, bus: Bus, topic: str, shard: int, on_fatal: Callable[[Exception], None]) -> None:
+        self._bus = bus
+        self._topic = topic
+        self._shard = shard
+        self._on_fatal = on_fatal
 
     def opened(self, session: Session, then: Action | None = None) -> None:
         session.in_log = session.in_log or not session.ended
@@ -51,9 +54,9 @@ class SessionLogWriter:
         """`then` runs once all that `ended` has written is stored: one more tombstone stands behind the others."""
         self.ended(session, then, ALL_KINDS[-1:])
 
-    def forget(self, shard: int, key: SessionKey) -> None:
+    def forget(self, key: SessionKey) -> None:
         """A tombstone for a record that belongs to nothing any more."""
-        self._produce(shard, key, None, None)
+        self._produce(key, None, None)
 
     def windows(self, session: Session, then: Action) -> None:
         """Writes the session's windows as they are by then; calls while a record is on its way share the next one."""
@@ -82,13 +85,13 @@ class SessionLogWriter:
         self._send(session, KIND_OF[type(record)], encode(record), then)
 
     def _send(self, session: Session, kind: str, value: bytes | None, then: Action | None) -> None:
-        self._produce(session.shard, SessionKey(session.client, kind), value, then)
+        self._produce(SessionKey(session.client, kind), value, then)
 
-    def _produce(self, shard: int, key: SessionKey, value: bytes | None, then: Action | None) -> None:
+    def _produce(self, key: SessionKey, value: bytes | None, then: Action | None) -> None:
         def done(error: Any, _record: Any) -> None:
             if error is not None:
-                self._context.on_fatal(RuntimeError(f"cannot write to the session log: {error.str()}"))
+                self._on_fatal(RuntimeError(f"cannot write to the session log: {error.str()}"))
             elif then is not None:
                 then()
 
-        self._context.bus.produce(self._context.topics.sessions, shard, key.encode(), value, None, done)
+        self._bus.produce(self._topic, self._shard, key.encode(), value, None, done)

@@ -6,9 +6,9 @@ two steps.
 
 from collections.abc import Iterable, Sequence
 
-from gateway.shard.context import HomeContext
 from gateway.shard.delivery import Deliverer
 from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.node import Node
 from gateway.shard.session import Session, SessionSubscription
 from gateway.shard.shard import Shard
 from gateway.shard.work import RECIPIENT, SLICE, Steps
@@ -35,17 +35,18 @@ class Share:
 class Offering:
     """Offers messages of a shard to its sessions."""
 
-    def __init__(self, context: HomeContext, deliverer: Deliverer) -> None:
-        self._context = context
+    def __init__(self, shard: Shard, deliverer: Deliverer, node: Node) -> None:
+        self._sessions = shard.sessions
         self._deliverer = deliverer
+        self._node = node
 
-    def offer(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
+    def offer(self, held: Held, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
         """Offers the message to clients of `subscriptions`, in steps. Then `held` waits for them, or is finished."""
-        work, message = self._context.work, held.message
+        work, message = self._node.work, held.message
         shares: dict[str, Share] = {}
         held.pending += 1  # the first recipients may finish before the last ones are offered the message
         for start in range(0, len(subscriptions), SLICE):
-            add_shares(shares, message, subscriptions[start : start + SLICE], shard.sessions)
+            add_shares(shares, message, subscriptions[start : start + SLICE], self._sessions)
             if work.spend(min(SLICE, len(subscriptions))):
                 yield True
         for client, share in shares.items():
@@ -57,10 +58,10 @@ class Offering:
         held.pending -= 1
         self._deliverer.offered(held)
 
-    def offer_at_once(self, shard: Shard, held: Held, subscriptions: Sequence[SessionSubscription]) -> None:
+    def offer_at_once(self, held: Held, subscriptions: Sequence[SessionSubscription]) -> None:
         """The same without steps, for few subscriptions."""
-        for client, (qos, retain, identifiers) in wanted(held.message, subscriptions, shard.sessions):
-            self.offer_share(shard.sessions[client], held, client, qos, retain, identifiers)
+        for client, (qos, retain, identifiers) in wanted(held.message, subscriptions, self._sessions):
+            self.offer_share(self._sessions[client], held, client, qos, retain, identifiers)
         self._deliverer.offered(held)
 
     def offer_share(

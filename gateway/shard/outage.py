@@ -1,4 +1,4 @@
-"""What is known of a spool that fails: since when, why, when to try again, and how much waits for it meanwhile."""
+"""What is known of a shard's spool that fails: since when, why, when to try again, how much waits meanwhile."""
 
 import structlog
 
@@ -16,7 +16,8 @@ class SpoolOutage:
     not at each try.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shard: int) -> None:
+        self._shard = shard
         self._failing: dict[str, float] = {}
         self._due = 0.0
         self._pause_s = 0.0
@@ -30,7 +31,9 @@ class SpoolOutage:
             self._pause_s = min(self._pause_s * 2 or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             self._due = now + self._pause_s
         if not self._failing:
-            log.error("the spool failed; retrying, online clients are not affected", reason=self.reason)
+            log.error(
+                "the spool failed; retrying, online clients are not affected", shard=self._shard, reason=self.reason
+            )
         self._failing.setdefault(what, now)
 
     def mended(self, what: str, now: float) -> None:
@@ -40,7 +43,7 @@ class SpoolOutage:
             self.is_full = False
         if since is not None and not self._failing:
             self.reason = ""
-            log.info("the spool works again", after_s=round(now - since, 1))
+            log.info("the spool works again", shard=self._shard, after_s=round(now - since, 1))
 
     @property
     def is_writing(self) -> bool:
@@ -50,3 +53,22 @@ class SpoolOutage:
     def may_write(self, now: float) -> bool:
         """Whether it is time for a commit: at once, but for a pause behind one that failed."""
         return now >= self._due
+
+
+class Unspooled:
+    """How much waits in memory for spools that cannot be written, of all shards of this process."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[int, int]] = {}
+
+    def note(self, shard: int, messages: int, payload_bytes: int) -> None:
+        """What waits in a shard now."""
+        if messages or payload_bytes:
+            self._waiting[shard] = (messages, payload_bytes)
+        else:
+            self._waiting.pop(shard, None)
+
+    def reaches(self, messages: int, payload_bytes: int) -> bool:
+        """Whether as much or more waits in all."""
+        waiting = self._waiting.values()
+        return sum(n for n, _ in waiting) >= messages or sum(size for _, size in waiting) >= payload_bytes

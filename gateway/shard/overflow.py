@@ -13,10 +13,10 @@ from functools import partial
 from math import ceil
 from typing import Any, Protocol
 
-from gateway.shard.context import HomeContext
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry
 from gateway.shard.session import Session
+from schemas.settings import GatewayLimits
 
 _PAGE_LEAST, _PAGE_MOST = 64, 500
 _DROPPING_MOST = 100
@@ -44,18 +44,18 @@ class Overflow:
 
     def __init__(
         self,
-        context: HomeContext,
+        limits: GatewayLimits,
         queues: Queues,
         writer: SessionLogWriter,
+        unsettled: set[Session],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         too_slow: Callable[[Session], None],
     ) -> None:
-        self._unsettled = context.unsettled
+        self._unsettled = unsettled
         self._queues = queues
         self._writer = writer
         self._spawn = spawn
         self._too_slow = too_slow
-        limits = context.settings.gateway.limits
         self._most, self._most_bytes, self._choice = limits.queue_messages, limits.queue_bytes, limits.queue_full
         self._leaving: set[Session] = set()
         self._trimming: set[Session] = set()

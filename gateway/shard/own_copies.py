@@ -17,25 +17,30 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gateway.bus import Record
-from gateway.shard.context import HomeContext
+from gateway.shard.ingress_reader import IngressRecord
 from gateway.shard.instant import InstantReader
 from gateway.shard.messages import Held, message_of
+from gateway.shard.node import Node
 from gateway.shard.offering import Offering
+from gateway.shard.outage import SpoolOutage
+from gateway.shard.routes import ShardRoutes
 from gateway.shard.session import SessionSubscription
 from gateway.shard.shard import Shard
 from gateway.shard.work import RECORD, SLICE, Steps, Work
 from schemas.envelope import INGRESS_HEADERS
 from schemas.errors import RecordError
-from schemas.identity import INBOX_MARK, candidate_keys, shard_of
+from schemas.identity import INBOX_MARK, shard_of
 
 
 class Newer(NamedTuple):
-    """Of a shard, the subscriptions that match a record and whose route is not in effect for it yet: `early` get it as
-    an own copy; those of the clients `left` leave it to an older subscription, which an instruction brings it."""
+    """The subscriptions that match a record and whose route is not in effect for it yet: `early` get it as an own copy;
+    those of the clients `left` leave it to an older subscription, which an instruction brings it."""
 
-    shard: Shard
-    early: list[SessionSubscription]
-    left: list[str]
+    early: Sequence[SessionSubscription]
+    left: Sequence[str]
+
+
+_NOBODY = Newer((), ())
 
 
 class _Waiting:
@@ -44,31 +49,44 @@ class _Waiting:
     __slots__ = ("records", "size")
 
     def __init__(self) -> None:
-        self.records: deque[Record] = deque()
+        self.records: deque[IngressRecord] = deque()
         self.size = 0
 
-    def append(self, record: Record) -> None:
-        self.records.append(record)
-        self.size += len(record.value() or b"")
+    def append(self, read: IngressRecord) -> None:
+        self.records.append(read)
+        self.size += len(read.record.value() or b"")
 
-    def popleft(self) -> Record:
-        record = self.records.popleft()
-        self.size -= len(record.value() or b"")
-        return record
+    def popleft(self) -> IngressRecord:
+        read = self.records.popleft()
+        self.size -= len(read.record.value() or b"")
+        return read
 
 
 class OwnCopies:
-    """Takes the records of `ingress` that the instant reader gets, and offers them to whom no instruction brings them.
+    """Takes the records of `ingress` that the instant reader gets, and offers them to those sessions of the shard that
+    no instruction brings them.
 
     Holds at most `limits.held_back_messages` of them and `limits.held_back_bytes`, shared by the partitions evenly; of
     each partition one may be larger.
     """
 
-    def __init__(self, context: HomeContext, offering: Offering, instant: InstantReader) -> None:
-        self._context = context
+    def __init__(
+        self,
+        node: Node,
+        shard: Shard,
+        routes: ShardRoutes,
+        outage: SpoolOutage,
+        offering: Offering,
+        instant: InstantReader,
+    ) -> None:
+        self._node = node
+        self._shards = node.settings.kafka.shards
+        self._shard = shard
+        self._routes = routes
+        self._outage = outage
         self._offering = offering
         self._instant = instant
-        limits, partitions = context.settings.gateway.limits, context.settings.kafka.ingress_partitions
+        limits, partitions = node.settings.gateway.limits, node.settings.kafka.ingress_partitions
         self._most = max(1, limits.held_back_messages // partitions)
         self._most_bytes = limits.held_back_bytes // partitions
         self._waiting: dict[int, _Waiting] = {}
@@ -78,29 +96,30 @@ class OwnCopies:
         """How many records wait."""
         return sum(len(waiting.records) for waiting in self._waiting.values())
 
-    def receive(self, record: Record) -> Steps[None]:
+    def receive(self, read: IngressRecord) -> Steps[None]:
         """The next record of its partition."""
+        record = read.record
         if not self._instant.takes(record):
             return
         waiting = self._waiting.get(record.partition())
         if waiting is None:
-            if (yield from self._offer(record)):
+            if (yield from self._offer(read)):
                 self._instant.passed(record)
                 return
             waiting = self._waiting[record.partition()] = _Waiting()
         elif len(waiting.records) >= self._most or waiting.size >= self._most_bytes:
-            self._context.counts["held_back_full"] += 1
+            self._node.counts["held_back_full"] += 1
             self._instant.pause(record)
             return
-        waiting.append(record)
+        waiting.append(read)
         self._instant.received(record)
 
     def reconsider(self) -> Steps[bool]:
         """Offers what waits no more; whether there was any."""
-        offered, work = False, self._context.work
+        offered, work = False, self._node.work
         for partition, waiting in list(self._waiting.items()):
             while waiting.records and (yield from self._offer(waiting.records[0])):
-                self._instant.passed(waiting.popleft())
+                self._instant.passed(waiting.popleft().record)
                 offered = True
                 if work.spend(RECORD):
                     yield False
@@ -109,68 +128,59 @@ class OwnCopies:
                 self._instant.go_on(partition)
         return offered
 
-    def _offer(self, record: Record) -> Steps[bool]:
+    def _offer(self, read: IngressRecord) -> Steps[bool]:
         """Offers a record to the subscriptions it is an own copy for; False if it must wait: for instructions, or for a
         spool that is to keep it."""
-        if self._context.outage.is_full:
+        if self._outage.is_full:
             return False
-        try:
-            topic = (record.key() or b"").decode()
-        except UnicodeDecodeError:
+        record, topic = read.record, read.topic
+        if topic is None:
             return True  # no subscription can match it
-        newer = [] if topic.startswith(INBOX_MARK) else (yield from self._newer(topic, record))
-        if any(of.early and of.shard.is_ahead_of_routers(record.partition(), record.offset()) for of in newer):
+        newer = _NOBODY if topic.startswith(INBOX_MARK) else (yield from self._newer(topic, record))
+        if newer.early and self._shard.is_ahead_of_routers(record.partition(), record.offset()):
             return False
-        self._expect(topic, record, newer)
-        if newer:
-            yield from self._offer_early(topic, record, newer)
+        self._expect(topic, read, newer.left)
+        if newer.early:
+            yield from self._offer_early(topic, record, newer.early)
         return True
 
-    def _newer(self, topic: str, record: Record) -> Steps[list[Newer]]:
-        """The subscriptions whose route is not in effect for the record yet; shards without any are left out."""
-        place, found, work = (
-            (record.partition(), record.offset(), record.timestamp()[1]),
-            list[Newer](),
-            self._context.work,
-        )
-        for shard in self._context.shards:
-            subscriptions = yield from found_in(shard, topic, work)
-            newer, routed = list[SessionSubscription](), set[str]()
-            for part in slices(subscriptions):
-                self._instant.divide(part, place, newer, routed)
-                if work.spend(len(part)):
-                    yield True
-            if newer:
-                early = [s for s in newer if s.client not in routed]
-                found.append(Newer(shard, early, sorted({s.client for s in newer if s.client in routed})))
-        return found
+    def _newer(self, topic: str, record: Record) -> Steps[Newer]:
+        """The subscriptions whose route is not in effect for the record yet."""
+        place, work = (record.partition(), record.offset(), record.timestamp()[1]), self._node.work
+        subscriptions = yield from found_in(self._shard, topic, work)
+        newer, routed = list[SessionSubscription](), set[str]()
+        for part in slices(subscriptions):
+            self._instant.divide(part, place, newer, routed)
+            if work.spend(len(part)):
+                yield True
+        if not newer:
+            return _NOBODY
+        early = [s for s in newer if s.client not in routed]
+        return Newer(early, sorted({s.client for s in newer if s.client in routed}))
 
-    def _expect(self, topic: str, record: Record, newer: list[Newer]) -> None:
-        """Notes which shards get an instruction for the record, and who of the newer leaves the record to it; routers
-        decide by the same rules."""
+    def _expect(self, topic: str, read: IngressRecord, left: Sequence[str]) -> None:
+        """Notes whether the shard gets an instruction for the record, and who of the newer leaves the record to it;
+        routers decide by the same rules."""
+        record, shard = read.record, self._shard
         if record.key() is None or tuple(name for name, _ in record.headers() or ()) != INGRESS_HEADERS:
             return  # routers leave it out
-        partition, offset, shards = record.partition(), record.offset(), self._context.shards
+        partition, offset = record.partition(), record.offset()
         if topic.startswith(INBOX_MARK):
-            shards[shard_of(topic.removeprefix(INBOX_MARK), len(shards))].expect(partition, offset)
-            return
-        for shard, _, left in newer:
-            if left:
-                shard.left[partition, offset] = left
-        keys, appended = candidate_keys(topic), record.timestamp()[1]
-        for shard in shards:
-            if self._context.routes.is_in_effect(shard.number, keys, appended):
+            if shard_of(topic.removeprefix(INBOX_MARK), self._shards) == shard.number:
                 shard.expect(partition, offset)
+            return
+        if left:
+            shard.left[partition, offset] = left
+        if self._routes.is_in_effect(read.keys, record.timestamp()[1]):
+            shard.expect(partition, offset)
 
-    def _offer_early(self, topic: str, record: Record, newer: list[Newer]) -> Steps[None]:
+    def _offer_early(self, topic: str, record: Record, early: Sequence[SessionSubscription]) -> Steps[None]:
         place = (record.partition(), record.offset(), record.timestamp()[1])
         try:
             message = message_of(topic, record.value() or b"", record.headers() or [], place)
         except RecordError:
             return  # the ledger quarantines what cannot be parsed on `ingress`
-        for shard, early, _ in newer:
-            held = Held(message, shard.number, -1, self._context.clock(), [])
-            yield from self._offering.offer(shard, held, early)
+        yield from self._offering.offer(Held(message, self._shard.number, -1, self._node.clock(), []), early)
 
 
 def slices(subscriptions: Sequence[SessionSubscription]) -> Iterable[Sequence[SessionSubscription]]:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import structlog
 
-from gateway.shard.context import HomeContext
+from gateway.shard.node import Node
 from gateway.shard.session import Session
 from schemas.events import PresenceEvent, encode
 from schemas.identity import partition_of
@@ -13,15 +13,15 @@ log = structlog.get_logger(__name__)
 
 
 class PresenceReporter:
-    """Writes who came and went; (`epoch`, `seq`) orders a client's events, the context's `boot` tells this process from
+    """Writes who came and went; (`epoch`, `seq`) orders a client's events, the process's `boot` tells this process from
     earlier ones of the same name."""
 
-    def __init__(self, context: HomeContext) -> None:
-        self._context = context
-        self._gateway = context.settings.gateway.name
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._gateway = node.settings.gateway.name
         self._heartbeats = 0
-        self._partitions = context.settings.kafka.ingress_partitions
-        self._log = log.info if context.settings.gateway.connection_log == "info" else log.debug
+        self._partitions = node.settings.kafka.ingress_partitions
+        self._log = log.info if node.settings.gateway.connection_log == "info" else log.debug
 
     def report(
         self,
@@ -38,21 +38,21 @@ class PresenceReporter:
             gateway=self._gateway,
             epoch=session.epoch,
             seq=session.events,
-            at_us=int(self._context.clock() * 1e6),
+            at_us=int(self._node.clock() * 1e6),
             peer=peer,
             protocol=protocol,
             reason=reason,
             user=session.user,
-            boot=self._context.boot,
+            boot=self._node.numbers.boot,
         )
         session.events += 1
         self._log(f"client {event}", client=session.client, peer=session.peer, user=session.user, reason=reason)
-        self._context.counts[f"presence_{event}"] += 1
+        self._node.counts[f"presence_{event}"] += 1
         self._write(presence)
 
     def heartbeat(self, event: Literal["heartbeat", "disconnected"] = "heartbeat") -> None:
         """Says that the gateway is alive, or that it ends."""
-        at_us, boot = int(self._context.clock() * 1e6), self._context.boot
+        at_us, boot = int(self._node.clock() * 1e6), self._node.numbers.boot
         number, self._heartbeats = self._heartbeats, self._heartbeats + 1
         beat = PresenceEvent(
             client="", event=event, gateway=self._gateway, epoch=boot, seq=number, at_us=at_us, boot=boot
@@ -60,8 +60,8 @@ class PresenceReporter:
         self._write(beat)
 
     def _write(self, event: PresenceEvent) -> None:
-        partition, topic = partition_of(event.kafka_key, self._partitions), self._context.topics.presence
-        self._context.bus.produce(topic, partition, event.kafka_key.encode(), encode(event), None, _stored)
+        partition, topic = partition_of(event.kafka_key, self._partitions), self._node.topics.presence
+        self._node.bus.produce(topic, partition, event.kafka_key.encode(), encode(event), None, _stored)
 
 
 def _stored(error: Any, _record: Any) -> None:

@@ -10,8 +10,9 @@ import structlog
 from confluent_kafka import KafkaError
 
 from gateway.bus import Record
-from gateway.shard.context import HomeContext
 from gateway.shard.link import Link
+from gateway.shard.node import Node
+from gateway.shard.publishes import InboundPosition
 from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.session import Session
 from gateway.shard.system_topics import is_reserved
@@ -58,7 +59,9 @@ class Publisher:
 
     def __init__(
         self,
-        context: HomeContext,
+        node: Node,
+        inbound: InboundPosition,
+        unsettled: set[Session],
         client: str,
         session: Session | None,
         link: Link | None,
@@ -67,12 +70,14 @@ class Publisher:
         hears_refusals: bool = True,
     ) -> None:
         self._flags = flags
-        self._context = context
+        self._node = node
+        self._inbound = inbound
+        self._unsettled = unsettled
         self._client = client
         self._session = session
         self._link = link
         self._judge = None if rules.open else rules.publish
-        self._partition = partition_of(client, context.settings.kafka.ingress_partitions)
+        self._partition = partition_of(client, node.settings.kafka.ingress_partitions)
         self._pending: deque[_Pending] = deque()
         self._hears_refusals = hears_refusals
         self._has_tried_reserved = False
@@ -105,7 +110,7 @@ class Publisher:
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG
-            if packet.payload and not self._context.retained.has_capacity(packet.topic, len(packet.payload)):
+            if packet.payload and not self._node.retained.has_capacity(packet.topic, len(packet.payload)):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(
@@ -128,7 +133,7 @@ class Publisher:
         A restart that finds it on `ingress`, by its id, does not publish it again; therefore its retained copy is
         stored before.
         """
-        now = self._context.clock()
+        now = self._node.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
         flags = WILL_FLAG + will.flags + (RETAIN_FLAG if retained else "")
@@ -140,12 +145,13 @@ class Publisher:
     def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         """To `ingress`, and to `retained` if the publish waits for two."""
         self._pending.append(pending)
-        self._context.in_flight_bytes += pending.size
-        key, topics, bus = topic.encode(), self._context.topics, self._context.bus
+        self._node.publishes.begun(pending.size)
+        self._inbound.begun(self._partition)
+        key, topics, bus = topic.encode(), self._node.topics, self._node.bus
         if not pending.retained_first:
             bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
         if pending.stores > 1:
-            size, kept = len(payload), self._context.retained
+            size, kept = len(payload), self._node.retained
 
             def retained(error: Any, record: Record) -> None:
                 if error is None:
@@ -162,7 +168,7 @@ class Publisher:
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, flags: str, message_id: str) -> Headers:
-        now = self._context.clock()
+        now = self._node.clock()
         expires, properties, session = None, NO_PROPERTIES, self._session
         if packet.properties:
             lifetime = packet.properties.get("message_expiry_interval")
@@ -174,10 +180,10 @@ class Publisher:
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
         """The delivery report of a record on `ingress`."""
-        self._context.in_flight_bytes -= pending.size
+        self._node.publishes.ended(pending.size)
+        self._inbound.ended(self._partition, None if error is not None else record.offset())
         if error is None:
             offset = record.offset()
-            self._context.published_to[self._partition] = offset + 1
             if pending.qos == 2 and self._session is not None:
                 session = self._session
                 session.publishing.discard(pending.packet_id)
@@ -185,7 +191,7 @@ class Publisher:
                 session.received_until = offset
                 if session.persistent:
                     session.inbound_dirty = True
-                    self._context.unsettled.add(session)
+                    self._unsettled.add(session)
         self._one_stored(pending, error)
 
     def _one_stored(self, pending: _Pending, error: Any) -> None:
@@ -196,9 +202,9 @@ class Publisher:
         if pending.stores:
             return
         if pending.reason is ReasonCode.SUCCESS:
-            self._context.counts["published"] += 1
+            self._node.counts["published"] += 1
         else:
-            self._context.counts["refused_by_kafka"] += 1
+            self._node.counts["refused_by_kafka"] += 1
             if self._session is not None and pending.qos == 2:
                 self._session.publishing.discard(pending.packet_id)
                 self._session.received.discard(pending.packet_id)
@@ -215,7 +221,7 @@ class Publisher:
         self._refuse(packet, reason, "refused_system_topic")
 
     def _refuse(self, packet: Publish, reason: ReasonCode, count: str) -> None:
-        self._context.counts[count] += 1
+        self._node.counts[count] += 1
         if packet.qos == 2 and self._session is not None:
             self._session.publishing.discard(packet.packet_id)
         self._answer_in_turn(_Pending(packet.packet_id, packet.qos, 0, reason))

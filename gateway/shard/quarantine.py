@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 
 from gateway.bus import Record
-from gateway.shard.context import HomeContext
+from gateway.shard.node import Node
 from schemas.events import QuarantineEvent, encode
 
 _KEPT_BYTES = 64 * 1024
@@ -14,10 +14,10 @@ _KEPT_BYTES = 64 * 1024
 log = structlog.get_logger(__name__)
 
 
-def quarantine(context: HomeContext, record: Record, reason: str) -> None:
+def quarantine(node: Node, record: Record, reason: str) -> None:
     """Reports a bad record and goes on; failing to report is fatal, for the record would be lost silently."""
     topic, partition, offset = record.topic() or "", record.partition(), record.offset()
-    context.counts["quarantined"] += 1
+    node.counts["quarantined"] += 1
     log.warning("record quarantined", topic=topic, partition=partition, offset=offset, reason=reason)
     event = QuarantineEvent(
         topic=topic,
@@ -25,12 +25,12 @@ def quarantine(context: HomeContext, record: Record, reason: str) -> None:
         offset=offset,
         reason=reason,
         record=base64.b64encode((record.value() or b"")[:_KEPT_BYTES]).decode(),
-        at_us=int(context.clock() * 1e6),
+        at_us=int(node.clock() * 1e6),
         appended_ms=record.timestamp()[1],
     )
 
     def done(error: Any, _record: Any) -> None:
         if error is not None:
-            context.on_fatal(RuntimeError(f"cannot quarantine a bad record of {topic}: {error.str()}"))
+            node.on_fatal(RuntimeError(f"cannot quarantine a bad record of {topic}: {error.str()}"))
 
-    context.bus.produce(context.topics.quarantine, 0, topic.encode(), encode(event), None, done)
+    node.bus.produce(node.topics.quarantine, 0, topic.encode(), encode(event), None, done)

@@ -4,12 +4,16 @@ A group has no record of its own that says it exists: each member's subscription
 group gets messages, so that it is found again after a restart.
 """
 
-from gateway.shard.context import HomeContext
+from collections.abc import Callable
+from typing import Protocol
+
 from gateway.shard.lending import Lender
+from gateway.shard.routes import ShardRoutes
 from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.shard import Shard
 from gateway.shard.share_group import GROUP_MARK, Member, ShareGroup, borrower_of
 from mqtt.topics import split_shared
-from schemas.identity import route_key
+from schemas.identity import route_key, shard_of
 from schemas.session_log import SubscriptionRecord
 
 
@@ -21,27 +25,47 @@ def filter_of(name: str) -> str:
     return shared[1]
 
 
-class ShareGroups:
-    """Makes and ends groups, `count` of them at present, and adds and removes members."""
+class Home(Protocol):
+    """The home of one shard, as far as its groups need it."""
 
-    def __init__(self, context: HomeContext, lender: Lender) -> None:
-        self._context = context
+    @property
+    def state(self) -> Shard: ...
+    @property
+    def routes(self) -> ShardRoutes: ...
+
+
+class ShareGroups:
+    """Makes and ends groups, `count` of them at present, and adds and removes members. `home_of` gives the home of one
+    of `shards`; a group is in the shard of its name."""
+
+    def __init__(
+        self,
+        shards: int,
+        home_of: Callable[[int], Home],
+        lender: Lender,
+        most_lent: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._shards = shards
+        self._home_of = home_of
         self._lender = lender
+        self._most_lent = most_lent
+        self._clock = clock
         self._born_us = 0
         self.count = 0
 
     def find(self, name: str) -> ShareGroup | None:
-        found = self._context.session(GROUP_MARK + name)
+        found = self._home_of(self.shard_of(name)).state.sessions.get(GROUP_MARK + name)
         return found if isinstance(found, ShareGroup) else None
 
     def shard_of(self, name: str) -> int:
         """The shard in which a group is, or would be."""
-        return self._context.shard_for(GROUP_MARK + name).number
+        return shard_of(GROUP_MARK + name, self._shards)
 
     def begin(self, name: str, effective_ms: int, ingress_from: dict[int, int]) -> ShareGroup:
         """A new group, without members as yet; its route is in use already."""
-        self._born_us = max(int(self._context.clock() * 1e6), self._born_us + 1)
-        since = self._context.shards[self.shard_of(name)].received_to
+        self._born_us = max(int(self._clock() * 1e6), self._born_us + 1)
+        since = self._home_of(self.shard_of(name)).state.received_to
         return self._make(name, since, self._born_us, effective_ms, ingress_from)
 
     def join(self, group: ShareGroup, session: Session, record: SubscriptionRecord) -> None:
@@ -70,7 +94,7 @@ class ShareGroups:
         if group is None:
             since, born_us, effective_ms = record.group_since, record.group_born_us, record.effective_ms
             group = self._make(record.filter, since, born_us, effective_ms, record.ingress_from)
-            self._context.routes.recount(group.shard, route_key(filter_of(group.name)))
+            self._home_of(group.shard).routes.recount(route_key(filter_of(group.name)))
         elif record.group_born_us > group.born_us:  # of an earlier group the member had just left
             group.since, group.born_us = record.group_since, record.group_born_us
             self._subscribe(group, record.effective_ms, record.ingress_from)
@@ -78,8 +102,8 @@ class ShareGroups:
         self.join(group, session, record)
 
     def _make(self, name: str, since: int, born_us: int, effective_ms: int, ingress_from: dict[int, int]) -> ShareGroup:
-        limits, shard = self._context.settings.gateway.limits, self._context.shards[self.shard_of(name)]
-        group = ShareGroup(name, shard.number, since, born_us, limits.share_in_flight)
+        shard = self._home_of(self.shard_of(name)).state
+        group = ShareGroup(name, shard.number, since, born_us, self._most_lent)
         shard.sessions[group.client] = group
         self.count += 1
         self._subscribe(group, effective_ms, ingress_from)
@@ -90,7 +114,7 @@ class ShareGroups:
         record = SubscriptionRecord(topic_filter, qos, False, False, 2, None, effective_ms, ingress_from)
         subscription = SessionSubscription(group.client, record)
         group.subscriptions[topic_filter] = subscription
-        self._context.shards[group.shard].trie.add(topic_filter, group.client, subscription)
+        self._home_of(group.shard).state.trie.add(topic_filter, group.client, subscription)
 
     def _match(self, group: ShareGroup) -> None:
         """A message is queued for the group at the highest QoS that any member may get it with."""
@@ -99,9 +123,9 @@ class ShareGroups:
             self._subscribe(group, record.effective_ms, record.ingress_from, group.highest_qos)
 
     def _end(self, group: ShareGroup) -> None:
-        shard, topic_filter = self._context.shards[group.shard], filter_of(group.name)
-        del shard.sessions[group.client]
+        home, topic_filter = self._home_of(group.shard), filter_of(group.name)
+        del home.state.sessions[group.client]
         self.count -= 1
-        shard.trie.remove(topic_filter, group.client)
-        self._context.routes.leave(shard.number, route_key(topic_filter), self._context.clock())
+        home.state.trie.remove(topic_filter, group.client)
+        home.routes.leave(route_key(topic_filter), self._clock())
         self._lender.end_group(group)

@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from gateway.shard.context import HomeContext
 from gateway.shard.delivery import Deliverer
 from gateway.shard.instant import InstantReader
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry, Held
+from gateway.shard.node import Node
+from gateway.shard.routes import ShardRoutes
 from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.shard import Shard
 from gateway.shard.sharing import ShareGroups, filter_of
 from gateway.shard.system_topics import is_system, send_system
 from mqtt.codes import ReasonCode
@@ -34,25 +36,41 @@ T = TypeVar("T")
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
+class RouteUser(Protocol):
+    """The home of one shard, as far as subscriptions use its routes."""
+
+    @property
+    def routes(self) -> ShardRoutes: ...
+    @property
+    def instant(self) -> InstantReader: ...
+
+
 class Subscriber:
-    """Adds and removes subscriptions of sessions. `checkpoint` returns once what waits by now is in the spool."""
+    """Adds and removes subscriptions of a shard's sessions. `checkpoint` returns once what waits by now is in the
+    spool; `home_of` gives the home of a shard, for a share group may have another one than its member."""
 
     def __init__(
         self,
-        context: HomeContext,
+        node: Node,
+        shard: Shard,
+        home_of: Callable[[int], RouteUser],
         deliverer: Deliverer,
         writer: SessionLogWriter,
-        instant: InstantReader,
         groups: ShareGroups,
         checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
-        self._context = context
+        self._node = node
+        self._shard = shard
+        self._home_of = home_of
         self._checkpoint = checkpoint
         self._deliverer = deliverer
         self._writer = writer
-        self._instant = instant
         self._groups = groups
         self._fenced: set[Session] = set()
+
+    @property
+    def _routes(self) -> ShardRoutes:
+        return self._home_of(self._shard.number).routes
 
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         """Adds each filter that is allowed; a filter that is there already gets the new options."""
@@ -69,7 +87,7 @@ class Subscriber:
         codes = self._verdicts(session, packet.filters)
         for code in codes:
             if code >= ReasonCode.UNSPECIFIED_ERROR:
-                self._context.counts[f"subscription_refused_{code.name.lower()}"] += 1
+                self._node.counts[f"subscription_refused_{code.name.lower()}"] += 1
         allowed = [w for w, code in zip(packet.filters, codes, strict=True) if code < ReasonCode.UNSPECIFIED_ERROR]
         existed = {wanted.filter for wanted in allowed if wanted.filter in session.subscriptions}
         for some in _some(list({wanted.filter: wanted for wanted in allowed}.values())):
@@ -77,7 +95,7 @@ class Subscriber:
             await asyncio.sleep(0)
         retaining = [w for w in allowed if w.retain_handling < 2 and split_shared(w.filter) is None]
         if retaining:
-            await self._context.retained.caught_up()
+            await self._node.retained.caught_up()
         asking = {w.filter: w for w in retaining if _wants_retained(w, w.filter in existed)}
         if asking and session.persistent and await self._send_retained(session, asking, identifier, kept=True):
             await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
@@ -116,7 +134,7 @@ class Subscriber:
 
     def _verdicts(self, session: Session, filters: list[Subscription]) -> list[ReasonCode]:
         known, codes = {topic_filter: self._size(topic_filter) for topic_filter in session.subscriptions}, []
-        left = self._context.settings.gateway.limits.subscription_bytes - sum(known.values())
+        left = self._node.settings.gateway.limits.subscription_bytes - sum(known.values())
         for wanted in filters:
             size = 0 if wanted.filter in known else self._size(wanted.filter)
             code = self._verdict(session, wanted, known)
@@ -130,12 +148,12 @@ class Subscriber:
 
     def _size(self, topic_filter: str) -> int:
         """Bytes of a subscription in the session log, at most: all of a session are one record there."""
-        partitions = self._context.settings.kafka.ingress_partitions
+        partitions = self._node.settings.kafka.ingress_partitions
         of_group = 0 if split_shared(topic_filter) is None else _GROUP_BYTES
         return len(msgspec.json.encode(topic_filter)) + _RECORD_BYTES + of_group + partitions * _POSITION_BYTES
 
     def _verdict(self, session: Session, wanted: Subscription, known: Mapping[str, int]) -> ReasonCode:
-        limits = self._context.settings.gateway.limits
+        limits = self._node.settings.gateway.limits
         shared = split_shared(wanted.filter)
         if shared is not None and (shared[1].startswith(INBOX_MARK) or is_system(shared[1])):
             return ReasonCode.NOT_AUTHORIZED
@@ -163,14 +181,14 @@ class Subscriber:
         else:
             effective_ms, start = await self._route(session.shard, wanted.filter)
             if session.ended or wanted.filter in session.subscriptions:  # meanwhile
-                self._context.routes.leave(session.shard, route_key(wanted.filter), self._context.clock())
+                self._routes.leave(route_key(wanted.filter), self._node.clock())
             if session.ended:
                 return
-            start |= self._instant.unpassed(start)
+            start |= self._home_of(session.shard).instant.unpassed(start)
         record = _record(wanted, identifier, effective_ms, start)
         subscription = SessionSubscription(session.client, record)
         session.subscriptions[wanted.filter] = subscription
-        self._context.shards[session.shard].trie.add(wanted.filter, session.client, subscription)
+        self._shard.trie.add(wanted.filter, session.client, subscription)
 
     async def _share(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
         """Makes the session a member of a share group, the first one if there is no such group."""
@@ -181,10 +199,10 @@ class Subscriber:
             effective_ms, start = await self._route(shard, topic_filter)
             group = groups.find(name)
             if session.ended or group is not None:  # meanwhile
-                self._context.routes.leave(shard, route_key(topic_filter), self._context.clock())
+                self._home_of(shard).routes.leave(route_key(topic_filter), self._node.clock())
             if session.ended:
                 return
-            group = group or groups.begin(name, effective_ms, start | self._instant.unpassed(start))
+            group = group or groups.begin(name, effective_ms, start | self._home_of(shard).instant.unpassed(start))
         of_group = group.subscription.record
         record = _record(wanted, identifier, of_group.effective_ms, of_group.ingress_from)
         record = msgspec.structs.replace(record, group_since=group.since, group_born_us=group.born_us)
@@ -195,18 +213,19 @@ class Subscriber:
         """Since when the filter's route is in effect, and from where on messages on `ingress` are for it: not what this
         gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the instant reader has
         got already; that is for the subscriptions that were there before."""
-        key = route_key(topic_filter)
-        begun = self._context.routes.effective_ms(shard, key)
-        now_ms = int(self._context.clock() * 1000)
-        start, published = {}, dict(self._context.published_to)
-        if begun is None or self._instant.is_needed(begun, now_ms):
-            self._instant.hold_until(now_ms + self._context.routes.lead_ms if begun is None else begun)
-            start = await self._instant.begin()
-        elif self._instant.positions is not None:  # it is needed by others
-            start = await self._instant.begin()
-        route = await self._context.routes.use(shard, key)
+        key, home = route_key(topic_filter), self._home_of(shard)
+        routes, instant = home.routes, home.instant
+        begun = routes.effective_ms(key)
+        now_ms = int(self._node.clock() * 1000)
+        start, published = {}, dict(self._node.publishes.stored_to)
+        if begun is None or instant.is_needed(begun, now_ms):
+            instant.hold_until(now_ms + routes.lead_ms if begun is None else begun)
+            start = await instant.begin()
+        elif instant.positions is not None:  # it is needed by others
+            start = await instant.begin()
+        route = await routes.use(key)
         if start:
-            self._instant.hold_until(route.effective_ms)
+            instant.hold_until(route.effective_ms)
         return route.effective_ms, published | {p: max(at, published.get(p, 0)) for p, at in start.items()}
 
     async def _send_retained(
@@ -216,10 +235,10 @@ class Subscriber:
         whether there was any. Others have their turns meanwhile."""
         identifiers, found = () if identifier is None else (identifier,), False
         for topic_filter in filter(is_system, wanted) if not kept else ():
-            for message in self._context.system.matching(topic_filter):
+            for message in self._node.system.matching(topic_filter):
                 send_system(session, message, True, identifiers)
-        async for topic_filter, message in self._context.retained.matching(wanted):
-            now, subscription = self._context.clock(), wanted[topic_filter]
+        async for topic_filter, message in self._node.retained.matching(wanted):
+            now, subscription = self._node.clock(), wanted[topic_filter]
             if session.ended:
                 return False
             if message.expires is not None and message.expires <= now * 1000:
@@ -230,7 +249,7 @@ class Subscriber:
             if kept != (session.persistent and qos > 0):
                 continue
             found = True
-            message = msgspec.structs.replace(message, offered_us=self._context.new_offer())
+            message = msgspec.structs.replace(message, offered_us=self._node.numbers.offer(now))
             held = Held(message, session.shard, -1, now, [])
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
             self._fenced.add(session)
@@ -242,8 +261,8 @@ class Subscriber:
         if split_shared(topic_filter) is not None:
             self._groups.leave(topic_filter, session)
             return
-        self._context.shards[session.shard].trie.remove(topic_filter, session.client)
-        self._context.routes.leave(session.shard, route_key(topic_filter), self._context.clock())
+        self._shard.trie.remove(topic_filter, session.client)
+        self._routes.leave(route_key(topic_filter), self._node.clock())
 
 
 def _some(all_of_them: Sequence[T]) -> Iterable[Sequence[T]]:

@@ -1,14 +1,12 @@
 """Wills on their way: published once, and kept by the session log until Kafka has them (G9; MQTT 5.0, 3.1.2.5).
 
 A crash may come between storing a will and noting that in the session log. The next start finds such a will on
-`ingress`, by its id; therefore no checkpoint moves the position there on while anything of this is `settling`
-(:class:`gateway.shard.context.HomeContext`).
+`ingress`, by its id; therefore no checkpoint moves the position there on while anything of this is `settling`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from gateway.shard.context import HomeContext
 from gateway.shard.log_writer import ALL_KINDS, SessionLogWriter, durable
 from gateway.shard.publishing import Publisher
 from gateway.shard.session import Session
@@ -16,11 +14,15 @@ from schemas.session_log import WillRecord
 
 
 class Wills:
-    """Publishes the wills of sessions, and ends sessions in the log as far as their wills allow it."""
+    """Publishes the wills of one shard's sessions, and ends sessions in the log as far as their wills allow it."""
 
-    def __init__(self, context: HomeContext, writer: SessionLogWriter) -> None:
-        self._context = context
+    def __init__(
+        self, sessions: Mapping[str, Session], publisher_of: Callable[[str], Publisher], writer: SessionLogWriter
+    ) -> None:
+        self._sessions = sessions
+        self._publisher_of = publisher_of
         self._writer = writer
+        self._settling: set[Session] = set()
 
     def publish(self, session: Session) -> None:
         """The session's will is due, if it has one."""
@@ -28,9 +30,13 @@ class Wills:
         if will is None:
             return
         session.wills_on_way.append(will)
-        self._context.wills_settling.add(session)
-        publisher = Publisher(self._context, session.client, None, None)
-        publisher.publish_will(will, partial(self._stored, session, will))
+        self._settling.add(session)
+        self._publisher_of(session.client).publish_will(will, partial(self._stored, session, will))
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether the session log may not know yet of a will that `ingress` has."""
+        return bool(self._settling)
 
     def end(self, session: Session) -> None:
         """Ends the session in the log; the record that holds the will goes only when Kafka has the will."""
@@ -39,6 +45,10 @@ class Wills:
 
     def recovered(self, sessions: Iterable[Session]) -> None:
         """At start: wills that `ingress` has, and of which the session log does not know that."""
+        self._settling.update(sessions)
+
+    def log_recovered(self, sessions: Iterable[Session]) -> None:
+        """Tells the session log of those."""
         for session in sessions:
             if not session.ended:
                 self._writer.opened(session, partial(self._settled, session))
@@ -52,7 +62,7 @@ class Wills:
     def _stored(self, session: Session, will: WillRecord) -> None:
         session.wills_on_way.remove(will)
         settled = partial(self._settled, session)
-        successor = self._context.session(session.client)
+        successor = self._sessions.get(session.client)
         if not session.ended and session.in_log:
             self._writer.opened(session, settled)
         elif session.ended and not session.wills_on_way and (successor is None or not successor.in_log):
@@ -68,4 +78,4 @@ class Wills:
     def _settled(self, session: Session) -> None:
         """The session log says no more of the session's wills than are still to be published."""
         if not session.wills_on_way:
-            self._context.wills_settling.discard(session)
+            self._settling.discard(session)

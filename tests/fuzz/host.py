@@ -163,7 +163,7 @@ class _Stage:
         waiting = session.queued + len(session.in_flight)
         assert waiting <= limits.queue_messages + limits.client_receive_maximum
         assert all(f.count("/") < limits.filter_levels for f in session.subscriptions)
-        assert len(self.harness.context.retained) <= limits.retained_messages + attached.publisher.in_flight + 5
+        assert len(self.harness.node.retained) <= limits.retained_messages + attached.publisher.in_flight + 5
 
     async def _serve(self) -> None:
         """A client that behaves gets its answers."""

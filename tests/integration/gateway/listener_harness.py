@@ -45,7 +45,7 @@ class ListenerHarness:
     async def open(self) -> "ListenerHarness":
         self.harness = await HomeHarness(self._directory).start()
         harness = self.harness
-        self.access = open_access(self.settings, self.clock, harness.context.counts)
+        self.access = open_access(self.settings, self.clock, harness.node.counts)
         if self.access.authorizer is not None:
             self.access.authorizer.changed = harness.home.rules_changed
         self.tls = ServerTls(self.settings.tls) if self.settings.tls.is_on else None

@@ -44,7 +44,7 @@ def bridge(directory: Path, gateway: SocketGateway, *options: str) -> Iterator[i
 
 
 def subscriptions_of(gateway: SocketGateway, client: str) -> int:
-    session = gateway.call(gateway.harness.context.session, client)
+    session = gateway.call(gateway.harness.home.session, client)
     return len(session.subscriptions) if session is not None and session.link is not None else 0
 
 
@@ -76,7 +76,7 @@ def test_a_bridge_of_mosquitto_stays_and_takes_messages_both_ways(
                 here.publish(f"in/{number}", b"in")
             assert [here.take(Publish).topic for _ in range(20)] == [f"out/{number}" for number in range(20)]
             assert [there.take(Publish).topic for _ in range(20)] == [f"in/{number}" for number in range(20)]
-        session = gateway.call(gateway.harness.context.session, "bridge")
+        session = gateway.call(gateway.harness.home.session, "bridge")
         assert session is not None
         assert session.events == 1, "it has connected once, and stayed"
         assert gateway.count("published") == 40, "nothing of `$SYS` went on"

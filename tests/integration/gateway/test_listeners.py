@@ -62,8 +62,8 @@ def test_mosquitto_with_user_and_password(tmp_path: Path) -> None:
         assert not gateway.harness.ids_of(b"no")
         await gateway.until(lambda: len(gateway.harness.presence("al")) == 4, "presence")
         assert {event.user for event in gateway.harness.presence("al")} == {"alice"}
-        assert gateway.harness.context.counts["not_admitted_password"] == 6
-        assert gateway.harness.context.counts["not_admitted_unidentified"] == 2
+        assert gateway.harness.node.counts["not_admitted_password"] == 6
+        assert gateway.harness.node.counts["not_admitted_unidentified"] == 2
         assert gateway.server.counts["not_admitted"] == 8
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)
@@ -271,7 +271,7 @@ def test_rules_by_topic_and_their_change_while_clients_are_connected(tmp_path: P
     settings = password_file(tmp_path, alice="secret", bob="other") + f"authorization.file = '{acl}'\n"
 
     async def scenario(gateway: ListenerHarness) -> None:
-        counts = gateway.harness.context.counts
+        counts = gateway.harness.node.counts
         shows = ("-u", "alice", "-P", "secret")
         assert (await gateway.pub(*shows, "-t", "own/alice/x", "-m", "yes")).status == 0
         assert "uthori" in (await gateway.pub(*shows, "-t", "own/bob/x", "-m", "no")).said
@@ -333,7 +333,7 @@ def test_a_session_is_its_users(tmp_path: Path, version: MQTTProtocolVersion) ->
         assert not alice.is_gone
         again = gateway.client("same", user="alice", password="secret", version=version)
         assert await again.connect(gateway) == "Success"
-        assert gateway.harness.context.counts["not_admitted_other_user"] == 1
+        assert gateway.harness.node.counts["not_admitted_other_user"] == 1
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret", bob="other"), scenario)
 
@@ -365,6 +365,6 @@ def test_a_client_that_goes_while_its_password_is_verified_leaves_nothing(tmp_pa
             writer.transport.abort()
         await gateway.until(lambda: gateway.server.counts["connections_opened"] == 5, "all connections")
         await gateway.until(lambda: not gateway.server.connections, "their end")
-        assert gateway.harness.context.session("c") is None
+        assert gateway.harness.home.session("c") is None
 
     with_listeners(tmp_path, password_file(tmp_path, alice="secret"), scenario)

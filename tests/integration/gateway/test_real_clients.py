@@ -30,7 +30,7 @@ def program(gateway: SocketGateway, name: str, *arguments: str) -> list[str]:
 
 def subscribed(gateway: SocketGateway, client: str, filters: int = 1) -> None:
     def has_them() -> bool:
-        session = gateway.harness.context.session(client)
+        session = gateway.harness.home.session(client)
         return session is not None and len(session.subscriptions) == filters
 
     wait_for(has_them, f"the subscriptions of {client}")
@@ -99,7 +99,7 @@ def test_the_will_of_a_mosquitto_that_is_killed(gateway: SocketGateway, version:
     listen = program(gateway, "mosquitto_sub", "-V", version, "-t", topic, "-C", "1", "-v", "-W", "20")
     assert subprocess.run(listen, stdout=subprocess.PIPE, text=True, check=True).stdout == f"{topic} gone\n"
     subprocess.run(program(gateway, "mosquitto_pub", "-t", topic, "-n", "-r", "-q", "1"), check=True)
-    assert gateway.call(lambda: len(gateway.harness.context.retained)) == 0
+    assert gateway.call(lambda: len(gateway.harness.node.retained)) == 0
 
 
 @needs_mosquitto

@@ -81,7 +81,7 @@ class SocketGateway:
 
     def count(self, name: str) -> int:
         """An event of the metrics."""
-        return self.server.counts[name] + self.harness.context.counts[name]
+        return self.server.counts[name] + self.harness.node.counts[name]
 
     def _main(self) -> None:
         try:
@@ -95,9 +95,7 @@ class SocketGateway:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self.harness = harness = await HomeHarness(self._directory, **self._limits).start()
         gateway = msgspec.structs.replace(harness.settings().gateway, **self._settings)
-        authenticator = PolicyAuthenticator(
-            OpenAuthenticator(), gateway.policy, harness.context.counts, self._loop.time
-        )
+        authenticator = PolicyAuthenticator(OpenAuthenticator(), gateway.policy, harness.node.counts, self._loop.time)
         self.server = HostServer(
             gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append, authenticator
         )

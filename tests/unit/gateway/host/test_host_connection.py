@@ -103,7 +103,7 @@ def test_a_connection_lost_while_connect_is_worked_on(tmp_path: Path) -> None:
         harness.bus.held_acks = set()
         harness.bus.release()
         await turn()
-        session = harness.context.session("c")
+        session = harness.home.session("c")
         assert session is not None
         assert session.link is None
         assert server.connections == set()
@@ -155,7 +155,7 @@ def test_what_a_client_sent_before_it_left_takes_effect(tmp_path: Path) -> None:
         await turn()
         assert harness.ids_of(b"last words")
         assert not harness.ids_of(b"gone")
-        assert harness.context.session("c") is None, "DISCONNECT ended the session"
+        assert harness.home.session("c") is None, "DISCONNECT ended the session"
         assert [e.event for e in harness.presence("c")] == ["connected", "disconnected"]
         assert server.connections == set()
         assert not harness.fatal

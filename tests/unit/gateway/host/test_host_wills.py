@@ -111,7 +111,7 @@ def test_who_cannot_hear_a_refusal_does_not_send_the_same_for_ever(tmp_path: Pat
             await turn()
         assert [p for p in wire.received if not isinstance(p, Publish)] == [Puback(1), Pubrec(2), Pubcomp(2), Puback(9)]
         assert [line["topic"] for line in lines if line["event"] == "PUBLISH to a reserved topic dropped"] == [topic]
-        assert harness.context.counts["refused_system_topic"] == 3
+        assert harness.node.counts["refused_system_topic"] == 3
         assert len(harness.published()) == 1
         assert not wire.is_closed
         await server.stop()

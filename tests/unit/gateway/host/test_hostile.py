@@ -50,7 +50,7 @@ def test_what_does_not_fit_the_session_log_is_refused(
         answer = wire.received[0]
         assert isinstance(answer, Connack)
         assert answer.reason_code is reason
-        session = harness.context.session(client)
+        session = harness.home.session(client)
         assert (session is not None) == (reason is ReasonCode.SUCCESS)
         if session is not None:
             assert len(encode(session.opened_record())) < EVENT_BYTES
@@ -72,7 +72,7 @@ def test_all_subscriptions_fit_the_session_log(tmp_path: Path, filling: str) -> 
         (answer,) = (packet for packet in wire.received if isinstance(packet, Suback))
         granted = answer.reason_codes.count(ReasonCode.GRANTED_QOS_1)
         assert set(answer.reason_codes) == {ReasonCode.GRANTED_QOS_1, ReasonCode.QUOTA_EXCEEDED}
-        session = harness.context.session("c")
+        session = harness.home.session("c")
         assert session is not None
         assert len(session.subscriptions) == granted
         limit = server.limits.subscription_bytes
@@ -118,7 +118,7 @@ def test_sessions_are_limited(tmp_path: Path) -> None:
             fits = client in ("one", "two")
             assert answer.reason_code is (ReasonCode.SUCCESS if fits else ReasonCode.QUOTA_EXCEEDED), client
             wire.lose()
-        assert harness.context.session("three") is None
+        assert harness.home.session("three") is None
         await server.stop()
 
     run(scenario())
@@ -159,7 +159,7 @@ def test_retained_messages_on_their_way_count(tmp_path: Path) -> None:
         harness, server = await hosted(tmp_path, retained_bytes=10_000, retained_messages=3)
         wire = Wire(server).send(connect("c"))
         await turn()
-        retained = harness.context.retained
+        retained = harness.node.retained
         for refused in (True, False):
             harness.bus.held_acks = {harness.topics.retained}
             harness.bus.refused = {harness.topics.retained: KafkaError(KafkaError.INVALID_MSG)} if refused else {}

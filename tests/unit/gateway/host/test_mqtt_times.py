@@ -74,9 +74,9 @@ def test_session_expiry(tmp_path: Path, at_connect: int, at_disconnect: int | No
         wire.send(Disconnect(properties=properties))
         if granted:
             await turn(granted - 1)
-            assert harness.context.session("c") is not None
+            assert harness.home.session("c") is not None
         await turn(2)
-        assert harness.context.session("c") is None
+        assert harness.home.session("c") is None
         await server.stop()
 
     run(scenario())
@@ -111,7 +111,7 @@ def test_a_will_delay_longer_than_the_session(tmp_path: Path) -> None:
         assert not harness.ids_of(b"gone")
         await turn(2)
         assert harness.ids_of(b"gone")
-        assert harness.context.session("c") is None
+        assert harness.home.session("c") is None
         await server.stop()
 
     run(scenario())
@@ -159,10 +159,10 @@ def test_a_3_1_1_session_has_no_expiry_but_the_limit(tmp_path: Path) -> None:
             await turn()
             wire.lose()
         await turn(LONGEST - 10)
-        assert harness.context.session("kept") is not None
-        assert harness.context.session("clean") is None
+        assert harness.home.session("kept") is not None
+        assert harness.home.session("clean") is None
         await turn(20)
-        assert harness.context.session("kept") is None
+        assert harness.home.session("kept") is None
         await server.stop()
 
     run(scenario())

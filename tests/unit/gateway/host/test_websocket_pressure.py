@@ -46,7 +46,7 @@ def slow(gateway: SocketGateway) -> Iterator[WebClient]:
 
 def test_what_a_client_does_not_read_waits_in_its_queue(gateway: SocketGateway, slow: WebClient) -> None:
     """It comes, all of it and in order, once the client reads."""
-    session = gateway.harness.context.session("slow")
+    session = gateway.harness.home.session("slow")
     assert session is not None
     assert session.queued > 0
     for number in range(MESSAGES):

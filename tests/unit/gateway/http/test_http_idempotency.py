@@ -119,7 +119,8 @@ def test_a_key_is_known_after_a_crash(tmp_path: Path) -> None:
     async def scenario() -> None:
         harness = await HttpHarness(tmp_path).start()
         await keyed(harness, "in the spool".replace(" ", "-"))
-        await until(lambda: Spool(harness._path).keyed())
+        file = str(harness.spool_directory / f"{harness.shard_of('http:c').number}.sqlite")
+        await until(lambda: Spool(file).keyed())
         harness.spool.is_dead = True  # no checkpoint from now on
         await keyed(harness, "behind-the-checkpoint")
         harness.bus.held_acks = {harness.topics.ingress}
@@ -187,10 +188,11 @@ def test_the_window_of_keys_is_bounded(tmp_path: Path) -> None:
         harness = await HttpHarness(tmp_path, {"idempotency_keys": 3}).start()
         for n in range(5):
             await keyed(harness, f"k{n}")
-        assert len(harness.home.keyed) == 3
-        assert harness.context.counts["idempotency_keys_full"] == 2
+        assert len(harness.shard_of("http:c").keyed) == 3
+        assert harness.node.counts["idempotency_keys_full"] == 2
         kept = [derived_message_id("http:c", f"k{n}") for n in (2, 3, 4)]
-        await until(lambda: [row[0] for row in Spool(harness._path).keyed()] == kept)
+        file = str(harness.spool_directory / f"{harness.shard_of('http:c').number}.sqlite")
+        await until(lambda: [row[0] for row in Spool(file).keyed()] == kept)
         assert "Idempotency-Replayed" in (await keyed(harness, "k2")).headers
         assert "Idempotency-Replayed" not in (await keyed(harness, "k1")).headers
         harness._http["idempotency_s"] = 0.001

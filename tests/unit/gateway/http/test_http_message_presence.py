@@ -53,13 +53,13 @@ def test_what_is_known_is_answered_from_memory_also_after_a_restart(tmp_path: Pa
         harness = await HttpHarness(tmp_path).start()
         assert (await ask(harness)).reason == "unknown_message"
         merged(harness, state(state="delivered", delivered_by="b", delivered_to="z", delivered_us=5))
-        await until(lambda: len(harness.context.message_presence) == 1)
+        await until(lambda: len(harness.node.message_presence) == 1)
         for _ in range(2):
             answer = await ask(harness)
             assert (answer.status, answer.json["state"], answer.json["delivered_by"]) == (200, "delivered", "b")
             await harness.restart()
         merged(harness, None)
-        await until(lambda: len(harness.context.message_presence) == 0)
+        await until(lambda: len(harness.node.message_presence) == 0)
         assert (await ask(harness)).status == 404
 
     run(scenario())
@@ -91,7 +91,7 @@ def test_a_claim_is_answered_once_it_is_judged(tmp_path: Path) -> None:
         granted = asyncio.create_task(say(harness, "claimed"))
         await until(lambda: len(said(harness)) == 1)
         merged(harness, state(judged=-1))
-        await until(lambda: len(harness.context.message_presence) == 1)
+        await until(lambda: len(harness.node.message_presence) == 1)
         assert not granted.done()
         merged(harness, state(judged=0, claim=Claim(agent="http:agent-1", at_us=7, until_ms=2**50)))
         answer = await granted
@@ -155,11 +155,11 @@ def test_a_claim_on_a_topic_that_was_made_anew_waits_for_its_own_verdict(tmp_pat
     async def scenario() -> None:
         harness = await HttpHarness(tmp_path).start()
         merged(harness, state(judged=500, judged_ms=1, claim=Claim(agent="http:agent-1", at_us=7, until_ms=2**50)))
-        await until(lambda: len(harness.context.message_presence) == 1)
+        await until(lambda: len(harness.node.message_presence) == 1)
         asked = asyncio.create_task(say(harness, "claimed"))
         await until(lambda: len(said(harness)) == 1)
         merged(harness, state(judged=500, judged_ms=2, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
-        await until(lambda: harness.context.message_presence.get(ID, 0).judged_ms == 2)  # type: ignore[union-attr]
+        await until(lambda: harness.node.message_presence.get(ID, 0).judged_ms == 2)  # type: ignore[union-attr]
         assert not asked.done()
         merged(harness, state(judged=0, claim=Claim(agent="b", at_us=1, until_ms=2**50)))
         assert (await asked).json["granted"] is False
@@ -218,16 +218,16 @@ def test_the_view_is_bounded_and_forgets_what_is_kept_no_more(tmp_path: Path) ->
         harness = await HttpHarness(tmp_path, message_presences=2).start()
         for number in range(3):
             merged(harness, state(id=f"m{number}"), f"m{number}")
-        await until(lambda: harness.context.counts["message_presence_forgotten"] == 1)
-        assert len(harness.context.message_presence) == 2
+        await until(lambda: harness.node.counts["message_presence_forgotten"] == 1)
+        assert len(harness.node.message_presence) == 2
         merged(harness, state(kept_until_ms=1))
-        await until(lambda: harness.context.counts["message_presence_forgotten"] == 2)
+        await until(lambda: harness.node.counts["message_presence_forgotten"] == 2)
         assert (await ask(harness)).status == 404
-        harness.context.message_presence.forget(harness.clock() + 3600)
-        assert len(harness.context.message_presence) == 1
+        harness.node.message_presence.forget(harness.clock() + 3600)
+        assert len(harness.node.message_presence) == 1
         await harness.restart()
-        assert len(harness.context.message_presence) == 2
-        forgotten = harness.context.counts["message_presence_forgotten"]
+        assert len(harness.node.message_presence) == 2
+        forgotten = harness.node.counts["message_presence_forgotten"]
         assert forgotten == 1, "what is over takes no place of others at a start"
 
     run(scenario())

@@ -190,7 +190,7 @@ def test_what_kafka_or_a_limit_refuses_has_a_status(tmp_path: Path) -> None:
         harness.bus.refused.clear()
         assert await harness.stored() == []
         assert (await harness.post("a?retain=true")).status == 202
-        await until(lambda: len(harness.context.retained) == 1)
+        await until(lambda: len(harness.node.retained) == 1)
         answer = await harness.post("b?retain=true")
         assert (answer.status, answer.reason) == (429, "quota_exceeded")
         harness.bus.held_stores = {harness.topics.ingress}

@@ -133,9 +133,9 @@ def test_a_nameless_stream_acknowledges_by_itself_and_leaves_nothing(tmp_path: P
             for n in range(10):
                 await harness.post("a", b"%d" % n)
             assert await stream.payloads(10) == [str(n) for n in range(10)]
-            [session] = [s for shard in harness.context.shards for s in shard.sessions.values()]
+            [session] = [s for shard in harness.home.states for s in shard.sessions.values()]
             assert session.client.startswith("http:auto-")
-        await until(lambda: not any(shard.sessions for shard in harness.context.shards))
+        await until(lambda: not any(shard.sessions for shard in harness.home.states))
         answer = await harness.request("POST", "/v1/stream/ack", json={"last_event_id": "0" * 16 + "-1"})
         assert (answer.status, answer.reason) == (404, "no_stream")
 
@@ -291,7 +291,7 @@ def test_refused_streams_leave_no_session(tmp_path: Path, query: str, status: in
         harness = await HttpHarness(tmp_path, subscriptions=2).start()
         answer = await harness.request("GET", f"/v1/stream{query}")
         assert (answer.status, answer.reason) == (status, reason)
-        await until(lambda: not any(shard.sessions for shard in harness.context.shards))
+        await until(lambda: not any(shard.sessions for shard in harness.home.states))
 
     run(scenario())
 

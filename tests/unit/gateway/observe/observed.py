@@ -49,8 +49,15 @@ class Observed:
         self.hosts = HostServer(
             harness.settings().gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append
         )
-        self.readiness = Readiness(harness.context, self.kafka, lambda: self.is_consuming, self._find_fault)
-        sources = Sources(harness.context, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3")
+        self.readiness = Readiness(
+            harness.topics.egress,
+            harness.topics.ingress,
+            harness.home,
+            self.kafka,
+            lambda: self.is_consuming,
+            self._find_fault,
+        )
+        sources = Sources(harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3")
         self.observer = Observer(sources, harness.home, self.readiness)
         self.http: aiohttp.ClientSession
         self.url = ""

@@ -187,7 +187,7 @@ def test_kick_ends_the_connection_and_leaves_the_session(tmp_path: Path) -> None
             assert here.hosts.counts["closed_administrative_action"] == 1
             last = here.harness.presence("c")[-1]
             assert (last.event, last.reason) == ("lost", "administrative_action")
-            assert here.harness.context.session("c") is not None
+            assert here.harness.home.session("c") is not None
             assert (await _delete(here, "/admin/connection", "c"))[1]["connection_ended"] is False
             again = Wire(here.hosts).send(connect("c"))
             await turn()
@@ -211,7 +211,7 @@ def test_the_session_may_be_ended_too_connected_or_not(tmp_path: Path, is_connec
                 assert status == 404
             else:
                 assert answer == {"client": "c", "connection_ended": is_connected, "session_ended": True}
-            assert here.harness.context.session("c") is None
+            assert here.harness.home.session("c") is None
             again = Wire(here.hosts).send(connect("c"))
             await turn()
             assert not again.received[0].session_present  # type: ignore[union-attr]
@@ -235,7 +235,7 @@ def test_a_client_that_is_just_connecting_is_kicked_when_it_has_connected(tmp_pa
             harness.bus.release()
             assert (await kicked)[1] == {"client": "c", "connection_ended": True, "session_ended": True}
             assert wire.is_closed
-            assert harness.context.session("c") is None
+            assert harness.home.session("c") is None
 
     run_real(scenario())
 
@@ -261,7 +261,7 @@ def test_what_is_ended_stays_so_when_the_gateway_dies_with_the_answer(tmp_path: 
             harness.bus.release()
             assert (await kicked)[1]["session_ended"]
             await harness.restart()
-            assert harness.context.session("c") is None
+            assert harness.home.session("c") is None
 
     run_real(scenario())
 

@@ -35,12 +35,12 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
 
             here.is_consuming = False
             assert await _faults(here) == {"consuming": "the consumer does not run"}
-            here.harness.context.outage.failed("write", SpoolError("disk full"), 0)
+            here.harness.home.shards[1].spool.outage.failed("write", SpoolError("disk full"), 0)
             assert (await _faults(here))["spool"] == "disk full"
-            here.harness.context.outage.mended("write", 1)
+            here.harness.home.shards[1].spool.outage.mended("write", 1)
             here.is_consuming = True
 
-            first = here.harness.context.shards[0]
+            first = here.harness.home.states[0]
             first.replay_to = 5
             assert await _faults(here) == {"consuming": "5 records from before the start are not read yet"}
             first.position = 5
@@ -54,7 +54,7 @@ def test_records_that_kafka_has_deleted_are_not_waited_for(tmp_path: Path) -> No
 
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            here.harness.context.shards[1].replay_to = 900
+            here.harness.home.states[1].replay_to = 900
             assert await _faults(here)
             here.kafka.take_consumer(
                 '{"topics": {"egress": {"partitions": {"1": {"hi_offset": 900, "next_offset": 900, "fetchq_cnt": 3}}}}}'
@@ -80,8 +80,8 @@ def test_kafka_is_asked_once_a_second_whoever_asks(tmp_path: Path) -> None:
             return ""
 
         async with observed(tmp_path) as here:
-            context = here.harness.context
-        readiness = Readiness(context, here.kafka, lambda: True, find_fault)
+            home = here.harness.home
+        readiness = Readiness("egress", "ingress", home, here.kafka, lambda: True, find_fault)
         for _ in range(50):
             await readiness.check()
         assert asked == 1

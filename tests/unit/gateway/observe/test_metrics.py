@@ -8,7 +8,7 @@ import pytest
 from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.observe.counts import count_families
 from gateway.observe.session_stats import SLICE, SessionStatsCollector, slices
-from gateway.shard.home import Arrival
+from gateway.shard.shard_home import Arrival
 from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
 from tests.unit.gateway.host.test_host_connection import Wire, connect
 from tests.unit.gateway.observe.observed import ObservedHarness, observed, run_real, until
@@ -23,7 +23,7 @@ def test_positions_and_lag_are_where_the_shards_have_come_on_egress(tmp_path: Pa
         async with observed(tmp_path) as here:
             egress = here.harness.topics.egress
             before = await here.samples()
-            for shard in here.harness.context.shards:
+            for shard in here.harness.home.states:
                 assert before["waystation_position", (str(shard.number), egress)] == 0
                 assert ("waystation_consumer_lag_records", (str(shard.number), egress)) not in before
                 here.kafka.ends[egress, shard.number] = 10
@@ -128,7 +128,7 @@ def test_every_scrape_has_the_process_and_the_durations(tmp_path: Path) -> None:
 def test_a_word_without_a_name_of_its_own_is_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            here.harness.context.counts["something_new"] += 2
+            here.harness.node.counts["something_new"] += 2
             here.hosts.counts["something_new"] += 1
             assert (await here.samples())["waystation_other_events_total", ("something_new",)] == 3
 
@@ -142,11 +142,11 @@ def test_a_census_lets_others_have_their_turn_and_is_taken_once_for_all_who_ask(
         harness = await ObservedHarness(tmp_path, {}).start()
         for number in range(3 * SLICE):
             await harness.home.attach(arrival(number), QuietLink())
-        taker = SessionStatsCollector(harness.context.shards)
+        taker = SessionStatsCollector(harness.home.states)
         first, second = await asyncio.gather(taker.take(), taker.take())
         assert first is second
         assert first.connected == 3 * SLICE
-        sizes = [len(sessions) async for sessions in slices(harness.context.shards)]
+        sizes = [len(sessions) async for sessions in slices(harness.home.states)]
         assert sum(sizes) == 3 * SLICE
         assert max(sizes) <= SLICE
         await harness.stop()

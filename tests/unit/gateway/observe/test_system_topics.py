@@ -42,7 +42,7 @@ def values(wire: Wire) -> dict[str, bytes]:
 @contextlib.asynccontextmanager
 async def publishing(tmp_path: Path):  # type: ignore[no-untyped-def]
     harness, server = await hosted(tmp_path)
-    system = SystemPublisher(harness.context, server, SessionStatsCollector(harness.context.shards))
+    system = SystemPublisher(harness.node, harness.home, server, SessionStatsCollector(harness.home.states))
     system.begin()
     task = asyncio.create_task(system.run())
     yield harness, server
@@ -73,7 +73,7 @@ def test_retained_at_subscribe_then_every_interval_without_kafka_or_ledger(tmp_p
             assert values(wire)["uptime"] == b"10 seconds"
             assert values(wire)["clients/connected"] == values(wire)["clients/maximum"] == b"1"
             assert values(wire)["subscriptions/count"] == b"1"
-            assert len(harness.context.routes) == 0
+            assert harness.home.routes == 0
             topics = harness.topics
             for topic in (topics.ingress, topics.egress, topics.progress, topics.routes, topics.retained):
                 assert not any(harness.broker.partitions[topic, p] for p in range(2))
@@ -113,7 +113,7 @@ def test_one_value_by_name_until_unsubscribed_and_again_when_the_session_is_resu
             wire.lose()
             await harness.restart()
             await turn()
-            session = harness.context.session("c")
+            session = harness.home.session("c")
             assert session is not None
             assert list(session.subscriptions) == ["$SYS/broker/uptime"]
         async with publishing(tmp_path) as (_, server):
@@ -136,7 +136,7 @@ def test_nobody_can_publish_to_them(tmp_path: Path, topic: str, qos: int) -> Non
             assert wire.received[1].reason_code == ReasonCode.TOPIC_NAME_INVALID  # type: ignore[union-attr]
             assert len(wire.received) == 2
             assert harness.published() == {}
-            assert harness.context.counts["refused_system_topic"] == 2
+            assert harness.node.counts["refused_system_topic"] == 2
             wire.send(Publish("$SYSTEM/x", b"x", 1, packet_id=1))
             await turn()
             assert wire.received[2] == Puback(1)
@@ -158,7 +158,7 @@ def test_rules_are_asked_as_for_any_filter(tmp_path: Path) -> None:
         async with publishing(tmp_path) as (harness, server):
             wire = Wire(server).send(connect("c"))
             await turn()
-            session = harness.context.session("c")
+            session = harness.home.session("c")
             assert session is not None
             session.rules = NotThat()
             wire.send(Subscribe(1, [Subscription("$SYS/#", 0), Subscription("a", 0)]))
@@ -178,7 +178,7 @@ def test_a_client_that_takes_nothing_just_then_does_without(tmp_path: Path) -> N
             wire.connection.writing_paused()
             wire.received.clear()
             await turn(35)
-            session = harness.context.session("c")
+            session = harness.home.session("c")
             assert session is not None
             assert (wire.received, session.queued) == ([], 0)
             wire.connection.writing_resumed()

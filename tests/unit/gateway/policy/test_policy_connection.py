@@ -50,7 +50,7 @@ class Place:
     def __init__(self, harness: HomeHarness, authenticator: Authenticator | None = None, **changes: Any) -> None:
         self.harness = harness
         gateway = harness.settings().gateway
-        counts = harness.context.counts
+        counts = harness.node.counts
         self.authenticator = PolicyAuthenticator(
             authenticator or OpenAuthenticator(), policy(**changes), counts, harness.loop_time
         )
@@ -72,7 +72,7 @@ class Place:
     @property
     def counts(self) -> dict[str, int]:
         names = ("refused_", "policy_")
-        return {name: n for name, n in self.harness.context.counts.items() if name.startswith(names)}
+        return {name: n for name, n in self.harness.node.counts.items() if name.startswith(names)}
 
     def stored(self) -> list[tuple[bytes, str]]:
         """Payload and flags of what is on `ingress`."""

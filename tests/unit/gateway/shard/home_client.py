@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from gateway.shard.home import Arrival, Attached
 from gateway.shard.messages import Entry, Message
 from gateway.shard.rules import EVERYTHING, ClientRules
+from gateway.shard.shard_home import Arrival, Attached
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish, Subscribe, Subscription, Unsubscribe
 from schemas.identity import inbox_of
@@ -124,10 +124,10 @@ class Client:
             self._incoming.clear()
             self._outgoing.clear()
             self._released.clear()
-        home.resume(attached.session, link)
+        attached.home.resume(attached.session, link)
         for packet_id, packet in list(self._outgoing.items()):
             if packet_id in self._released:
-                home.release(attached.session, link, packet_id)
+                attached.home.release(attached.session, link, packet_id)
             else:
                 attached.publisher.publish(msgspec.structs.replace(packet, dup=True))
         home.flush()
@@ -137,13 +137,13 @@ class Client:
         """The connection breaks."""
         link, self.link = self.link, None
         if link is not None:
-            self._harness.home.detach(self.attached.session, link, send_will=True, reason=reason)
+            self.attached.home.detach(self.attached.session, link, send_will=True, reason=reason)
 
     def disconnect(self, expiry_s: int | None = None) -> None:
         """An orderly DISCONNECT."""
         link, self.link = self.link, None
         if link is not None:
-            self._harness.home.detach(
+            self.attached.home.detach(
                 self.attached.session, link, send_will=False, reason="normal_disconnection", expiry_s=expiry_s
             )
 
@@ -151,12 +151,12 @@ class Client:
         wanted = [Subscription(f, 2) if isinstance(f, str) else f for f in filters]
         answers: list[list[ReasonCode]] = []
         properties = None if identifier is None else {"subscription_identifier": [identifier]}
-        await self._harness.home.subscribe(self.attached.session, Subscribe(1, wanted, properties), answers.append)
+        await self.attached.home.subscribe(self.attached.session, Subscribe(1, wanted, properties), answers.append)
         assert len(answers) == 1
         return answers[0]
 
     async def unsubscribe(self, *filters: str) -> list[ReasonCode]:
-        return await self._harness.home.unsubscribe(self.attached.session, Unsubscribe(1, list(filters)))
+        return await self.attached.home.unsubscribe(self.attached.session, Unsubscribe(1, list(filters)))
 
     def publish(
         self,
@@ -210,7 +210,7 @@ class Client:
             self._released.add(packet_id)
             link = self.link
             assert link is not None
-            self._harness.home.release(self.attached.session, link, packet_id)
+            self.attached.home.release(self.attached.session, link, packet_id)
 
     def take_complete(self, packet_id: int) -> None:
         self._outgoing.pop(packet_id, None)
@@ -224,7 +224,7 @@ class Client:
             self._say(word, packet_id)
 
     def _say(self, word: str, packet_id: int) -> None:
-        home, session = self._harness.home, self.attached.session
+        home, session = self.attached.home, self.attached.session
         if self.link is None:
             return
         match word:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import msgspec
 
 from gateway.errors import SpoolError
 from gateway.memory_bus import MemoryBroker, MemoryBus
-from gateway.shard.context import HomeContext, SpoolThread
 from gateway.shard.home import Home
 from gateway.shard.message_presence import MessagePresence
+from gateway.shard.node import Node
 from gateway.shard.progress import ProgressReporter
 from gateway.shard.retained import RetainedMessages
-from gateway.shard.routes import RouteInterest
-from gateway.shard.shard import Shard
+from gateway.shard.shard_home import ShardHome
+from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool import Spool
 from schemas.envelope import Instruction
 from schemas.events import PresenceEvent, ProgressEvent, decode
@@ -33,40 +34,51 @@ TURN_S = 0.05
 
 
 class InlineSpool(SpoolThread):
-    """Runs on the loop, one turn later; a dead one never answers. `die` is called before or after the next commit."""
+    """Runs on the loop, one turn later; a dead one never answers."""
 
-    def __init__(self, spool: Spool) -> None:
-        super().__init__(spool)
-        self._inline = spool
+    def __init__(self, spool: Spool, all_of_them: "InlineSpools") -> None:
+        super().__init__(spool, ThreadPoolExecutor(1))  # which is not used
+        self.inline = spool
+        self._all = all_of_them
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        if method is Spool.commit and self._all.dies == "before" and not self._all.is_dead:
+            self._all.die()
+        if self._all.is_dead:
+            await asyncio.get_running_loop().create_future()
+        result = method(self.inline, *arguments)
+        if method is Spool.commit and self._all.dies == "after":
+            self._all.die()
+        await asyncio.sleep(0)
+        if self._all.is_dead:
+            await asyncio.get_running_loop().create_future()
+        return result
+
+
+class InlineSpools:
+    """The spools of all shards. `die` is called before or after (`dies`) the next commit of any."""
+
+    def __init__(self, directory: Path, shards: int) -> None:
+        self.files = {n: InlineSpool(Spool(str(directory / f"{n}.sqlite")), self) for n in range(shards)}
         self.is_dead = False
         self.die: Callable[[], None] = lambda: None
         self.dies: str | None = None
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        await asyncio.sleep(0)
-        if method is Spool.commit and self.dies == "before" and not self.is_dead:
-            self.die()
-        if self.is_dead:
-            await asyncio.get_running_loop().create_future()
-        result = method(self._inline, *arguments)
-        if method is Spool.commit and self.dies == "after":
-            self.die()
-        await asyncio.sleep(0)
-        if self.is_dead:
-            await asyncio.get_running_loop().create_future()
-        return result
-
     def fill_disk(self) -> None:
-        """The file may not grow any more: SQLite says that the disk is full."""
-        [(pages,)] = self._inline._db.execute("PRAGMA page_count").fetchall()
-        self._inline._db.execute(f"PRAGMA max_page_count={pages}")
+        """The files may not grow any more: SQLite says that the disk is full."""
+        for file in self.files.values():
+            [(pages,)] = file.inline._db.execute("PRAGMA page_count").fetchall()
+            file.inline._db.execute(f"PRAGMA max_page_count={pages}")
 
     def free_disk(self) -> None:
-        self._inline._db.execute("PRAGMA max_page_count=1000000000")
+        for file in self.files.values():
+            file.inline._db.execute("PRAGMA max_page_count=1000000000")
 
     def close(self) -> None:
         self.is_dead = True
-        super().close()
+        for file in self.files.values():
+            file.close()
 
 
 class HomeHarness:
@@ -74,7 +86,7 @@ class HomeHarness:
 
     def __init__(self, directory: Path, **limits: int | str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._path = str(directory / "spool.sqlite")
+        self.spool_directory = directory / "spool"
         self.limits = limits
         self.topics = Topics("")
         self.broker = MemoryBroker(self.clock)
@@ -88,8 +100,8 @@ class HomeHarness:
         self.clients: list[Client] = []
         self.bus: MemoryBus
         self.home: Home
-        self.context: HomeContext
-        self.spool: InlineSpool
+        self.node: Node
+        self.spool: InlineSpools
         self.is_up = False
 
     def clock(self) -> float:
@@ -105,20 +117,18 @@ class HomeHarness:
         return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, limits=limits))
 
     async def start(self) -> "HomeHarness":
-        """A new home over the same broker and the same spool file."""
+        """A new home over the same broker and the same spool files."""
         settings, bus = self.settings(), MemoryBus(self.broker, self._loop)
-        self.bus, self.spool = bus, InlineSpool(Spool(self._path))
+        self.bus, self.spool = bus, InlineSpools(self.spool_directory, SHARDS)
         self.spool.die = self.crash
         reporter = ProgressReporter(bus, self.topics.progress, PARTITIONS, lambda error: self.fatal.append(error))
         counts = Counter[str]()
-        self.context = HomeContext(
+        self.node = Node(
             settings=settings,
             topics=self.topics,
             bus=bus,
-            spool=self.spool,
             clock=self.clock,
             reporter=reporter,
-            routes=RouteInterest(bus, self.topics.routes, int(LEAD_S * 1000)),
             retained=RetainedMessages(
                 settings.gateway.limits.retained_messages, settings.gateway.limits.retained_bytes
             ),
@@ -129,11 +139,10 @@ class HomeHarness:
                 settings.gateway.limits.message_presences,
                 counts,
             ),
-            shards=[Shard(number) for number in range(SHARDS)],
             on_fatal=self.fatal.append,
             counts=counts,
         )
-        self.home = Home(self.context)
+        self.home = Home(self.node, self.spool.files)
         bus.start(self.home.records)
         await self.home.start()
         self.is_up = True
@@ -217,8 +226,28 @@ class HomeHarness:
         return [d.outcome for e in self.events() for d in e.deliveries if d.client == client]
 
     def spool_rows(self) -> int:
-        """Deliveries that wait in the spool's file."""
-        return sum(rows for rows, _ in Spool(self._path).backlogs().values())
+        """Deliveries that wait in the spools' files."""
+        spools = [Spool(str(self.spool_directory / f"{shard}.sqlite")) for shard in range(SHARDS)]
+        return sum(rows for spool in spools for rows, _ in spool.backlogs().values())
+
+    def shard_of(self, client: str) -> ShardHome:
+        """The home of a client's shard."""
+        return self.home.home_of(client)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether some shard reads `ingress`."""
+        return any(home.instant.positions is not None for home in self.home.shards.values())
+
+    @property
+    def held_back(self) -> int:
+        """How many direct deliveries wait."""
+        return sum(home._own.held_back for home in self.home.shards.values())
+
+    @property
+    def is_spool_full(self) -> bool:
+        """Whether too much waits for a spool."""
+        return any(home.spool.outage.is_full for home in self.home.shards.values())
 
     def completed(self) -> set[str]:
         """Message ids that are complete: all instructions of one scope relinquished, or nobody wanted them (R4, R7)."""

@@ -122,9 +122,7 @@ class HomeModel:
         self._crash(stored)
 
     def _share_groups(self) -> list[ShareGroup]:
-        return [
-            s for shard in self.harness.context.shards for s in shard.sessions.values() if isinstance(s, ShareGroup)
-        ]
+        return [s for shard in self.harness.home.states for s in shard.sessions.values() if isinstance(s, ShareGroup)]
 
     # what may be done
 
@@ -198,7 +196,7 @@ class HomeModel:
         if receiver.link is not None:
             receiver.link.writable = writable
             if writable:
-                self.harness.home.writable(receiver.attached.session, receiver.link)
+                receiver.attached.home.writable(receiver.attached.session, receiver.link)
 
     def release(self) -> None:
         """Kafka stores and acknowledges all that it has held back."""
@@ -317,10 +315,10 @@ class HomeModel:
     def _check_nothing_left(self) -> None:
         harness = self.harness
         assert harness.spool_rows() == 0
-        assert harness.home._instant.positions is None, "the reader has ended"
+        assert not harness.is_reading, "the reader has ended"
         for options, receiver in zip(self.setup.receivers, self.receivers, strict=True):
             assert self.has_died or receiver.most_in_flight <= options.get("receive_maximum", 65_535)
-        for shard in harness.context.shards:
+        for shard in harness.home.states:
             assert not shard.parked
             for session in shard.sessions.values():
                 assert (session.queued, session.queued_bytes, session.replayed) == (0, 0, None)

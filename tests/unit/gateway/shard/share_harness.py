@@ -21,7 +21,7 @@ async def with_members(harness: HomeHarness, *names: str, **options: int) -> tup
 
 
 def group_of(harness: HomeHarness) -> ShareGroup:
-    [group] = [s for shard in harness.context.shards for s in shard.sessions.values() if isinstance(s, ShareGroup)]
+    [group] = [s for shard in harness.home.states for s in shard.sessions.values() if isinstance(s, ShareGroup)]
     return group
 
 

@@ -82,9 +82,9 @@ def test_an_expiry_begins_once_however_often_the_gateway_is_killed(tmp_path: Pat
         for _ in range(4):
             await turn(19)
             await harness.restart()
-        assert harness.context.session("client") is not None
+        assert harness.home.session("client") is not None
         await turn(4)
-        assert harness.context.session("client") is None
+        assert harness.home.session("client") is None
 
     run(scenario())
 

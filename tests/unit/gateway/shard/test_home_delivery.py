@@ -54,7 +54,7 @@ def test_what_is_too_large_for_a_client_is_dropped(tmp_path: Path, qos: int) -> 
 
         def refuse(message: Message, entry: Entry) -> bool:
             if entry.qos:
-                harness.home.undeliverable(small.attached.session, entry)
+                small.attached.home.undeliverable(small.attached.session, entry)
             return False
 
         link.deliver = refuse  # type: ignore[method-assign]
@@ -242,7 +242,7 @@ def test_a_message_too_large_for_one_client_is_done_for_it_alone(tmp_path: Path)
         link.deliver = lambda message, entry: taken.append(entry)  # type: ignore[method-assign]
         sender.publish("a", b"large", 1)
         await turn()
-        harness.home.undeliverable(small.attached.session, taken[0])
+        small.attached.home.undeliverable(small.attached.session, taken[0])
         await turn()
         if small.attached.session.shard == other.attached.session.shard:
             assert not harness.relinquished(b"large")
@@ -266,7 +266,7 @@ def test_a_queue_that_is_full_drops_the_newest_and_says_so(tmp_path: Path) -> No
             sender.publish("a", b"%d" % n, 1)
         await turn(20)
         assert harness.outcomes("receiver").count("dropped") == 3
-        assert harness.context.counts["dropped_queue_full"] == 3
+        assert harness.node.counts["dropped_queue_full"] == 3
         await receiver.connect()
         await turn(2)
         assert receiver.payloads == [b"0", b"1", b"2", b"3", b"4"]
@@ -295,10 +295,10 @@ def test_a_slow_client_loses_qos_0_but_not_its_room(tmp_path: Path) -> None:
             sender.publish("a", b"y" * 1_000, 0)
             await turn(10)
             link.writable = True
-            harness.home.writable(receiver.attached.session, link)
+            receiver.attached.home.writable(receiver.attached.session, link)
             await turn()
         assert receiver.got == []
-        assert harness.context.counts["dropped_queue_full"] == 0
+        assert harness.node.counts["dropped_queue_full"] == 0
         sender.publish("a", b"z" * 1_000, 0)
         await turn()
         assert [payload[:1] for payload in receiver.payloads] == [b"z"]

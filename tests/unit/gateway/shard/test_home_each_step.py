@@ -105,7 +105,7 @@ class Life:
         wills = [p for p in self.watcher.payloads if p in self.maybe_will]
         assert set(self.with_will) <= set(wills) <= set(self.maybe_will)
         assert wills == sorted(wills, key=self.maybe_will.index)
-        assert harness.context.session("mortal") is None
+        assert harness.home.session("mortal") is None
         assert harness.relinquished() == harness.instructions()
         assert harness.completed() == set(harness.published())
         assert harness.spool_rows() == 0

@@ -59,7 +59,7 @@ def test_the_oldest_make_room(tmp_path: Path, qos: int, pause_s: float) -> None:
         assert not session.dropping
         assert dropped(harness, "receiver") == numbers(0, 25)
         assert harness.outcomes("receiver").count("dropped") == 25
-        assert harness.context.counts["dropped_queue_full"] == 25
+        assert harness.node.counts["dropped_queue_full"] == 25
         await receiver.connect()
         await turn(5)
         assert receiver.payloads == numbers(25, 30)
@@ -136,7 +136,7 @@ def test_qos_0_gives_way_itself(tmp_path: Path) -> None:
         sender.publish("a", b"light", 0)
         await turn()
         assert dropped(harness, "receiver") == [b"light"]
-        assert harness.context.counts["dropped_queue_full"] == 1
+        assert harness.node.counts["dropped_queue_full"] == 1
         receiver.mute = False
         receiver.answer_all()
         await turn(1)
@@ -185,7 +185,7 @@ def test_a_session_that_ends_with_its_connection_ends_when_it_is_too_slow(tmp_pa
         await send(sender, numbers(0, 20), 1)
         await turn(1)
         assert slow.closed_by is ReasonCode.QUOTA_EXCEEDED
-        assert harness.context.session("slow") is None
+        assert harness.home.session("slow") is None
         assert quick.payloads == numbers(0, 20)
         assert harness.relinquished() == harness.instructions()
         assert not harness.fatal

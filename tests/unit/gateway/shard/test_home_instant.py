@@ -89,7 +89,7 @@ def test_a_checkpoint_does_not_take_qos_0_from_a_client_that_is_about_to_get_it(
         assert harness.spool_rows() == 3, "the archive's copies are durable"
         assert receiver.payloads == []
         link.writable = True
-        harness.home.writable(receiver.attached.session, link)
+        receiver.attached.home.writable(receiver.attached.session, link)
         await turn()
         assert receiver.payloads == [b"0", b"1", b"2"]
         archive.answer_all()

@@ -66,13 +66,13 @@ def test_a_long_outage_of_the_routers_holds_back_little_and_loses_nothing(tmp_pa
         for n, payload in enumerate(sent):
             sender.publish("x/1" if n % 10 == 0 else "y/1", payload, n % 2 + 1)
             await turn(0.05)
-            assert harness.home._own.held_back <= 20
+            assert harness.held_back <= 20
         assert receiver.payloads == []
         await turn(LEAD_S + 100)
         if crashing:
             await harness.restart()
             await turn(10)
-            assert harness.home._own.held_back <= 20
+            assert harness.held_back <= 20
             await receiver.connect()
         late = await harness.client("late")
         await late.subscribe("y/1")
@@ -84,7 +84,7 @@ def test_a_long_outage_of_the_routers_holds_back_little_and_loses_nothing(tmp_pa
         assert receiver.payloads == [*sent, b"last"]
         assert late.payloads == [b"last"], "what was held back when it came is not for it"
         await turn(LEAD_S + 5)
-        assert harness.home._instant.positions is None
+        assert not harness.is_reading
         assert harness.relinquished() == harness.instructions()
 
     run(scenario())
@@ -100,12 +100,12 @@ def test_what_nobody_wants_any_more_is_not_remembered(tmp_path: Path) -> None:
         for n in range(3):
             sender.publish("x/1", b"%d" % n, 1)
         await turn(1)
-        assert sum(len(shard.left) for shard in harness.context.shards) == 3
+        assert sum(len(shard.left) for shard in harness.home.states) == 3
         await receiver.unsubscribe("x/1", "#")
         set_routers(harness, stopped=False)
         await turn(5)
         assert receiver.payloads == []
-        assert not any(shard.left for shard in harness.context.shards)
+        assert not any(shard.left for shard in harness.home.states)
 
     run(scenario())
 
@@ -137,7 +137,7 @@ def test_what_an_older_subscription_was_to_bring_comes_though_it_ends(
         await turn(LEAD_S + 5)
         assert receiver.payloads == [b"one", b"two"]
         assert harness.relinquished() == harness.instructions()
-        assert not any(shard.left for shard in harness.context.shards)
+        assert not any(shard.left for shard in harness.home.states)
 
     run(scenario())
 
@@ -148,8 +148,8 @@ def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> N
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path, held_back_messages=20).start()
         harness.bus.is_consuming = False
-        shard, place = harness.context.shards[1], (harness.topics.egress, 1)
-        flow = EgressFlow(harness.context, asyncio.create_task)
+        shard, place = harness.home.states[1], (harness.topics.egress, 1)
+        flow = EgressFlow(harness.node, shard, harness.home.shards[1].spool.outage, asyncio.create_task)
 
         def is_read() -> bool:
             return place in harness.bus.reading
@@ -163,7 +163,7 @@ def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> N
         flow.adjust(own_copies_wait=False)
         await turn()
         assert not is_read()
-        assert harness.context.counts["parked_full"] == 1
+        assert harness.node.counts["parked_full"] == 1
         flow.adjust(own_copies_wait=True)
         await turn()
         assert is_read()
@@ -201,11 +201,11 @@ def test_what_is_held_back_for_somebody_who_leaves_holds_up_nobody(tmp_path: Pat
         elif end == "end":
             receiver.disconnect(expiry_s=0)
         await turn(20)
-        assert (harness.home._own.held_back == 0) == (end != "expire")
+        assert (harness.held_back == 0) == (end != "expire")
         set_routers(harness, stopped=False)
         await turn(LEAD_S + 5)
         assert receiver.payloads == ([] if end == "end" else [b"one"])
-        assert harness.home._instant.positions is None
+        assert not harness.is_reading
         assert harness.relinquished() == harness.instructions()
 
     run(scenario())

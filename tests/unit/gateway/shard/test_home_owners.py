@@ -52,7 +52,7 @@ def test_nobody_else_takes_a_session(tmp_path: Path, clean_start: bool, expiry_s
         await alice.connect()
         assert alice.present
         assert {event.user for event in harness.presence("c")} == {"alice"}
-        assert harness.context.counts["not_admitted_other_user"] == 2
+        assert harness.node.counts["not_admitted_other_user"] == 2
         assert not harness.fatal
 
     run(scenario())
@@ -100,10 +100,10 @@ def test_what_is_forbidden_meanwhile_ends_before_anything_is_delivered(tmp_path:
             sender.publish(topic, topic.encode())
         await turn(1)
         assert client.payloads == [b"b"]
-        assert harness.context.counts["subscriptions_ended_by_rule"] == 1
+        assert harness.node.counts["subscriptions_ended_by_rule"] == 1
         client.lose()
         await harness.restart()
-        assert set(harness.context.session("c").subscriptions) == {"b"}  # type: ignore[union-attr]
+        assert set(harness.home.session("c").subscriptions) == {"b"}  # type: ignore[union-attr]
         assert not harness.fatal
 
     run(scenario())
@@ -126,7 +126,7 @@ def test_a_subscription_under_way_when_the_rules_change_ends_too(tmp_path: Path)
         harness.bus.release()
         await task
         await turn()
-        assert harness.context.session("c").subscriptions == {}  # type: ignore[union-attr]
+        assert harness.home.session("c").subscriptions == {}  # type: ignore[union-attr]
         assert not harness.fatal
 
     run(scenario())

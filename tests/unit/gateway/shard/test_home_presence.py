@@ -51,7 +51,7 @@ def set_clock(harness: HomeHarness, by_s: float) -> None:
     clock = type(harness).clock
     harness.clock = lambda: clock(harness) + by_s  # type: ignore[method-assign]
     if harness.is_up:
-        harness.context.clock = harness.clock
+        harness.node.clock = harness.clock
 
 
 def test_a_clock_that_is_set_back_between_two_starts_makes_nobody_offline(tmp_path: Path) -> None:
@@ -107,13 +107,13 @@ def test_a_start_with_a_full_disk_has_its_number_kept_later(tmp_path: Path, monk
         with monkeypatch.context() as full:
             full.setattr(Spool, "commit", no_room)
             await harness.start()
-        boot = harness.context.boot
-        assert not harness.context.outage.is_writing
+        boot = harness.node.numbers.boot
+        assert not any(home.spool.outage.is_writing for home in harness.home.shards.values())
         await asyncio.sleep(5 * harness.settings().gateway.checkpoint_s)
-        assert harness.context.outage.is_writing
+        assert all(home.spool.outage.is_writing for home in harness.home.shards.values())
         harness.crash()
         set_clock(harness, 0)
         await harness.start()
-        assert harness.context.boot == boot + 1
+        assert harness.node.numbers.boot == boot + 1
 
     run(scenario())

@@ -86,7 +86,7 @@ def test_a_publish_for_which_there_is_no_room_is_refused_and_the_others_are_not(
         for n in range(5):
             sender.publish("a", b"%d" % n, n % 3)
         await turn()
-        assert harness.context.counts["refused_by_kafka"] == 3
+        assert harness.node.counts["refused_by_kafka"] == 3
         assert not sender.acknowledged
         assert not sender.refused, "answers are in the order of the publishes [MQTT-4.6.0-2]"
         harness.bus.held_stores, harness.bus.capacity = set(), None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.shard.home import Arrival, Attached
+from gateway.shard.shard_home import Arrival, Attached
 from mqtt.codes import ReasonCode
 from schemas.session_log import WillRecord
 from tests.unit.gateway.shard.home_client import ClientLink
@@ -175,7 +175,7 @@ def test_many_connections_at_once_leave_one_session_and_the_last_link(tmp_path: 
         assert ended == [0, 1, 2, 3, 4]
         session = attached[-1].session
         assert session.link is links[-1]
-        assert harness.context.session("same") is session
+        assert harness.home.session("same") is session
 
     run(scenario())
 
@@ -252,9 +252,9 @@ def test_an_expiry_goes_on_over_a_crash(tmp_path: Path) -> None:
         await turn(40)
         await harness.restart()
         await turn(10)
-        assert harness.context.session("client") is not None
+        assert harness.home.session("client") is not None
         await turn(11)
-        assert harness.context.session("client") is None
+        assert harness.home.session("client") is None
 
     run(scenario())
 

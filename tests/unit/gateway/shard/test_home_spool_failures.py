@@ -47,9 +47,9 @@ def test_a_full_disk_keeps_nobody_online_waiting_and_loses_nothing(tmp_path: Pat
         await publish(harness, "a/b", [p * 500 for p in payloads], qos)
         await turn(20)
         assert online.payloads == [*numbered(0, 10), *(p * 500 for p in payloads)]
-        assert "full" in harness.context.outage.reason
+        assert "full" in harness.home.spool_fault
         assert harness.spool_rows() == 10
-        assert harness.context.counts["spool_failed_write"] > 3
+        assert harness.node.counts["spool_failed_write"] > 3
         if crash:
             harness.crash()
             await harness.start()
@@ -60,7 +60,7 @@ def test_a_full_disk_keeps_nobody_online_waiting_and_loses_nothing(tmp_path: Pat
             harness.spool.free_disk()
             await turn(10)
             assert harness.spool_rows() == 50
-        assert not harness.context.outage.reason
+        assert not harness.home.spool_fault
         await offline.connect()
         await turn(5)
         assert list(dict.fromkeys(offline.payloads)) == [*numbered(0, 10), *(p * 500 for p in payloads)]
@@ -88,13 +88,13 @@ def test_memory_is_bounded_while_the_spool_fails(tmp_path: Path, route: bool) ->
         payloads = [b"%03d" % n * 500 for n in range(200)]
         await publish(harness, "a/b", payloads, 1)
         await turn(60)
-        assert harness.context.outage.is_full
-        assert harness.context.counts["unspooled_full"] == 1
+        assert harness.is_spool_full
+        assert harness.node.counts["unspooled_full"] == 1
         session = offline.attached.session
         assert 20 <= session.queued < 120
         harness.spool.free_disk()
         await turn(30)
-        assert not harness.context.outage.is_full
+        assert not harness.is_spool_full
         assert harness.spool_rows() == 200
         await offline.connect()
         await turn(5)
@@ -123,9 +123,9 @@ def test_what_clients_acknowledge_meanwhile_does_not_wait_for_the_spool(tmp_path
             slow.answer_all()
             await turn(6)
             assert len(slow.got) == 10 * (n + 1)
-        assert harness.context.counts["spool_failed_write"] > 20
-        assert not harness.context.counts["unspooled_full"]
-        assert harness.context.batch.is_empty()
+        assert harness.node.counts["spool_failed_write"] > 20
+        assert not harness.node.counts["unspooled_full"]
+        assert not any(home.spool.waits for home in harness.home.shards.values())
         assert harness.relinquished() == harness.instructions()
         harness.spool.free_disk()
         await turn(10)
@@ -165,11 +165,11 @@ def test_a_backlog_that_cannot_be_read_comes_once_it_can(tmp_path: Path) -> None
             await publish(harness, "a/b", numbered(10, 20), 2)
             await turn(20)
             assert offline.payloads == []
-            assert harness.context.outage.reason == "disk I/O error"
+            assert harness.home.spool_fault == "disk I/O error"
             failing[0] = False
             await turn(10)
         assert offline.payloads == numbered(0, 20)
-        assert not harness.context.outage.reason
+        assert not harness.home.spool_fault
         assert not harness.fatal
 
     run(scenario())
@@ -188,7 +188,7 @@ def test_an_orderly_stop_with_a_full_disk_says_so_and_loses_nothing(tmp_path: Pa
         harness.spool.fill_disk()
         await publish(harness, "a/b", [p * 900 for p in numbered(0, 30)], 2)
         await turn(8)
-        with pytest.raises(SpoolError, match=r"spool\.sqlite cannot be written: .*full"):
+        with pytest.raises(SpoolError, match=r"\d\.sqlite cannot be written: .*full"):
             await harness.home.stop()
         harness.crash(stored=1_000)
         await harness.start()
@@ -222,7 +222,7 @@ def test_a_spool_that_was_moved_away_loses_nothing_that_is_on_kafka(tmp_path: Pa
         await publish(harness, "a/b", [b"waits"], 2)
         await turn(10)
         harness.crash()
-        for file in tmp_path.glob("spool.sqlite*"):
+        for file in (tmp_path / "spool").glob("*"):
             file.unlink()
         await harness.start()
         for client in harness.clients:

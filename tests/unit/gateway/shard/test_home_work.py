@@ -86,7 +86,7 @@ def test_overlapping_filters_within_the_limits_hold_nobody_up(tmp_path: Path, af
             answered.append(len(other.received))
             other.send(Pingreq())
 
-        work = harness.context.work = CountedWork(ping)
+        work = harness.node.work = CountedWork(ping)
         publisher.send(*(Publish(topic(number), b"x") for number in range(10)))
         await turn()
         assert_bounded(work)
@@ -122,7 +122,7 @@ def test_a_message_to_very_many_is_offered_in_steps(tmp_path: Path, after_s: int
                         wire.received.append(Puback(packet.packet_id))
                         wire.send(Puback(packet.packet_id))
 
-        work = harness.context.work = CountedWork(acknowledge)
+        work = harness.node.work = CountedWork(acknowledge)
         Wire(server).send(connect("publisher"), Publish("a/b", b"x", qos, packet_id=qos))
         await turn()
         acknowledge()
@@ -130,8 +130,8 @@ def test_a_message_to_very_many_is_offered_in_steps(tmp_path: Path, after_s: int
         assert_bounded(work)
         assert len(work.turns) >= 10
         assert [packet.payload for packet in delivered(wires)] == [b"x"] * 500
-        assert harness.context.counts["delivered" if qos else "sent"] == 500
-        assert all(not shard.live and not shard.own for shard in harness.context.shards)
+        assert harness.node.counts["delivered" if qos else "sent"] == 500
+        assert all(not shard.live and not shard.own for shard in harness.home.states)
         assert not harness.fatal
         await server.stop()
 
@@ -148,7 +148,7 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
         harness, server = await hosted(tmp_path)
         wires = {f"c{number}": await subscribed(server, f"c{number}", ["a/+", "a/#"], 1) for number in range(300)}
         await turn(after_s)
-        untouched = [name for name, wire in wires.items() if harness.context.shard_for(name).number == 0][-8:]
+        untouched = [name for name, wire in wires.items() if harness.home.home_of(name).number == 0][-8:]
         ended, renewed, unsubscribed, narrowed = untouched[:2], untouched[2:4], untouched[4:6], untouched[6:]
         meanwhile = list[asyncio.Task[object]]()
 
@@ -166,7 +166,7 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
             for name in narrowed:
                 wires[name].send(Unsubscribe(9, ["a/+"]))
 
-        harness.context.work = CountedWork(between)
+        harness.node.work = CountedWork(between)
         Wire(server).send(connect("publisher"), Publish("a/b", b"x", 1, packet_id=1))
         await turn()
         assert meanwhile
@@ -177,7 +177,7 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
             for packet in delivered([wire]):
                 wire.send(Puback(packet.packet_id))
         await turn(ROUTED_S)
-        assert all(not shard.live and not shard.own for shard in harness.context.shards)
+        assert all(not shard.live and not shard.own for shard in harness.home.states)
         assert not harness.fatal
         await server.stop()
 

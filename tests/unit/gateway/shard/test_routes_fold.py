@@ -2,8 +2,10 @@
 
 import asyncio
 
+from gateway.bus import Record
 from gateway.memory_bus import MemoryBroker, MemoryBus
-from gateway.shard.routes import ROUTE_LINGER_S, RouteInterest
+from gateway.shard.routes import ROUTE_LINGER_S, ShardRoutes
+from schemas.events import RouteEvent, decode
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
 
 
@@ -15,35 +17,45 @@ def test_the_fold_after_a_restart_is_the_state_before(tmp_path: object) -> None:
         broker = MemoryBroker(lambda: EPOCH + loop.time())
         bus = MemoryBus(broker, loop)
 
-        async def folded() -> RouteInterest:
-            again = RouteInterest(bus, "routes", 25_000)
-            await bus.read("routes", {0: 0}, again.recover)
+        def both() -> list[ShardRoutes]:
+            return [ShardRoutes(bus, "routes", shard, 25_000) for shard in (0, 1)]
+
+        async def folded() -> list[ShardRoutes]:
+            again = both()
+
+            def fold(record: Record) -> None:
+                event = decode(RouteEvent, record.value() or b"")
+                again[event.shard].recover(event, record.timestamp()[1])
+
+            await bus.read("routes", {0: 0}, fold)
             return again
 
-        routes = RouteInterest(bus, "routes", 25_000)
-        await asyncio.gather(*(routes.use(0, "a") for _ in range(3)), routes.use(1, "a"), routes.use(0, "b"))
+        routes, other = both()
+        await asyncio.gather(*(routes.use("a") for _ in range(3)), other.use("a"), routes.use("b"))
         assert len(broker.partitions["routes", 0]) == 3
-        effective = routes.effective_ms(0, "a")
+        effective = routes.effective_ms("a")
         assert effective == int(EPOCH * 1000) + 25_000
         for _ in range(3):
-            routes.leave(0, "a", 100.0)
+            routes.leave("a", 100.0)
         routes.drop_unused(100.0 + ROUTE_LINGER_S)
-        await routes.use(0, "a")
-        routes.leave(0, "a", 200.0)
+        await routes.use("a")
+        routes.leave("a", 200.0)
         routes.drop_unused(200.0 + ROUTE_LINGER_S)
-        assert (await folded()).effective_ms(0, "a") == effective
+        assert (await folded())[0].effective_ms("a") == effective
         routes.drop_unused(200.1 + ROUTE_LINGER_S)
-        assert routes.effective_ms(0, "a") is None
+        assert routes.effective_ms("a") is None
         await asyncio.sleep(5)
         after = await folded()
-        assert after.effective_ms(0, "a") is None
-        assert after.effective_ms(1, "a") == after.effective_ms(0, "b") == effective
-        again = await routes.use(0, "a")
+        assert after[0].effective_ms("a") is None
+        assert after[1].effective_ms("a") == after[0].effective_ms("b") == effective
+        again = await routes.use("a")
         assert again.effective_ms == effective + 5_000
         after = await folded()
-        after.recount(1, "a")
-        after.begin(0.0)
-        after.drop_unused(ROUTE_LINGER_S + 0.1)
-        assert [after.effective_ms(*place) is None for place in ((0, "a"), (1, "a"), (0, "b"))] == [True, False, True]
+        after[1].recount("a")
+        for shard in after:
+            shard.begin(0.0)
+            shard.drop_unused(ROUTE_LINGER_S + 0.1)
+        found = [after[0].effective_ms("a"), after[1].effective_ms("a"), after[0].effective_ms("b")]
+        assert [effective_ms is None for effective_ms in found] == [True, False, True]
 
     run(scenario())

@@ -25,7 +25,7 @@ def test_what_is_too_large_for_the_chosen_member_is_dropped(tmp_path: Path) -> N
         assert link is not None
 
         def refuse(message: Message, entry: Entry) -> bool:
-            asyncio.get_running_loop().call_soon(harness.home.undeliverable, small.attached.session, entry)
+            asyncio.get_running_loop().call_soon(small.attached.home.undeliverable, small.attached.session, entry)
             return False
 
         deliver, link.deliver = link.deliver, refuse  # type: ignore[method-assign]
@@ -53,7 +53,7 @@ def test_a_refused_message_is_done(tmp_path: Path) -> None:
         borrower = member.attached.session.borrower
         assert borrower is not None
         [packet_id] = borrower.lent
-        harness.home.received(member.attached.session, packet_id, ReasonCode.QUOTA_EXCEEDED)
+        member.attached.home.received(member.attached.session, packet_id, ReasonCode.QUOTA_EXCEEDED)
         await turn(1)
         assert not borrower.lent
         assert harness.relinquished() == harness.instructions()
@@ -161,7 +161,7 @@ def test_records_of_groups_that_nobody_is_in_are_cleared(tmp_path: Path) -> None
         stale = encode(GroupRecord([], SettledRecord({0: 1 << 40, 1: 1 << 40}), [], [], born_us=1))
         for name in (NAME, "$share/gone/a"):
             key = SessionKey(GROUP_MARK + name, "g").encode()
-            shard = harness.context.shard_for(GROUP_MARK + name).number
+            shard = harness.home.home_of(GROUP_MARK + name).number
             harness.bus.produce(harness.topics.sessions, shard, key, stale, None, lambda *_: None)
         await turn()
         sender.publish("a", b"one", 2)
@@ -202,7 +202,7 @@ def test_what_is_unacknowledged_below_what_is_settled_comes_again_after_a_crash(
             sender.publish("a", b"more", 2)
             await turn(0.2)
             assert group_of(harness).put_back
-        harness.home._writer.windows(group_of(harness), lambda: None)
+        harness.home.shards[group_of(harness).shard].writer.windows(group_of(harness), lambda: None)
         await turn(0.05)
         harness.crash()
         await harness.start()
@@ -255,8 +255,8 @@ def test_rows_are_loaded_around_what_a_member_has_in_hand(tmp_path: Path) -> Non
             sender.publish("a", b"%d" % n, 1 + n % 2)
         await turn(20)
         silent.disconnect()
-        harness.home._lender._take_back(group_of(harness), list(group_of(harness).stranded.values()))
-        group_of(harness).forget_spooled(harness.context.committed_row)
+        harness.home.shards[0]._lender._take_back(group_of(harness), list(group_of(harness).stranded.values()))
+        group_of(harness).forget_spooled(harness.home.shards[group_of(harness).shard].spool.committed_row)
         assert group_of(harness).backlog == 8
         other.mute = False
         await other.connect()

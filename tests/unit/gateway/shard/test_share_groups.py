@@ -157,7 +157,7 @@ def test_members_with_room_come_first(tmp_path: Path) -> None:
         await turn(1)
         assert group_of(harness).queued == 1
         link.writable = True
-        harness.home.writable(others[0].attached.session, link)
+        others[0].attached.home.writable(others[0].attached.session, link)
         await turn(1)
         assert others[0].payloads[-1] == b"80"
 

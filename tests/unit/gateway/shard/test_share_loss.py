@@ -155,7 +155,7 @@ def test_a_group_ends_with_its_last_member(tmp_path: Path, offline: bool) -> Non
         assert ended == ["ended"] * 10
         assert len(harness.outcomes(NAME)) >= 6, "what no member had"
         assert harness.relinquished() == harness.instructions()
-        assert not any(isinstance(s, ShareGroup) for shard in harness.context.shards for s in shard.sessions.values())
+        assert not any(isinstance(s, ShareGroup) for shard in harness.home.states for s in shard.sessions.values())
         members[0].answer_all()
         members[0].mute = False
         await members[0].subscribe(NAME)

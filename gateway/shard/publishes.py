@@ -1,0 +1,62 @@
+"""Which publishes of clients Kafka has: of the whole process, and of the clients of one shard (G8, R8). Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+
+class PublishesInFlight:
+    """Of all clients of this process. `payload_bytes` are those of publishes that Kafka has not acknowledged yet;
+    `stored_to` are the offsets of `ingress`, by partition, up to which publishes are acknowledged."""
+
+    def __init__(self) -> None:
+        self.payload_bytes = 0
+        self.stored_to: dict[int, int] = {}
+
+    def begun(self, payload_bytes: int) -> None:
+        self.payload_bytes += payload_bytes
+
+    def ended(self, payload_bytes: int) -> None:
+        self.payload_bytes -= payload_bytes
+
+    def stored(self, partition: int, position: int) -> None:
+        """Publishes before this position are acknowledged."""
+        if position > self.stored_to.get(partition, 0):
+            self.stored_to[partition] = position
+
+
+class InboundPosition:
+    """Up to where on `ingress` all publishes of one shard's clients are known here, by partition.
+
+    The bus acknowledges the publishes to a partition in order. So while none is in flight there, all that are to come
+    are behind whatever anybody's publish has reached.
+    """
+
+    def __init__(self, process: PublishesInFlight) -> None:
+        self._process = process
+        self._in_flight: Counter[int] = Counter()
+        self._own: dict[int, int] = {}
+
+    def restore(self, position: Mapping[int, int]) -> None:
+        """What an earlier life of the home has read, or this one at its start."""
+        for partition, offset in position.items():
+            self._own[partition] = max(offset, self._own.get(partition, 0))
+
+    def begun(self, partition: int) -> None:
+        self._in_flight[partition] += 1
+
+    def ended(self, partition: int, offset: int | None) -> None:
+        """A publish stands at `offset`, or was refused (None)."""
+        self._in_flight[partition] -= 1
+        if offset is not None:
+            self._own[partition] = offset + 1
+            self._process.stored(partition, offset + 1)
+
+    def nothing_before(self, ends: Mapping[int, int]) -> None:
+        """Where `ingress` ended a moment ago: idle shards need not read it again from where their last publish was."""
+        self.restore({p: end for p, end in ends.items() if not self._in_flight[p]})
+
+    def position(self) -> dict[int, int]:
+        """By partition; a copy."""
+        reached = self._process.stored_to
+        idle = {p: max(to, self._own.get(p, 0)) for p, to in reached.items() if not self._in_flight[p]}
+        return self._own | idle

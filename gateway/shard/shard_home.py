@@ -1,0 +1,396 @@
+"""The home of one shard: its side of the one interface between connections and sessions, and its life.
+
+Everything runs on one event loop; a host calls these methods, the home calls the host's :class:`Link`. What a shard
+needs is its own: its spool, its numbers, its routes, its reader of `ingress`, its positions. So it can start and stop
+while other shards of the process go on.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from gateway.shard.checkpoint import Checkpointer
+from gateway.shard.delivery import Deliverer
+from gateway.shard.egress_flow import EgressFlow
+from gateway.shard.entitlement import Entitlement
+from gateway.shard.fold import Fold
+from gateway.shard.ingress_reader import IngressReader
+from gateway.shard.instant import InstantReader
+from gateway.shard.keyed import KeyedMessages
+from gateway.shard.lending import Lender
+from gateway.shard.link import Link
+from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.messages import Entry
+from gateway.shard.node import Node
+from gateway.shard.offering import Offering
+from gateway.shard.own_copies import OwnCopies
+from gateway.shard.presence import PresenceReporter
+from gateway.shard.publishes import InboundPosition
+from gateway.shard.publishing import Publisher
+from gateway.shard.routes import ShardRoutes
+from gateway.shard.rules import EVERYTHING, ClientRules
+from gateway.shard.session import OWN_PACKET_IDS, Session
+from gateway.shard.shard import Shard
+from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.sharing import ShareGroups
+from gateway.shard.subscribing import Subscriber
+from gateway.shard.timers import SessionTimers
+from gateway.shard.turns import Turns
+from gateway.shard.wills import Wills
+from mqtt.codes import ReasonCode
+from mqtt.packets import Subscribe, Unsubscribe
+from schemas.origin import HTTP_FLAG
+from schemas.session_log import SessionKey, WillRecord
+
+LOST_CONNECTING = "connection_lost_while_connecting"
+"""Why a connection ended that never got its CONNACK: lost, but its will was never accepted."""
+
+log = structlog.get_logger(__name__)
+
+
+class Arrival(NamedTuple):
+    """A client that connects; `expiry_s`: of its session; `hears_refusals`: its protocol can refuse a PUBLISH (5.0)."""
+
+    client: str
+    clean_start: bool
+    expiry_s: int
+    will: WillRecord | None
+    receive_maximum: int
+    peer: str
+    protocol: str
+    rules: ClientRules = EVERYTHING
+    hears_refusals: bool = True
+
+
+class Attached(NamedTuple):
+    """A client's session, the home that it has, whether it was there before, and what takes its PUBLISH and answers it
+    once Kafka has it."""
+
+    home: "ShardHome"
+    session: Session
+    present: bool
+    publisher: Publisher
+
+
+class Kicked(NamedTuple):
+    """What an operator's `kick` has ended."""
+
+    connection: bool
+    session: bool
+
+
+class ShardHome:
+    """`orphans` (names in the spool whose sessions are over), `ended_groups` (records of share groups without members)
+    and `published_wills` (sessions whose will `ingress` has) are what a recovery leaves to `start`.
+
+    `home_of` gives the homes of other shards of this process, for share groups; `spawn` starts a coroutine whose
+    failure is fatal.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        node: Node,
+        spool: ShardSpool,
+        ingress: IngressReader,
+        reached: Callable[[int], int],
+        home_of: Callable[[int], "ShardHome"],
+        lender: Lender,
+        groups: ShareGroups,
+        presence: PresenceReporter,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self.number = number
+        self.spool = spool
+        self.state = Shard(number)
+        self.sessions = self.state.sessions
+        self.unsettled: set[Session] = set()
+        self.orphans: list[str] = []
+        self.ended_groups: list[SessionKey] = []
+        self.published_wills: list[Session] = []
+        self._node = node
+        self._spawn = spawn
+        self._lender = lender
+        self._presence = presence
+        self.turns = Turns()
+        self._timers = SessionTimers()
+        settings, topics = node.settings, node.topics
+        http = settings.gateway.http
+        self.keyed = KeyedMessages(http.idempotency_keys, http.idempotency_s, spool, node.clock, node.counts)
+        self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
+        self.inbound = InboundPosition(node.publishes)
+        self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
+        self.instant = InstantReader(self.state, ingress, reached, spawn)
+        self.deliverer = Deliverer(
+            node,
+            self.state,
+            spool,
+            self.writer,
+            lender,
+            self.unsettled,
+            spawn,
+            partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED),
+        )
+        self._wills = Wills(self.sessions, self._will_publisher, self.writer)
+        self._checkpointer = Checkpointer(
+            node,
+            self.state,
+            spool,
+            self.inbound,
+            self.unsettled,
+            self._wills,
+            self.deliverer,
+            self.writer,
+            self.instant,
+        )
+        self.checkpoint = self._checkpointer.run
+        self._subscriber = Subscriber(
+            node, self.state, home_of, self.deliverer, self.writer, groups, self._checkpointer.cover
+        )
+        self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
+        self.acknowledged = self.deliverer.acknowledged
+        """PUBACK of a session's packet id."""
+        offering = Offering(self.state, self.deliverer, node)
+        self._own = OwnCopies(node, self.state, self.routes, spool.outage, offering, self.instant)
+        flow = EgressFlow(node, self.state, spool.outage, spawn)
+        self.fold = Fold(node, self.state, spool, self.deliverer, self.instant, self._own, offering, flow)
+
+    # -- its life ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """After a recovery, before records come: what is due of what was found."""
+        for spool_key in self.orphans:
+            self._spawn(self.deliverer.end_backlog(spool_key))
+        for key in self.ended_groups:
+            self.writer.forget(key)
+        now = self._node.clock()
+        self._wills.recovered(self.published_wills)
+        for session in [s for s in self.sessions.values() if not s.is_group]:
+            self._recovered(session, now)
+        self._wills.log_recovered(self.published_wills)
+        self.routes.begin(now)
+
+    async def relinquish_finished(self) -> None:
+        """At the start: what the spool has finished but not relinquished."""
+        await self._checkpointer.relinquish_finished()
+
+    def end_timers(self) -> None:
+        """Wills whose delay is not over, and sessions that expire, stay in the session log."""
+        self._timers.cancel_all()
+
+    async def keep(self, now: float) -> bool:
+        """What is due every second; whether records that wait may go on by now. Raises BusError."""
+        self.routes.drop_unused(now)
+        if not self._own.held_back:  # it may be among them
+            self._subscriber.forget_retained(now)
+        has_ended = await self.instant.end_if_passed(int(now * 1000))
+        return has_ended or self._own.held_back > 0 or self.fold.is_paused
+
+    # -- the interface -------------------------------------------------------------------------------------------------
+
+    async def attach(self, arrival: Arrival, link: Link) -> Attached:
+        """Opens or resumes the client's session for `link`, taking it over from an earlier one (MQTT 5.0, 3.1.4).
+
+        Returns once that is durable; deliveries begin with `resume`. Raises NotAdmitted if the session is another
+        user's (R11).
+        """
+        async with self.turns.of(arrival.client):
+            earlier = self.sessions.get(arrival.client)
+            was_logged = earlier is not None and earlier.in_log
+            self._entitlement.check_owner(earlier, arrival.rules)
+            session, present = self._take_over(arrival)
+            if earlier is not None:
+                await self._wills.stored(earlier)
+            await self._open(session, arrival, link, was_logged)
+        publisher = Publisher(
+            self._node,
+            self.inbound,
+            self.unsettled,
+            arrival.client,
+            session,
+            link,
+            arrival.rules,
+            hears_refusals=arrival.hears_refusals,
+        )
+        return Attached(self, session, present, publisher)
+
+    def resume(self, session: Session, link: Link) -> None:
+        """CONNACK is sent: resends what was in flight and delivers what waits."""
+        if session.link is link:
+            self.deliverer.resend(session)
+            self._lender.resume(session)
+
+    def writable(self, session: Session, link: Link) -> None:
+        """The connection takes deliveries again."""
+        if session.link is link:
+            self.deliverer.writable(session)
+
+    def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
+        """Publishes at QoS 0 and 1 what a client without a session posts over HTTP; `link` is answered."""
+        return Publisher(self._node, self.inbound, self.unsettled, client, None, link, rules, flags=HTTP_FLAG)
+
+    def _will_publisher(self, client: str) -> Publisher:
+        return Publisher(self._node, self.inbound, self.unsettled, client, None, None)
+
+    def release(self, session: Session, link: Link, packet_id: int) -> None:
+        """PUBREL: the client may use the packet id again once that is durable (G8)."""
+        if packet_id not in session.received:
+            link.complete(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+            return
+        session.received.discard(packet_id)
+        if session.persistent:
+            self.writer.windows(session, lambda: link.complete(packet_id, ReasonCode.SUCCESS))
+        else:
+            link.complete(packet_id, ReasonCode.SUCCESS)
+
+    async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
+        """SUBSCRIBE: `answer` is called once the subscriptions are durable and nothing sent from then on is missed;
+        retained messages follow it."""
+        changes = self._entitlement.changes
+        await self._subscriber.subscribe(session, packet, answer)
+        if changes != self._entitlement.changes:  # it was answered by the rules before
+            await self._entitlement.end_forbidden(session)
+
+    async def unsubscribe(self, session: Session, packet: Unsubscribe) -> list[ReasonCode]:
+        """UNSUBSCRIBE; returns once durable."""
+        return await self._subscriber.unsubscribe(session, packet.filters)
+
+    def rules_changed(self) -> None:
+        """What clients may do has changed: the shard's subscriptions that are no longer allowed end (R11)."""
+        self._entitlement.changes += 1
+        self._spawn(self._entitlement.end_all_forbidden())
+
+    def received(self, session: Session, packet_id: int, reason: ReasonCode) -> None:
+        """PUBREC."""
+        self.deliverer.received(session, packet_id, reason)
+
+    def completed(self, session: Session, packet_id: int) -> None:
+        """PUBCOMP."""
+        self.deliverer.completed(session, packet_id)
+
+    def undeliverable(self, session: Session, entry: Entry) -> None:
+        """The client does not accept so large a packet: it counts as sent [MQTT-3.1.2-25]."""
+        self.deliverer.undeliverable(session, entry)
+
+    def flush(self) -> None:
+        """All packets of one read are handed over: deliver what they made possible."""
+        self._node.ready.flush()
+
+    def detach(
+        self, session: Session, link: Link, *, send_will: bool, reason: str, expiry_s: int | None = None
+    ) -> None:
+        """The connection is gone (R12, G9): the session lives on until it expires; its will is due after its delay."""
+        if session.link is not link:
+            return
+        now = self._node.clock()
+        session.link = None
+        session.disconnected_ms = int(now * 1000)
+        if expiry_s is not None:
+            session.expiry_s = expiry_s
+        if not send_will:
+            session.will = None
+        lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
+        self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
+        self.deliverer.drop_qos0(session)
+        session.forget_spooled(self.spool.committed_row)
+        self._lender.lost(session)
+        if session.will is not None:
+            self._timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
+        if session.expiry_s == 0:
+            self._expire(session)
+        elif session.logged:
+            self.writer.opened(session)
+            self._timers.after(session.expiry_s, session, "expiry", self._expire)
+
+    async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
+        """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
+        The will is due as after any loss. The client may come back at once. What is ended stays so: it is durable."""
+        async with self.turns.of(client):
+            session = self.sessions.get(client)
+            if session is None:
+                return None
+            is_connected = session.link is not None
+            self._disconnect(session, ReasonCode.ADMINISTRATIVE_ACTION)
+            if end_session and not session.ended:
+                was_logged = session.in_log
+                self._end(session)
+                if was_logged:
+                    await self._wills.stored(session)
+                    await durable(partial(self.writer.gone, session))
+            return Kicked(is_connected, session.ended)
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def _take_over(self, arrival: Arrival) -> tuple[Session, bool]:
+        """The session that the client gets, and whether it was there before."""
+        session = self.sessions.get(arrival.client)
+        if session is not None:
+            self._disconnect(session, ReasonCode.SESSION_TAKEN_OVER)
+        born_us = int(self._node.clock() * 1e6)
+        if session is not None:
+            born_us = max(born_us, session.born_us + 1)
+            self._timers.cancel(session.client)
+            if arrival.clean_start and not session.ended:
+                self._end(session)
+            if not session.ended:
+                return session, True
+        session = Session(arrival.client, self.number, self.state.received_to, born_us)
+        self.sessions[arrival.client] = session
+        return session, False
+
+    async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
+        session.expiry_s, session.receive_maximum = arrival.expiry_s, min(arrival.receive_maximum, OWN_PACKET_IDS)
+        session.disconnected_ms = None
+        session.user = arrival.rules.user
+        session.epoch, session.events = self._node.numbers.connection(self._node.clock()), 0
+        session.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=session.epoch)
+        if session.logged or session.in_log:
+            await durable(lambda then: self.writer.opened(session, then))
+        elif was_logged:  # the earlier session's end must be durable too
+            await durable(partial(self.writer.gone, session))
+        session.peer, session.protocol = arrival.peer, arrival.protocol
+        session.rules = arrival.rules
+        await self._entitlement.end_forbidden(session)  # before anything can be delivered
+        session.link = link
+        self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
+
+    def _disconnect(self, session: Session, reason: ReasonCode) -> None:
+        """Ends the client's connection, if it has one: its session stays, and its will is due."""
+        link = session.link
+        if link is not None:
+            link.disconnect(reason)
+            self.detach(session, link, send_will=True, reason=reason.name.lower())
+
+    def _recovered(self, session: Session, now: float) -> None:
+        """A session found in the log: whoever was connected has lost the connection with the gateway."""
+        if session.disconnected_ms is None:
+            session.epoch = self._node.numbers.connection(self._node.clock())
+            session.disconnected_ms = int(now * 1000)
+            self.writer.opened(session)  # its time runs from now on, also if there is another crash
+            self._presence.report(session, "lost", reason="gateway_restarted")
+        gone_s = now - session.disconnected_ms / 1000
+        if session.will is not None:
+            delay = min(session.will.delay_s, session.expiry_s) - gone_s
+            self._timers.after(max(0.0, delay), session, "will", self._wills.publish)
+        self._timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
+
+    def _expire(self, session: Session) -> None:
+        """The session's time is over."""
+        if session.link is None:
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
+        self._wills.publish(session)
+        session.ended = True
+        if self.sessions.get(session.client) is session:
+            del self.sessions[session.client]
+        self._timers.cancel(session.client)
+        self._subscriber.forget(session)
+        self.deliverer.end(session)
+        self._lender.end(session)
+        if session.in_log:
+            self._wills.end(session)
