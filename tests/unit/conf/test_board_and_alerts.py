@@ -48,7 +48,7 @@ def names_of_gateway(directory: Path) -> set[str]:
 
     async def scenario() -> set[str]:
         async with observed(directory) as here:
-            context = here.harness.context
+            context = here.harness.node
             here.kafka.ends[context.topics.egress, 0] = 1
             return {name for name, _ in await here.samples()} | {
                 "waystation_clients",
