@@ -6,7 +6,7 @@ A record of `ingress` has the destination as key (UTF-8), the payload as value, 
 |---------|-------------------------------------------------------------------------------------------------|
 | `id`    | message id, a UUID in canonical text                                                            |
 | `src`   | client id of the sender                                                                         |
-| `meta`  | `version;qos;flags;expires;accepted;seq`, ASCII, see :class:`Meta`                              |
+| `meta`  | `version;qos;flags;expires;accepted;seq[;session]`, ASCII, see :class:`Meta`                    |
 | `props` | the MQTT 5 property section that travels with the message, as on the wire; a zero byte for none |
 
 A record of `egress` has the same key, value and headers, then
@@ -42,13 +42,25 @@ _SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
 Headers = list[tuple[str, bytes]]
 
 
+class Incarnation(NamedTuple):
+    """One session of a client, and no earlier or later one: `epoch` of the shard when the session began, and `count`
+    within the epoch."""
+
+    epoch: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.count}"
+
+
 class Meta(NamedTuple):
     """What the source gateway decided about a message, once (Q12).
 
     `qos` is 0, 1 or 2; `flags` a string of letters (`r` retained, `a` oversized attachment, `w` will, `h` posted over
     HTTP); `expires` the time after which it must not be delivered, ms since the epoch, None for never; `accepted` the
     time when the source gateway took the message, by its clock, µs since the epoch; `seq` the sender's packet
-    identifier of a QoS 2 message of a persistent session, None otherwise (G8).
+    identifier of a QoS 2 message of a persistent session, None otherwise (G8); `session` the incarnation of that
+    session, None otherwise and in records of earlier versions.
     """
 
     qos: int
@@ -56,6 +68,7 @@ class Meta(NamedTuple):
     expires: int | None
     accepted: int
     seq: int | None
+    session: Incarnation | None = None
 
     @property
     def retain(self) -> bool:
@@ -64,7 +77,8 @@ class Meta(NamedTuple):
     def encode(self) -> bytes:
         expires = "" if self.expires is None else self.expires
         seq = "" if self.seq is None else self.seq
-        return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}".encode()
+        session = "" if self.session is None else f";{self.session}"
+        return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}{session}".encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> "Meta":
@@ -73,14 +87,20 @@ class Meta(NamedTuple):
         if version != _VERSION_BYTES:
             raise RecordError(f"envelope version {version!r} is not {VERSION}")
         try:
-            qos, flags, expires, accepted, seq = fields
+            qos, flags, expires, accepted, seq, *of = fields
             level = _QOS[qos]
             end, number = int(expires) if expires else None, int(seq) if seq else None
-            return tuple.__new__(cls, (level, flags.decode(), end, int(accepted), number))  # the hot path
+            session = _incarnation(*of) if of else None
+            return tuple.__new__(cls, (level, flags.decode(), end, int(accepted), number, session))  # the hot path
         except KeyError as error:
             raise RecordError(f"header meta {raw!r} is malformed: its QoS is {qos!r}, not 0, 1 or 2") from error
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
+
+
+def _incarnation(raw: bytes) -> Incarnation:
+    epoch, count = raw.split(b".")
+    return Incarnation(int(epoch), int(count))
 
 
 class Instruction(NamedTuple):

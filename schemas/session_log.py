@@ -41,7 +41,8 @@ class WillRecord(msgspec.Struct, frozen=True):
 class SessionOpened(msgspec.Struct, frozen=True):
     """`expiry_s`: seconds that a session outlives its connection; `disconnected_ms`: None while connected; `since`: the
     position on `egress[shard]` from which instructions concern the session; `born_us`: when it began, µs since the
-    epoch, which distinguishes it from earlier sessions of the client; `user`: the user its client was authenticated as,
+    epoch, made unique within `epoch`, that of the shard: both distinguish it from other sessions of the client
+    (:class:`schemas.envelope.Incarnation`); `user`: the user its client was authenticated as,
     "" for none (and in records written before users existed)."""
 
     client: str
@@ -52,6 +53,7 @@ class SessionOpened(msgspec.Struct, frozen=True):
     born_us: int = 0
     version: int = 1
     user: str = ""
+    epoch: int = 0
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):

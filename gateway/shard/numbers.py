@@ -7,8 +7,7 @@ class ProcessNumbers:
 
     def __init__(self) -> None:
         self.boot = 0
-        self._last_connection = 0
-        self._last_offer = 0
+        self._last: dict[str, int] = {}
 
     def begin(self, now: float, earlier_boot: int) -> None:
         """The process starts at `now`, seconds since the epoch; `earlier_boot` is the highest earlier number."""
@@ -17,10 +16,16 @@ class ProcessNumbers:
     def connection(self, now: float) -> int:
         """For a connection: the time, µs since the epoch, but greater than all before it: a clock that is set back must
         not make an earlier connection of a client count for more."""
-        self._last_connection = max(int(now * 1e6), self.boot, self._last_connection + 1)
-        return self._last_connection
+        return self._next("connection", now)
+
+    def session(self, now: float) -> int:
+        """For a session: a number of the same kind, of another series."""
+        return self._next("session", now)
 
     def offer(self, now: float) -> int:
-        """For sending a retained message on SUBSCRIBE: a number of the same kind, of another series."""
-        self._last_offer = max(int(now * 1e6), self.boot, self._last_offer + 1)
-        return self._last_offer
+        """For sending a retained message on SUBSCRIBE: likewise."""
+        return self._next("offer", now)
+
+    def _next(self, series: str, now: float) -> int:
+        number = self._last[series] = max(int(now * 1e6), self.boot, self._last.get(series, 0) + 1)
+        return number

@@ -174,8 +174,10 @@ class Publisher:
             lifetime = packet.properties.get("message_expiry_interval")
             expires = None if lifetime is None else int((now + lifetime) * 1000)
             properties = forwarded_section(packet.properties, PacketType.PUBLISH)
-        in_log = packet.qos == 2 and session is not None and session.persistent
-        meta = Meta(packet.qos, flags, expires, int(now * 1e6), packet.packet_id if in_log else None)
+        seq, of = None, None
+        if packet.qos == 2 and session is not None and session.persistent:
+            seq, of = packet.packet_id, session.incarnation
+        meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of)
         return ingress_headers(message_id, self._client, meta, properties)
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:

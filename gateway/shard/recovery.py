@@ -147,7 +147,7 @@ class Recovery:
 
     def _apply(self, home: ShardHome, key: SessionKey, record: object) -> None:
         if isinstance(record, SessionOpened):
-            session = Session(key.client, home.number, record.since, record.born_us)
+            session = Session(key.client, home.number, record.since, record.born_us, record.epoch)
             session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
             session.disconnected_ms, session.user = record.disconnected_ms, record.user
             if record.disconnected_ms is None:
@@ -220,8 +220,8 @@ class Recovery:
             except (RecordError, IndexError, AttributeError):
                 return
             session = home.sessions.get(client) if meta.seq is not None else None
-            if session is None or meta.seq is None or meta.accepted < session.born_us:
-                return  # or it belongs to an earlier session of the client
+            if session is None or meta.seq is None or not _is_of(meta, session):
+                return
             if offset > session.received_until:
                 session.received.add(meta.seq)
                 session.received_until = offset
@@ -255,6 +255,12 @@ class Recovery:
             return
         lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
         await instant.begin(lowest)
+
+
+def _is_of(meta: Meta, session: Session) -> bool:
+    """Whether a publish is of this session, and not of an earlier one of its client. Records of earlier versions do not
+    say so; there only the time tells."""
+    return meta.accepted >= session.born_us if meta.session is None else meta.session == session.incarnation
 
 
 def _kind_order(record: Record) -> int:

@@ -14,6 +14,7 @@ from gateway.shard.cursor import SettledCursor
 from gateway.shard.link import Link
 from gateway.shard.messages import Entry
 from gateway.shard.rules import EVERYTHING, ClientRules
+from schemas.envelope import Incarnation
 from schemas.session_log import (
     GroupRecord,
     OutgoingRecord,
@@ -58,7 +59,7 @@ class Session:
 
     `backlog` counts rows in the spool that are not in memory; while there are any, new entries wait in `tail` so that
     order is kept. `persistent` sessions outlive their connection and are written to the session log. `born_us` (µs
-    since the epoch) tells a session from earlier ones of its client; `ended` once it is over, whoever still holds it.
+    since the epoch) and `shard_epoch` tell a session from others of its client; `ended` once it is over, whoever still holds it.
 
     `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`:
     places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
@@ -79,6 +80,7 @@ class Session:
     shard: int
     since: int
     born_us: int = 0
+    shard_epoch: int = 0
     ended: bool = False
     wills_on_way: list[WillRecord] = field(default_factory=list)
     will_waiters: list[Callable[[], None]] = field(default_factory=list)
@@ -128,6 +130,11 @@ class Session:
     def spool_key(self) -> str:
         """Its name in the spool: another session of the same client has another."""
         return f"{self.client}\0{self.born_us}"
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """Which session of its client it is."""
+        return Incarnation(self.shard_epoch, self.born_us)
 
     @property
     def persistent(self) -> bool:
@@ -373,7 +380,14 @@ class Session:
     def opened_record(self) -> SessionOpened:
         will = self.will or next(iter(self.wills_on_way), None)  # until Kafka has it
         return SessionOpened(
-            self.client, self.expiry_s, self.since, self.disconnected_ms, will, self.born_us, user=self.user
+            self.client,
+            self.expiry_s,
+            self.since,
+            self.disconnected_ms,
+            will,
+            self.born_us,
+            user=self.user,
+            epoch=self.shard_epoch,
         )
 
     def subscribed_record(self) -> Subscribed:

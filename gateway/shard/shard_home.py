@@ -104,6 +104,7 @@ class ShardHome:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self.number = number
+        self.epoch = 0
         self.spool = spool
         self.state = Shard(number)
         self.sessions = self.state.sessions
@@ -329,7 +330,7 @@ class ShardHome:
         session = self.sessions.get(arrival.client)
         if session is not None:
             self._disconnect(session, ReasonCode.SESSION_TAKEN_OVER)
-        born_us = int(self._node.clock() * 1e6)
+        born_us = self._node.numbers.session(self._node.clock())
         if session is not None:
             born_us = max(born_us, session.born_us + 1)
             self._timers.cancel(session.client)
@@ -337,7 +338,7 @@ class ShardHome:
                 self._end(session)
             if not session.ended:
                 return session, True
-        session = Session(arrival.client, self.number, self.state.received_to, born_us)
+        session = Session(arrival.client, self.number, self.state.received_to, born_us, self.epoch)
         self.sessions[arrival.client] = session
         return session, False
 

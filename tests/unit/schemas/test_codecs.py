@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.shard.messages import message_of
 from schemas import events, session_log
-from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Instruction, Meta, ingress_headers
+from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Incarnation, Instruction, Meta, ingress_headers
 from schemas.errors import RecordError
 from schemas.identity import hash_of, inbox_of, new_message_id, partition_of, shard_of
 
@@ -24,6 +24,7 @@ metas = st.builds(
     expires=st.none() | st.integers(1, 2**53),
     accepted=number,
     seq=st.none() | st.integers(1, 65_535),
+    session=st.none() | st.builds(Incarnation, number, number),
 )
 instructions = st.builds(
     Instruction,
@@ -103,7 +104,22 @@ def test_a_malformed_instruction_is_a_record_error(raw: bytes) -> None:
         assert all(isinstance(value, int) for value in Instruction.decode(raw)[:3])
 
 
-@pytest.mark.parametrize("raw", [b"", b"2;1;;;1;", b"1;1;;;", b"1;x;;;1;", b"1;3;;;1;", b"1;-1;;;1;", b"1;1;\xff;;1;"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"2;1;;;1;",
+        b"1;1;;;",
+        b"1;x;;;1;",
+        b"1;3;;;1;",
+        b"1;-1;;;1;",
+        b"1;1;\xff;;1;",
+        b"1;2;;;1;7;8",
+        b"1;2;;;1;7;8.9.9",
+        b"1;2;;;1;7;a.b",
+        b"1;2;;;1;7;1.2;3",
+    ],
+)
 def test_examples_of_malformed_metas(raw: bytes) -> None:
     with pytest.raises(RecordError):
         Meta.decode(raw)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtt.packets import Subscription
+from mqtt.packets import Publish, Subscription
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
 
@@ -138,5 +138,29 @@ def test_retained_messages_that_suback_promises_survive_a_crash(tmp_path: Path, 
         await turn(10)
         assert harness.spool_rows() == 0
         assert not harness.fatal
+
+    run(scenario())
+
+
+def test_a_publish_of_an_earlier_session_is_never_taken_for_one_of_the_next(tmp_path: Path) -> None:
+    """G8: whatever the clock says; else a packet id would count as in use, and its next message would be lost."""
+
+    async def scenario() -> None:
+        harness, ahead_s = await HomeHarness(tmp_path).start(), 0.0
+        harness.node.clock = lambda: harness.clock() + ahead_s
+        receiver, sender = await harness.client("receiver"), await harness.client("sender")
+        await receiver.subscribe("a/b")
+        await turn(LEAD_S + 5.1)  # between two checkpoints
+        ahead_s = 100.0
+        sender.attached.publisher.publish(Publish("a/b", b"of the earlier session", 2, packet_id=1))
+        await turn()
+        ahead_s = 0.0
+        await sender.connect(clean_start=True)
+        await harness.restart()
+        for client in (receiver, sender):
+            await client.connect()
+        assert sender.publish("a/b", b"of the next", 2) == 1
+        await turn(2)
+        assert receiver.payloads == [b"of the earlier session", b"of the next"]
 
     run(scenario())
