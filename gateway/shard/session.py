@@ -59,7 +59,8 @@ class Session:
 
     `backlog` counts rows in the spool that are not in memory; while there are any, new entries wait in `tail` so that
     order is kept. `persistent` sessions outlive their connection and are written to the session log. `born_us` (µs
-    since the epoch) and `shard_epoch` tell a session from others of its client; `ended` once it is over, whoever still holds it.
+    since the epoch) and `shard_epoch` tell a session from others of its client; `ended` once it is over, whoever still
+    holds it.
 
     `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`:
     places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
