@@ -43,14 +43,14 @@ Headers = list[tuple[str, bytes]]
 
 
 class Incarnation(NamedTuple):
-    """One session of a client, and no earlier or later one: `epoch` of the shard when the session began, and `count`
+    """One session of a client, and no earlier or later one: `epoch` of the shard when the session began, and `number`
     within the epoch."""
 
     epoch: int
-    count: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.epoch}.{self.count}"
+        return f"{self.epoch}.{self.number}"
 
 
 class Meta(NamedTuple):
@@ -99,8 +99,8 @@ class Meta(NamedTuple):
 
 
 def _incarnation(raw: bytes) -> Incarnation:
-    epoch, count = raw.split(b".")
-    return Incarnation(int(epoch), int(count))
+    epoch, number = raw.split(b".")
+    return Incarnation(int(epoch), int(number))
 
 
 class Instruction(NamedTuple):
