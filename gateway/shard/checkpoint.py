@@ -267,4 +267,8 @@ class Checkpointer:
 def _aged(shard: Shard, oldest: float, own: list[Held]) -> list[Held]:
     """Messages of `egress` held since `oldest` or before, or offered before the last of `own`, in order."""
     before = own[-1].number if own else 0
-    return list(itertools.takewhile(lambda h: h.held_at <= oldest or h.number < before, shard.live.values()))
+
+    def is_due(held: Held) -> bool:
+        return held.held_at <= oldest or held.number < before or shard.is_for_spool(held)
+
+    return list(itertools.takewhile(is_due, shard.live.values()))

@@ -335,6 +335,11 @@ class Session:
             self.tail.clear()
             self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
 
+    def sent_from_memory(self) -> list[Entry]:
+        """What was sent to the client at QoS 1 or 2, is not finished, and is not in the spool."""
+        sent = (*self.in_flight.values(), *(entry for entry in self.queue if entry.packet_id))
+        return [entry for entry in sent if entry.row is None and not entry.finished]
+
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
         return {entry.row for entry in waiting if entry.row is not None}

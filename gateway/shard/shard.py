@@ -67,6 +67,15 @@ class Shard:
         self._windows: dict[int, tuple[AntiReplayWindow, AntiReplayWindow]] = {}
         self._heard: dict[int, int] = {}
         self._replayed_to = 0
+        self._spool_through = 0
+
+    def spool_through(self, number: int) -> None:
+        """Messages offered up to this number go to the spool with the next checkpoint, however short they wait."""
+        self._spool_through = max(self._spool_through, number)
+
+    def is_for_spool(self, held: Held) -> bool:
+        """Whether the next checkpoint moves a message to the spool, though it may not have waited for long."""
+        return held.number <= self._spool_through
 
     def windows(self, scope: str, partition: int) -> tuple[AntiReplayWindow, AntiReplayWindow]:
         """The windows over the offsets of one ingress partition: for decisions of `scope`, and of the other one."""

@@ -115,6 +115,9 @@ class Subscriber:
                 if found is not None:
                     self._detach(session, topic_filter)
             await asyncio.sleep(0)
+        if session.persistent and (sent := session.sent_from_memory()):
+            self._shard.spool_through(max(entry.held.number for entry in sent))
+            await self._checkpoint()  # a delivery that has begun must end, and no subscription brings it again
         if session.logged:
             await durable(partial(self._writer.subscribed, session))
         return codes
