@@ -1,102 +1,126 @@
 -- name: schema
-CREATE TABLE IF NOT EXISTS messages (
-    mid INTEGER PRIMARY KEY,
-    shard INTEGER NOT NULL,
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY,
+    mid INTEGER NOT NULL,
     expires INTEGER,
+    payload_bytes INTEGER NOT NULL,
     message BLOB NOT NULL,
-    instructions BLOB NOT NULL,
-    payload_bytes INTEGER
+    instructions BLOB NOT NULL
 );
-CREATE TABLE IF NOT EXISTS queue (
+CREATE INDEX messages_by_mid ON messages (mid);
+CREATE INDEX messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
+CREATE TABLE queue (
     row INTEGER PRIMARY KEY,
     mid INTEGER NOT NULL,
     session TEXT NOT NULL,
     entry BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS queue_by_session ON queue (session, row);
-CREATE INDEX IF NOT EXISTS queue_by_message ON queue (mid);
-CREATE INDEX IF NOT EXISTS messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
-CREATE TABLE IF NOT EXISTS finished (mid INTEGER PRIMARY KEY, message BLOB NOT NULL, instructions BLOB NOT NULL, shard INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS positions (name TEXT PRIMARY KEY, state BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS keyed (id TEXT PRIMARY KEY, print BLOB NOT NULL, at_ms INTEGER NOT NULL);
+CREATE INDEX queue_by_session ON queue (session, row);
+CREATE INDEX queue_by_message ON queue (mid);
+CREATE TABLE finished (mid INTEGER PRIMARY KEY);
+CREATE TABLE keyed (id TEXT PRIMARY KEY, print BLOB NOT NULL, at_ms INTEGER NOT NULL);
+CREATE TABLE finished_clients (position INTEGER NOT NULL, part INTEGER NOT NULL, clients BLOB NOT NULL, PRIMARY KEY (position, part));
+CREATE TABLE leftovers (key BLOB PRIMARY KEY, row INTEGER, number INTEGER);
+CREATE TABLE state (
+    marker BLOB,
+    next_offset INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    seen_mid INTEGER NOT NULL,
+    seen_row INTEGER NOT NULL
+);
+INSERT INTO state VALUES (NULL, 0, 0, 0, 0);
 
--- name: has_payload_bytes
-SELECT count(*) FROM pragma_table_info('messages') WHERE name = 'payload_bytes';
+-- name: tables
+SELECT name FROM sqlite_master WHERE type = 'table';
 
--- name: add_payload_bytes
-ALTER TABLE messages ADD COLUMN payload_bytes INTEGER;
+-- name: put_message
+INSERT OR REPLACE INTO messages (number, mid, expires, payload_bytes, message, instructions) VALUES (?, ?, ?, ?, ?, ?);
 
--- name: add_message
-INSERT INTO messages (mid, shard, expires, message, instructions, payload_bytes) VALUES (?, ?, ?, ?, ?, ?);
+-- name: forget_messages
+DELETE FROM messages WHERE number IN (SELECT value FROM json_each(?)) RETURNING mid;
 
--- name: instructions_of
-SELECT instructions FROM messages WHERE mid = ?;
+-- name: put_row
+INSERT OR REPLACE INTO queue (row, mid, session, entry) VALUES (?, ?, ?, ?);
 
--- name: put_instructions
-UPDATE messages SET instructions = ? WHERE mid = ?;
+-- name: delete_rows
+DELETE FROM queue WHERE row IN (SELECT value FROM json_each(?)) RETURNING mid;
 
--- name: add_finished
-INSERT INTO finished (mid, message, instructions, shard) VALUES (?, ?, ?, ?);
+-- name: delete_orphans
+DELETE FROM queue WHERE NOT EXISTS (SELECT 1 FROM messages WHERE number = queue.mid) RETURNING mid;
 
--- name: add_row
-INSERT INTO queue (row, mid, session, entry) VALUES (?, ?, ?, ?);
+-- name: not_finished
+DELETE FROM finished WHERE mid IN (SELECT value FROM json_each(?));
 
--- name: delete_row
-DELETE FROM queue WHERE row = ? RETURNING mid;
-
--- name: delete_session
-DELETE FROM queue WHERE session = ? RETURNING mid;
-
--- name: finish_message
-INSERT OR IGNORE INTO finished (mid, message, instructions, shard)
-SELECT mid, message, instructions, shard FROM messages
-WHERE mid = ?1 AND NOT EXISTS (SELECT 1 FROM queue WHERE mid = ?1);
-
--- name: delete_finished_message
-DELETE FROM messages WHERE mid IN (SELECT mid FROM finished);
+-- name: put_finished
+INSERT INTO finished (mid) SELECT DISTINCT mid FROM messages
+WHERE mid IN (SELECT value FROM json_each(?)) AND NOT EXISTS (SELECT 1 FROM queue WHERE queue.mid = messages.mid);
 
 -- name: finished
-SELECT mid, message, instructions, shard FROM finished ORDER BY mid;
+SELECT messages.number, messages.mid, messages.message, messages.instructions
+FROM finished JOIN messages ON messages.mid = finished.mid ORDER BY messages.mid, messages.number;
 
--- name: forget_finished
-DELETE FROM finished WHERE mid = ?;
-
--- name: put_position
-INSERT INTO positions (name, state) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state;
-
--- name: delete_position
-DELETE FROM positions WHERE name = ?;
-
--- name: count_rows
-SELECT count(*) FROM queue;
+-- name: further_instructions
+SELECT mid, instructions FROM messages
+WHERE mid IN (SELECT value FROM json_each(?)) AND number <> mid ORDER BY number;
 
 -- name: put_keyed
-INSERT INTO keyed (id, print, at_ms) VALUES (?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET print = excluded.print, at_ms = excluded.at_ms;
+INSERT OR REPLACE INTO keyed (id, print, at_ms) VALUES (?, ?, ?);
 
 -- name: delete_keyed
 DELETE FROM keyed WHERE id = ?;
 
 -- name: keyed
-SELECT id, print, at_ms FROM keyed ORDER BY at_ms;
+SELECT id, print, at_ms FROM keyed ORDER BY at_ms, id;
 
--- name: positions
-SELECT name, state FROM positions;
+-- name: put_part
+INSERT OR REPLACE INTO finished_clients (position, part, clients) VALUES (?, ?, ?);
+
+-- name: delete_part
+DELETE FROM finished_clients WHERE position = ? AND part = ?;
+
+-- name: finished_clients
+SELECT position, part, clients FROM finished_clients ORDER BY position, part;
+
+-- name: put_marker
+UPDATE state SET marker = ?, at_ms = ?;
+
+-- name: put_state
+UPDATE state SET next_offset = ?, seen_mid = max(seen_mid, ?), seen_row = max(seen_row, ?);
+
+-- name: state
+SELECT marker, next_offset, at_ms FROM state;
+
+-- name: last_numbers
+SELECT seen_mid, seen_row FROM state;
+
+-- name: uncommitted_messages
+SELECT number FROM messages WHERE number > ? ORDER BY number;
+
+-- name: uncommitted_rows
+SELECT row FROM queue WHERE row > ? ORDER BY row;
+
+-- name: put_leftover
+INSERT OR REPLACE INTO leftovers (key, row, number) VALUES (?, ?, ?);
+
+-- name: delete_leftovers
+DELETE FROM leftovers WHERE row <= ? OR number <= ?;
+
+-- name: leftovers
+SELECT key FROM leftovers ORDER BY number, row;
+
+-- name: count_rows
+SELECT count(*) FROM queue;
 
 -- name: load
-SELECT queue.row, queue.session, queue.entry, messages.message, messages.instructions, messages.shard
-FROM queue JOIN messages ON messages.mid = queue.mid
+SELECT queue.row, queue.mid, queue.session, queue.entry, messages.message, messages.instructions
+FROM queue JOIN messages ON messages.number = queue.mid
 WHERE queue.session = ? AND queue.row > ? ORDER BY queue.row LIMIT ?;
 
 -- name: expired
-SELECT queue.row, queue.session, queue.entry, messages.message, messages.instructions, messages.shard
-FROM messages JOIN queue ON queue.mid = messages.mid
+SELECT queue.row, queue.mid, queue.session, queue.entry, messages.message, messages.instructions
+FROM messages JOIN queue ON queue.mid = messages.number
 WHERE messages.expires <= ? LIMIT 1000;
 
 -- name: backlogs
-SELECT queue.session, count(*), sum(coalesce(messages.payload_bytes, length(messages.message))) FROM queue
-JOIN messages ON messages.mid = queue.mid GROUP BY queue.session;
-
--- name: last_numbers
-SELECT coalesce((SELECT max(mid) FROM (SELECT mid FROM messages UNION ALL SELECT mid FROM finished)), 0),
-       coalesce((SELECT max(row) FROM queue), 0);
+SELECT queue.session, count(*), sum(messages.payload_bytes) FROM queue
+JOIN messages ON messages.number = queue.mid GROUP BY queue.session;

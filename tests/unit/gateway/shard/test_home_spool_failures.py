@@ -10,6 +10,7 @@ from gateway.errors import SpoolError
 from gateway.shard.messages import Message
 from gateway.shard.spool import Spool
 from gateway.shard.spool_batch import SpoolBatch
+from gateway.shard.spool_records import Marker
 from schemas.envelope import Instruction
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
@@ -244,9 +245,9 @@ def test_a_damaged_spool_is_refused_at_start(tmp_path: Path) -> None:
     made = SpoolBatch()
     for mid in range(1, 400):
         message = Message(f"id-{mid}", "sender", "a/b", b"x" * 300, 1, False, None, b"\0", 0, mid, mid)
-        made.messages.append((mid, 0, message, [Instruction(0, mid, 0, 1, mid)]))
+        made.messages.append((mid, message, [Instruction(0, mid, 0, 1, mid)]))
         made.rows.append((mid, mid, "s", 1, False, (), False))
-    spool.commit(made)
+    spool.commit(made, None, 0, 0)
     spool.close()
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -277,26 +278,29 @@ def test_a_spool_that_may_not_be_written_is_refused_at_start(tmp_path: Path) -> 
 def test_a_failed_commit_goes_into_the_next_one() -> None:
     """R4: one commit for both leaves what the two one after the other would have left."""
 
+    def commit(spool: Spool, batch: SpoolBatch) -> None:
+        spool.commit(batch, Marker(31, 4, batch.positions), 0, 0)
+
     def first() -> SpoolBatch:
         made = SpoolBatch(positions={"p": b"1"})
         for mid in (1, 2, 3):
             message = Message(f"id-{mid}", "sender", "a/b", b"payload", 1, False, None, b"\0", 0, mid, mid)
-            made.messages.append((mid, 0, message, [Instruction(0, mid, 0, 1, mid)]))
+            made.messages.append((mid, message, [Instruction(0, mid, 0, 1, mid)]))
             made.rows += [(mid * 10 + n, mid, f"s{n}", 1, False, (), False) for n in (0, 1)]
         return made
 
     def second() -> SpoolBatch:
-        message = first().messages[0][2]
+        message = first().messages[0][1]
         further = Instruction(0, 1, 1, 2, 1)
-        return SpoolBatch(deleted_rows=[10, 11, 20], instructions=[(1, 4, 0, message, further)], positions={"p": b"2"})
+        return SpoolBatch(deleted_rows=[10, 11, 20], instructions=[(4, 1, message, further)], positions={"p": b"2"})
 
     apart, together = Spool(":memory:"), Spool(":memory:")
-    apart.commit(first())
-    apart.commit(second())
+    commit(apart, first())
+    commit(apart, second())
     merged = first().then(second())
     assert merged.positions == {}
     merged.positions = {"p": b"2"}
-    together.commit(merged)
+    commit(together, merged)
     found = [i for f in together.finished() for i in f.instructions]
     assert sorted(found) == sorted(i for f in apart.finished() for i in f.instructions)
     assert together.backlogs() == apart.backlogs()
@@ -304,8 +308,8 @@ def test_a_failed_commit_goes_into_the_next_one() -> None:
     pruned = first().then(second())
     done, rows = pruned.take_done()
     assert rows == {10, 11, 20}
-    assert [(shard, message.offset, len(instructions)) for shard, message, instructions in done] == [(0, 1, 2)]
+    assert [(message.offset, len(instructions), numbers) for message, instructions, numbers in done] == [(1, 2, [1, 4])]
     shrunk = Spool(":memory:")
-    shrunk.commit(pruned)
+    commit(shrunk, pruned)
     assert shrunk.backlogs() == apart.backlogs()
     assert shrunk.finished() == []
