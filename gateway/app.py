@@ -88,7 +88,7 @@ async def run(settings: Settings, part: str) -> None:
         on_fatal=fatal,
         counts=counts,
     )
-    home = Home(node, files)
+    home = Home(node, files, Path(settings.data) / "spool" / f"{gateway.name}.sqlite")
     if access.authorizer is not None:
         access.authorizer.changed = home.rules_changed
     authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, cast
 
@@ -27,7 +27,7 @@ from gateway.errors import BusError
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
-from schemas.topics import NO_GROUP
+from schemas.topics import LARGEST_RECORD, NO_GROUP
 
 
 class Record(Protocol):
@@ -45,9 +45,6 @@ class Record(Protocol):
 OnDone = Callable[[KafkaError | None, Record], None]
 OnRecords = Callable[[list[Record]], asyncio.Future[None] | None]
 """Takes a batch; returns a future that is done when the whole batch is applied, or None if it already is."""
-
-LARGEST_RECORD = 20_000_000
-"""The largest record, in bytes, that the producer tries to send; the broker's limit may be lower."""
 
 _POLL_S = 0.001
 _IDLE_POLL_S = 0.05
@@ -69,10 +66,12 @@ class Bus(Protocol):
         MSG_SIZE_TOO_LARGE, _QUEUE_FULL); that call may precede the calls of earlier records. Never raises."""
         ...
 
-    def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
-        """Sends records (key, value) without headers to one partition, in order, at a lower cost than one by one. Calls
-        `on_done` once, as for the last record: after all are stored, or with an error if one never can be. No record
-        may be larger than the broker accepts."""
+    def produce_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]], on_done: OnDone
+    ) -> None:
+        """Sends records (key, value; None is a tombstone) without headers to one partition, in order, at a lower cost
+        than one by one. Calls `on_done` once, as for the last record: after all are stored, or with an error if one
+        never can be. No record may be larger than the broker accepts."""
         ...
 
     async def assign(self, positions: dict[tuple[str, int], int]) -> None:
@@ -165,7 +164,9 @@ class KafkaBus:
             return
         self._sent(1)
 
-    def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
+    def produce_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]], on_done: OnDone
+    ) -> None:
         messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in records]
         messages[-1]["callback"] = on_done
         try:

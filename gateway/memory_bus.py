@@ -6,14 +6,15 @@ that; topics can be made to fail; and a bus can crash, which to its broker looks
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import LARGEST_RECORD, OnDone, OnRecords, Record
+from gateway.bus import OnDone, OnRecords, Record
 from schemas.envelope import Headers
+from schemas.topics import LARGEST_RECORD
 
 _BATCH = 500
 _APPEND_TIME = 2  # TIMESTAMP_LOG_APPEND_TIME
@@ -160,7 +161,9 @@ class MemoryBus:
         self._unstored[topic_partition].append(_Sent(record, on_done))
         self._schedule()
 
-    def produce_all(self, topic: str, partition: int, records: list[tuple[bytes, bytes]], on_done: OnDone) -> None:
+    def produce_all(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]], on_done: OnDone
+    ) -> None:
         errors: list[KafkaError] = []
 
         def done(is_last: bool, error: KafkaError | None, record: Record) -> None:

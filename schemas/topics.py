@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 DAY_MS = 24 * 60 * 60 * 1000
+LARGEST_RECORD = 20_000_000
+"""The largest record, in bytes, that a gateway tries to send; the limit of a topic may be lower."""
 ESSENTIAL = ("message.timestamp.type", "cleanup.policy")
 """Topic settings without which messages are misrouted or states are lost; the others concern disk space and time."""
 NO_GROUP = "unused"
@@ -33,6 +35,7 @@ class Topics:
         self.egress = prefix + "egress"
         self.routes = prefix + "routes"
         self.sessions = prefix + "sessions"
+        self.spool = prefix + "spool"
         self.retained = prefix + "retained"
         self.progress = prefix + "progress"
         self.completion = prefix + "completion"
@@ -60,6 +63,10 @@ class Topics:
         yield Topic(self.egress, shards, kept)
         yield Topic(self.routes, 1, compacted)
         yield Topic(self.sessions, shards, compacted)
+        # A gateway's file that is younger than half of this reads on where it stopped. A message takes more bytes here
+        # than on `ingress`.
+        changelog = {"delete.retention.ms": str(DAY_MS), "max.message.bytes": str(LARGEST_RECORD)}
+        yield Topic(self.spool, shards, compacted | changelog)
         yield Topic(self.retained, 1, compacted)
         yield Topic(self.progress, ingress_partitions, kept)
         yield Topic(self.completion, ingress_partitions, kept)

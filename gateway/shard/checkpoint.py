@@ -72,7 +72,6 @@ class Checkpointer:
         self._deliverer = deliverer
         self._writer = writer
         self._instant = instant
-        self._committed: dict[str, bytes] = {}
         self._next_sweep = 0.0
         self._lock = asyncio.Lock()
         self._halted = False
@@ -128,27 +127,23 @@ class Checkpointer:
         restored = [s for s in sessions if s.is_recovering and not s.backlog] if replayed else []
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
         positions[BOOT] = msgspec.msgpack.encode(self._node.numbers.boot)
-        batch, last_row = spool.take()
+        taken = spool.take()
         await asyncio.gather(self._node.reporter.flush(), *map(self._write_windows, dirty))
         if inbound is not None:
             positions[INBOUND] = inbound
-        batch.positions = {name: raw for name, raw in positions.items() if self._committed.get(name) != raw}
-        if not batch.is_empty() or not self._outage.is_writing:
-            await spool.commit(batch)
+        await spool.commit(taken, positions)
         self._outage.mended("write", now)
         self._node.unspooled.note(shard.number, 0, 0)
-        self._committed |= batch.positions
-        spool.committed(batch, last_row)
         for session, places in dropped:
             session.dropped -= places
         touched, self._touched = self._touched, set()
         for session in touched:
             if session.link is None and not session.ended:
-                session.forget_spooled(last_row)
+                session.forget_spooled(taken.last_row)
         for session in restored:
             if not session.backlog and restart >= shard.replay_to:
                 session.forget_restored()
-        if batch.deleted_rows or batch.instructions or self._has_finished:
+        if taken.batch.deleted_rows or taken.batch.instructions or self._has_finished:
             await self._relinquish_or_later(now)
 
     async def _relinquish_or_later(self, now: float) -> None:

@@ -237,12 +237,12 @@ class Deliverer:
         while page := await self._spool.load(spool_key, row, _PAGE):
             for spooled in page:
                 if not self._spool.is_gone(spooled.row):
-                    self.finish(entry_of(spooled, self._clock()), "ended")
+                    self.finish(entry_of(spooled, self._shard.number, self._clock()), "ended")
             row = page[-1].row
 
     def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
         """The time of a message in an offline session's backlog is over."""
-        entry = entry_of(spooled, self._clock())
+        entry = entry_of(spooled, self._shard.number, self._clock())
         session.backlog -= 1
         session.queued_bytes -= len(spooled.message.payload)
         session.put_back.discard(entry.place)
@@ -373,7 +373,7 @@ class Deliverer:
             if spooled.row in in_memory or self._spool.is_gone(spooled.row):
                 continue
             session.backlog -= 1
-            entry = entry_of(spooled, now)
+            entry = entry_of(spooled, self._shard.number, now)
             if session.replayed is not None and not session.restore(entry):
                 session.queued_bytes -= len(spooled.message.payload)
                 self.finish(entry, "dropped" if session.was_dropped(entry) else "delivered")
@@ -388,9 +388,9 @@ class Deliverer:
         self.pump(session)
 
 
-def entry_of(spooled: SpooledEntry, now: float) -> Entry:
+def entry_of(spooled: SpooledEntry, shard: int, now: float) -> Entry:
     """The entry in a row of the spool; it holds its message by itself."""
-    held = Held(spooled.message, spooled.shard, -1, now, spooled.instructions, spooled=True)
+    held = Held(spooled.message, shard, -1, now, spooled.instructions, spooled=True)
     return Entry(
         client_of(spooled.session),
         held,

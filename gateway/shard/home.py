@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from gateway.errors import BusError, SpoolError
+from gateway.shard.changelog import Changelog
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.lending import Lender
 from gateway.shard.link import Link
@@ -36,12 +38,13 @@ class Home:
     """Has the homes of all shards, `shards`, by number, each with its spool of `files`. `recovered` counts what was
     read at the start (:class:`gateway.shard.recovery.Recovery`)."""
 
-    def __init__(self, node: Node, files: dict[int, SpoolThread]) -> None:
+    def __init__(self, node: Node, files: dict[int, SpoolThread], earlier: Path | None = None) -> None:
         self._node = node
         self.recovered: dict[str, int] = {}
         self.message_presence = node.message_presence
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
+        self._earlier = earlier
         self.shards: dict[int, ShardHome] = {}
         ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
         lender = Lender(node.ready, self.shards.__getitem__)
@@ -52,7 +55,14 @@ class Home:
             self.shards[number] = ShardHome(
                 number,
                 node,
-                ShardSpool(number, file, node.clock, node.stopping, node.counts),
+                ShardSpool(
+                    number,
+                    file,
+                    Changelog(node.bus, node.topics.spool, number),
+                    node.clock,
+                    node.stopping,
+                    node.counts,
+                ),
                 ingress,
                 self._reached,
                 self.shards.__getitem__,
@@ -66,7 +76,7 @@ class Home:
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
-        recovery = Recovery(self._node, self.shards, self._groups)
+        recovery = Recovery(self._node, self.shards, self._groups, self._earlier)
         start = await recovery.run()
         self.recovered = dict(recovery.read)
         for home in self.shards.values():

@@ -4,13 +4,16 @@ the logs behind the positions. The time it takes is bounded by sessions and by w
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 import structlog
 
 from gateway.bus import Record
 from gateway.errors import SpoolError
+from gateway.shard.changelog import catch_up
 from gateway.shard.checkpoint import BOOT, INBOUND, INSTANT, SHARD, InstantPosition
+from gateway.shard.earlier_spool import read_earlier, retire
 from gateway.shard.instant import CLOCK_SLACK_MS
 from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
@@ -35,9 +38,13 @@ class Recovery:
 
     `read` counts what that took: records by topic (of `egress` those that are to be read again), `spool` rows. That
     depends on sessions and on what is unacknowledged; of compacted topics on how far the broker has compacted them.
+    `earlier` is the spool of versions that had one file for all shards.
     """
 
-    def __init__(self, node: Node, homes: Mapping[int, ShardHome], groups: ShareGroups) -> None:
+    def __init__(
+        self, node: Node, homes: Mapping[int, ShardHome], groups: ShareGroups, earlier: Path | None = None
+    ) -> None:
+        self._earlier = earlier
         self._node = node
         self._homes = homes
         self._groups = groups
@@ -47,8 +54,7 @@ class Recovery:
     async def run(self) -> dict[tuple[str, int], int]:
         """Restores everything; returns the positions from which to consume what is always consumed."""
         node, homes = self._node, self._homes
-        for number, home in homes.items():
-            self._positions[number] = await home.spool.start()
+        await self._start_spools()
         await self._boot()
         ends = await node.bus.end_offsets(node.topics.egress, node.settings.kafka.shards)
         start: dict[tuple[str, int], int] = {}
@@ -72,6 +78,27 @@ class Recovery:
             await self._resume_instant(home, self._positions[number].get(INSTANT))
         return start
 
+    async def _start_spools(self) -> None:
+        """Brings the files up to the changelog's end. The file of an earlier version, which had all shards, is taken up
+        once: if no shard has a changelog yet."""
+        node = self._node
+        files = {number: home.spool.file for number, home in self._homes.items()}
+        shards, now_ms = node.settings.kafka.shards, int(node.clock() * 1000)
+        found = await catch_up(node.bus, node.topics.spool, shards, files, now_ms)
+        self.read["changelog"] = found.read
+        for record, reason in found.malformed:
+            quarantine(node, record, reason)
+        for number, home in self._homes.items():
+            self._positions[number] = await home.spool.start(found.leftovers[number])
+        earlier = read_earlier(self._earlier, shards) if self._earlier is not None else None
+        if self._earlier is None or earlier is None:
+            return
+        for one in earlier:
+            if not self._positions[one.shard]:
+                self._positions[one.shard] = await self._homes[one.shard].spool.take_up(one)
+        retire(self._earlier)
+        log.info("the spool of an earlier version is taken up", file=str(self._earlier))
+
     async def _boot(self) -> None:
         """Gives this process its number, and has it in the spools before anybody hears it. A spool that cannot be
         written does not stop the start: a checkpoint has the number too, once it can."""
@@ -81,7 +108,7 @@ class Recovery:
         node.numbers.begin(now, max((msgspec.msgpack.decode(raw, type=int) for raw in saved if raw), default=0))
         for home in self._homes.values():
             try:
-                await home.spool.commit_positions({BOOT: msgspec.msgpack.encode(node.numbers.boot)})
+                await home.spool.commit(home.spool.take(), {BOOT: msgspec.msgpack.encode(node.numbers.boot)})
             except SpoolError as error:
                 node.counts["spool_failed_write"] += 1
                 home.spool.outage.failed("write", error, now)

@@ -9,13 +9,17 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gateway.errors import SpoolError
+from gateway.shard.changelog import Changelog
+from gateway.shard.earlier_spool import EarlierShard
 from gateway.shard.messages import Entry, Message
 from gateway.shard.outage import SpoolOutage
 from gateway.shard.spool import FinishedMessage, Spool, SpooledEntry, SpoolSize
 from gateway.shard.spool_batch import SpoolBatch
+from gateway.shard.spool_records import Marker, Record, records_of
+from gateway.shard.spool_tables import Leftovers
 from schemas.envelope import Instruction
 
 _READ_AGAIN_S = (0.25, 5.0)
@@ -28,21 +32,21 @@ class SpoolThread:
     """Runs a spool's calls on `executor`, one after the other: SQLite's checkpoints stall for 100 ms."""
 
     def __init__(self, spool: Spool, executor: Executor) -> None:
-        self._spool = spool
+        self.spool = spool
         self._executor = executor
 
     async def call(self, method: Callable[..., R], *arguments: Any) -> R:
         """`method` is a function of :class:`Spool`, for example `Spool.load`."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, method, self._spool, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, method, self.spool, *arguments)
 
     @property
     def size(self) -> SpoolSize:
         """How much the spool holds; asks no thread."""
-        return self._spool.size
+        return self.spool.size
 
     def close(self) -> None:
         """After the executor has shut down."""
-        self._spool.close()
+        self.spool.close()
 
 
 def open_spools(directory: Path, shards: int, executor: Executor) -> dict[int, SpoolThread]:
@@ -50,23 +54,41 @@ def open_spools(directory: Path, shards: int, executor: Executor) -> dict[int, S
     return {n: SpoolThread(Spool(str(directory / f"{n}.sqlite"), exclusive=True), executor) for n in range(shards)}
 
 
+class Taken(NamedTuple):
+    """What one commit writes: `last_row` and `last_mid` are the highest numbers in it or before."""
+
+    batch: SpoolBatch
+    last_row: int
+    last_mid: int
+
+
 class ShardSpool:
-    """`clock` gives seconds since the epoch; `stopping` is set when the gateway stops."""
+    """A commit is first written to the changelog on Kafka, and then to the file, which is its view. What the file could
+    not take waits in memory; the shard's positions are in effect all the same.
+
+    `clock` gives seconds since the epoch; `stopping` is set when the gateway stops.
+    """
 
     def __init__(
         self,
         shard: int,
         thread: SpoolThread,
+        changelog: Changelog,
         clock: Callable[[], float],
         stopping: asyncio.Event,
         counts: Counter[str],
     ) -> None:
-        self._shard = shard
+        self.epoch = 0
         self._thread = thread
+        self._changelog = changelog
         self._clock = clock
         self._stopping = stopping
         self._counts = counts
         self._batch = SpoolBatch()
+        self._unapplied = SpoolBatch()
+        self._is_behind = False
+        self._positions: dict[str, bytes] = {}
+        self._uncommitted: list[bytes] = []
         self._gone: set[int] = set()
         self._last_mid = 0
         self._last_row = 0
@@ -78,7 +100,7 @@ class ShardSpool:
     def add_message(self, message: Message, instructions: list[Instruction]) -> int:
         """Returns the message's number."""
         self._last_mid += 1
-        self._batch.messages.append((self._last_mid, self._shard, message, instructions))
+        self._batch.messages.append((self._last_mid, message, instructions))
         return self._last_mid
 
     def add_row(self, mid: int, spool_key: str, entry: Entry) -> None:
@@ -97,7 +119,7 @@ class ShardSpool:
     def add_instruction(self, mid: int, message: Message, instruction: Instruction) -> None:
         """A further instruction for message `mid`."""
         self._last_mid += 1
-        self._batch.instructions.append((mid, self._last_mid, self._shard, message, instruction))
+        self._batch.instructions.append((self._last_mid, mid, message, instruction))
 
     def put_keyed(self, message_id: str, known: tuple[bytes, int] | None) -> None:
         """The fingerprint and time of a keyed message; None to forget it."""
@@ -105,7 +127,7 @@ class ShardSpool:
 
     def forget(self, finished: list[FinishedMessage]) -> None:
         """Messages without rows that are relinquished."""
-        self._batch.forgotten.extend(message.mid for message in finished)
+        self._batch.forgotten.extend(number for message in finished for number in message.numbers)
 
     def is_gone(self, row: int) -> bool:
         """Whether a row that can still be read is finished."""
@@ -117,53 +139,68 @@ class ShardSpool:
         return self._committed_row
 
     @property
-    def waits(self) -> bool:
-        """Whether there is anything to commit."""
-        return not self._batch.is_empty()
-
-    @property
     def waiting(self) -> tuple[int, int]:
-        """Messages, and their bytes of payload, that wait for the next commit."""
-        return len(self._batch.messages), self._batch.size
+        """Messages, and their bytes of payload, that wait to be written to the file."""
+        unapplied, batch = self._unapplied, self._batch
+        return len(unapplied.messages) + len(batch.messages), unapplied.size + batch.size
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
-    def take(self) -> tuple[SpoolBatch, int]:
-        """What is to be committed, and the last row in it; `committed` or `put_back` follows."""
-        batch, self._batch = self._batch, SpoolBatch()
-        return batch, self._last_row
+    def take(self) -> Taken:
+        """What is to be committed; `commit` follows."""
+        taken, self._batch = Taken(self._batch, self._last_row, self._last_mid), SpoolBatch()
+        return taken
 
-    async def commit(self, batch: SpoolBatch) -> None:
-        """Raises SpoolError; then nothing has changed, and the batch goes in front of what has come since."""
-        try:
-            await self._thread.call(Spool.commit, batch)
-        except SpoolError:
-            self._batch = batch.then(self._batch)
-            raise
+    async def commit(self, taken: Taken, positions: dict[str, bytes]) -> None:
+        """Writes what was taken, with the positions that are in effect then; those that are not named stay. Nothing is
+        written if nothing has changed.
 
-    def committed(self, batch: SpoolBatch, last_row: int) -> None:
-        """A batch that `take` has given is committed."""
-        self._committed_row = last_row
+        Raises SpoolError if the file cannot be written: what it lacks is written with the next commit. Raises BusError.
+        """
+        positions = self._positions | positions
+        if taken.batch.is_empty() and positions == self._positions and not self._is_behind:
+            return
+        marker = Marker(taken.last_row, taken.last_mid, positions, self.epoch)
+        tombstones: list[Record] = [(key, None) for key in self._uncommitted]
+        offset, at_ms = await self._changelog.append([*tombstones, *records_of(taken.batch, marker)])
+        self._positions, self._uncommitted = positions, []
+        batch = self._unapplied = self._unapplied.then(taken.batch) if self._is_behind else taken.batch
+        self._is_behind = True
+        await self._thread.call(Spool.commit, batch, marker, offset, at_ms)
+        self._unapplied, self._is_behind = SpoolBatch(), False
+        self._committed_row = taken.last_row
         self._gone.difference_update(batch.deleted_rows)
 
     def take_done(self) -> list[tuple[Message, list[Instruction]]]:
-        """Takes out of a batch that cannot be committed what has come and gone: messages to be relinquished."""
-        done, rows = self._batch.take_done()
-        self._gone -= rows
-        return [(message, instructions) for _, message, instructions in done]
-
-    async def commit_positions(self, positions: dict[str, bytes]) -> None:
-        """Raises SpoolError."""
-        await self._thread.call(Spool.commit, SpoolBatch(positions=positions))
+        """Takes out of what the file could not take what has come and gone: messages to be relinquished."""
+        done, rows = self._unapplied.take_done()
+        if rows:  # they are in the changelog, with their end, and never come to the file
+            self._unapplied.deleted_rows = [row for row in self._unapplied.deleted_rows if row not in rows]
+            self._gone -= rows
+        self._batch.forgotten.extend(number for _, _, numbers in done for number in numbers)
+        return [(message, instructions) for message, instructions, _ in done]
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> dict[str, bytes]:
-        """Once, before anything else: the positions that were last committed."""
-        positions = await self._thread.call(Spool.positions)
-        self._last_mid, self._last_row = await self._thread.call(Spool.last_numbers)
-        self._committed_row = self._last_row
-        return positions
+    @property
+    def file(self) -> Spool:
+        """To bring it up to the changelog's end, before `start`."""
+        return self._thread.spool
+
+    async def start(self, leftovers: Leftovers) -> dict[str, bytes]:
+        """Once the file is at the changelog's end: the positions that were last committed, none if nothing was."""
+        marker = (await self._thread.call(Spool.state)).marker
+        self._last_mid, self._last_row = leftovers.last_mid, leftovers.last_row
+        self._committed_row, self._uncommitted = self._last_row, leftovers.keys
+        self._positions = {} if marker is None else marker.positions
+        return dict(self._positions)
+
+    async def take_up(self, earlier: EarlierShard) -> dict[str, bytes]:
+        """Commits what the file of an earlier version has for the shard; the positions in it."""
+        self._last_mid, self._last_row = earlier.last_mid, earlier.last_row
+        self._batch = earlier.batch
+        await self.commit(self.take(), earlier.positions)
+        return dict(self._positions)
 
     def number_above(self, row: int) -> None:
         """Rows that are given from now on have higher numbers; a session log may know of some that are not here."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import LARGEST_RECORD, Bus, Record
-from schemas.topics import Topics
+from gateway.bus import Bus, Record
+from schemas.topics import LARGEST_RECORD, Topics
 
 Check = Callable[[Bus, Topics, list[Record]], Awaitable[None]]
 PATIENCE_S = 30.0

@@ -7,7 +7,6 @@ import pytest
 
 from gateway.errors import SpoolError
 from gateway.shard.spool import Spool
-from gateway.shard.spool_batch import SpoolBatch
 from pipelines.presence.attachments import ReportedEvent, after, state_of
 from pipelines.presence.liveness import Liveness, Sign
 from schemas.events import PresenceEvent, decode
@@ -42,7 +41,7 @@ def is_online(harness: HomeHarness, client: str) -> bool:
     return state_of(client, after([], converted, 8), liveness.gateways).online
 
 
-def no_room(_spool: Spool, _batch: SpoolBatch) -> None:
+def no_room(_spool: Spool, *_commit: object) -> None:
     raise SpoolError("the spool cannot be written: database or disk is full")
 
 

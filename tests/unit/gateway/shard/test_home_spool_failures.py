@@ -126,7 +126,7 @@ def test_what_clients_acknowledge_meanwhile_does_not_wait_for_the_spool(tmp_path
             assert len(slow.got) == 10 * (n + 1)
         assert harness.node.counts["spool_failed_write"] > 20
         assert not harness.node.counts["unspooled_full"]
-        assert not any(home.spool.waits for home in harness.home.shards.values())
+        assert all(home.spool.waiting == (0, 0) for home in harness.home.shards.values())
         assert harness.relinquished() == harness.instructions()
         harness.spool.free_disk()
         await turn(10)
