@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -157,6 +158,18 @@ class HomeHarness:
             client.link = None
         self.bus.crash(stored)
         self.spool.close()
+
+    def change_disk(self, disk: str) -> None:
+        """While it is down: the files are `lost`, or become those of the crash before (`old`); or they are `kept`."""
+        present, before = self.spool_directory, self.spool_directory.with_name("before")
+        now = present.with_name("now")
+        shutil.copytree(present, now)
+        if disk != "kept":
+            shutil.rmtree(present)
+        if disk == "old" and before.exists():
+            shutil.copytree(before, present)
+        shutil.rmtree(before, ignore_errors=True)
+        now.rename(before)
 
     async def restart(self) -> None:
         self.crash()

@@ -121,6 +121,10 @@ class HomeModel:
             self.has_died, self.is_calm = True, False
         self._crash(stored)
 
+    def crash(self, stored: int, disk: str) -> None:
+        self.harness.crash(stored)
+        self.harness.change_disk(disk)
+
     def _share_groups(self) -> list[ShareGroup]:
         return [s for shard in self.harness.home.states for s in shard.sessions.values() if isinstance(s, ShareGroup)]
 

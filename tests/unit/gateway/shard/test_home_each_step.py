@@ -114,8 +114,9 @@ class Life:
             assert not any((session.queued, session.restored, session.in_flight, session.received, session.publishing))
 
 
-async def _die(step: int | None, stored: int) -> int:
-    """Lives through the story and dies `step` rounds after its beginning; returns how many rounds it has."""
+async def _die(step: int | None, stored: int, disk: str = "kept") -> int:
+    """Lives through the story and dies `step` rounds after its beginning; returns how many rounds it has. What becomes
+    of the `disk`: see `HomeHarness.change_disk`."""
     loop = cast(VirtualLoop, asyncio.get_running_loop())
     with tempfile.TemporaryDirectory() as directory:
         harness = await HomeHarness(Path(directory)).start()
@@ -135,6 +136,7 @@ async def _die(step: int | None, stored: int) -> int:
             living.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await living
+            harness.change_disk(disk)
             await harness.start()
         else:
             await living
@@ -146,15 +148,16 @@ async def _die(step: int | None, stored: int) -> int:
 
 
 @pytest.mark.drawn("steps of a life", 4)
+@pytest.mark.parametrize("disk", ["kept", "lost"])
 @pytest.mark.parametrize("stored", [0, 1])
 @pytest.mark.parametrize("part", range(PARTS))
-def test_killed_after_each_step(part: int, stored: int) -> None:
+def test_killed_after_each_step(part: int, stored: int, disk: str) -> None:
     """Q1, R8, G8, G9: nothing acknowledged lost, nothing at QoS 2 doubled, order, wills, expiry, completion."""
     rounds = run(_die(None, 0))
     assert rounds > 100
     for step in range(1 + part * STRIDE, rounds, PARTS * STRIDE):
         try:
-            run(_die(step, stored))
+            run(_die(step, stored, disk))
         except AssertionError as error:
             raise AssertionError(
                 f"killed after step {step} of {rounds}, {stored} records of each topic stored"

@@ -180,10 +180,10 @@ class HomeMachine(RuleBasedStateMachine):
     # the home's end
 
     @only("crashes")
-    @rule(stored=st.integers(0, 3))
-    def crash(self, stored: int) -> None:
+    @rule(stored=st.integers(0, 3), disk=st.sampled_from(["kept", "lost", "old"]))
+    def crash(self, stored: int, disk: str) -> None:
         """So many records of each topic are stored that the home had handed to Kafka."""
-        self._do(lambda model: model.harness.crash(stored))
+        self._do(lambda model: model.crash(stored, disk))
 
     @only("crashes")
     @rule(when=st.sampled_from(["before", "after"]))
