@@ -23,9 +23,10 @@ TopicPartition = tuple[str, int]
 
 
 class MemoryRecord:
-    """A record like :class:`gateway.bus.Record`; `offset` is -1 and there is no time until it is stored."""
+    """A record like :class:`gateway.bus.Record`; `offset` is -1 and there is no time until it is stored. Who
+    reads does not get one that is removed."""
 
-    __slots__ = ("_at_ms", "_headers", "_key", "_offset", "_topic_partition", "_value")
+    __slots__ = ("_at_ms", "_headers", "_key", "_offset", "_topic_partition", "_value", "is_removed")
 
     def __init__(
         self, topic_partition: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers | None
@@ -36,6 +37,7 @@ class MemoryRecord:
         self._headers = headers
         self._offset = -1
         self._at_ms = -1
+        self.is_removed = False
 
     def topic(self) -> str:
         return self._topic_partition[0]
@@ -78,6 +80,13 @@ class MemoryBroker:
         records.append(record)
         for listener in list(self._listeners):
             listener()
+
+    def compact(self, topic: str, partition: int) -> None:
+        """Removes all records but the last of each key, and tombstones, as if they were as old as that takes."""
+        records = self.partitions[topic, partition]
+        last = {record.key(): record for record in records}
+        for record in records:
+            record.is_removed = record is not last[record.key()] or record.value() is None
 
     def listen(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
@@ -201,7 +210,8 @@ class MemoryBus:
         await asyncio.sleep(0)
         for partition, offset in start.items():
             for record in self._broker.partitions[topic, partition][max(0, offset) : ends[partition]]:
-                on_record(record)
+                if not record.is_removed:
+                    on_record(record)
         return ends
 
     def _schedule(self) -> None:

@@ -120,6 +120,7 @@ class Checkpointer:
         await self._node.work.whole()
         self._touched |= self._spool_aged(now)
         self._report_partly_done()
+        spool.put_finished(*shard.finished.write(shard.live.values()))
         positions = {SHARD: shard.snapshot()}
         restart = shard.restart
         replayed = self._instant.is_replayed()

@@ -60,7 +60,7 @@ class Deliverer:
             return
         if session.replayed is not None and held.message.partition >= 0 and not session.restore(entry):
             self._note(entry, "dropped" if session.was_dropped(entry) else "delivered")
-            held.done = [*held.done, entry.client]  # the message may outlast what the session remembers
+            held.finished.append(entry.client)  # the message may outlast what the session remembers
             return
         has_room = self.overflow.has_room(session, entry)
         if not has_room and not session.drops_durably(entry):
@@ -217,6 +217,8 @@ class Deliverer:
         held.pending -= 1
         if not held.pending:
             self._finish_held(held)
+        elif held.position >= 0:
+            held.finished.append(entry.client)
 
     def end(self, session: Session) -> None:
         """The session is over: everything it still had to get ends, in memory here and in the spool behind."""

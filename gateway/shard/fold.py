@@ -128,10 +128,10 @@ class Fold:
                 shard.left.pop(bad, None)
             quarantine(self._node, record, str(error))
             return None
-        finished: Sequence[str] = ()
-        held_at = self._node.clock()
+        finished, held_at = shard.finished.take(position), self._node.clock()
         if replayed:
-            finished, held_at = shard.unfinished.pop(position), min(held_at, message.appended / 1000)
+            shard.unfinished.pop(position)
+            held_at = min(held_at, message.appended / 1000)
             if position in shard.copies:
                 shard.copies.remove(position)
                 self._join(message, instruction, position)

@@ -40,7 +40,8 @@ class Held(msgspec.Struct, eq=False):
     home that dies again and again moves it to the spool all the same. `position` is the offset of the instruction on
     `egress[shard]`, -1 where there is none to read again. `entries` are its recipients, `deliveries` what became of
     them and is not reported yet. `number` is its place in the order in which the shard's messages were offered;
-    `copies` are the positions of further instructions for it; `done` are clients that were finished before a restart;
+    `copies` are the positions of further instructions for it; `done` are clients that were finished before a restart,
+    `finished` those that are since the last checkpoint while others wait;
     `left` see :class:`gateway.shard.shard.Shard`. Once the message is `spooled`, its entries have rows in the spool,
     except those at QoS 0; neither they nor `pending` count any more.
     """
@@ -56,11 +57,9 @@ class Held(msgspec.Struct, eq=False):
     number: int = 0
     copies: tuple[int, ...] = ()
     done: Sequence[str] = ()
+    finished: list[str] = []
     left: Sequence[str] = ()
     spooled: bool = False
-
-    def finished_clients(self) -> list[str]:
-        return [*self.done, *(entry.client for entry in self.entries if entry.finished)]
 
 
 class Entry(msgspec.Struct, eq=False):

@@ -60,7 +60,8 @@ class Recovery:
         start: dict[tuple[str, int], int] = {}
         for number, home in homes.items():
             raw = self._positions[number].get(SHARD)
-            start[node.topics.egress, number] = home.state.restore(raw) if raw else 0
+            finished = await home.spool.finished_clients()
+            start[node.topics.egress, number] = home.state.restore(raw, *finished) if raw else 0
             home.state.replay_to = ends[number]
             self.read["egress"] += max(0, ends[number] - start[node.topics.egress, number])
         await node.bus.read(node.topics.routes, {0: 0}, self._fold_route)

@@ -1,11 +1,12 @@
 """One shard's state: the fold over `egress[shard]`, and what of it must be kept for a restart."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gateway.bus import Record
+from gateway.shard.finished_clients import FinishedClients
 from gateway.shard.messages import Held
 from gateway.shard.session import Session, SessionSubscription
 from gateway.shard.trie import SubscriptionTrie
@@ -20,14 +21,15 @@ SCOPES = (ROUTED, EVERYONE)
 
 class ShardPosition(msgspec.Struct):
     """Where a shard's fold starts again: records of `egress[shard]` from `restart` on are read; of those before
-    `position` only the `unfinished` ones count (offset → clients that are finished already), of which `copies` are
-    further instructions for the same messages. Some behind `position` may be applied too: they are in `windows`, and in
-    `unfinished` if they are. `expected` and `left` (partition, offset, clients): see :class:`Shard`."""
+    `position` only the `unfinished` ones count, of which `copies` are further instructions for the same messages
+    (earlier versions also said which clients are finished, by offset). Some behind `position` may be applied too: they
+    are in `windows`, and in `unfinished` if they are. `expected` and `left` (partition, offset, clients): see
+    :class:`Shard`."""
 
     restart: int
     position: int
     windows: list[tuple[str, int, int, bytes]]
-    unfinished: dict[int, list[str]]
+    unfinished: list[int] | dict[int, list[str]]
     copies: list[int] = []
     expected: dict[int, int] = {}
     left: list[tuple[int, int, Sequence[str]]] = []
@@ -62,7 +64,8 @@ class Shard:
         self.position = 0
         self.recovered_to = 0
         self.replay_to = 0
-        self.unfinished: dict[int, list[str]] = {}
+        self.unfinished: dict[int, None] = {}
+        self.finished = FinishedClients()
         self.copies: set[int] = set()
         self._windows: dict[int, tuple[AntiReplayWindow, AntiReplayWindow]] = {}
         self._heard: dict[int, int] = {}
@@ -140,6 +143,7 @@ class Shard:
         """It waits no more, or in the spool."""
         if held.position >= 0:
             self.live.pop(held.position, None)
+            self.finished.ended(held.position)
         else:
             self.own.pop(held.number, None)
 
@@ -178,21 +182,23 @@ class Shard:
             for partition, windows in self._windows.items()
             for scope, window in zip(SCOPES, windows, strict=True)
         ]
-        unfinished = {offset: held.finished_clients() for offset, held in self.live.items()} | self.unfinished
         copies = self.copies.union(*(held.copies for held in self.live.values()))
-        unfinished |= {offset: [] for offset in copies}
+        unfinished = sorted({*self.live, *self.unfinished, *copies})
         expected = {p: offset for p, offset in self.expected.items() if offset > self.reached(p)}
         left: list[tuple[int, int, Sequence[str]]] = [(*place, clients) for place, clients in self.left.items()]
         left += [(h.message.partition, h.message.offset, h.left) for h in self.live.values() if h.left]
         position = ShardPosition(self.restart, self.folded_to, windows, unfinished, sorted(copies), expected, left)
         return msgspec.msgpack.encode(position)
 
-    def restore(self, raw: bytes) -> int:
-        """Takes up a snapshot; returns the offset to read from."""
+    def restore(self, raw: bytes, finished: Mapping[int, list[str]], parts: Mapping[int, int]) -> int:
+        """Takes up a snapshot, and who is finished with unfinished messages; returns the offset to read from."""
         saved = msgspec.msgpack.decode(raw, type=ShardPosition)
         self.position = saved.restart
         self.recovered_to = saved.position
-        self.unfinished = dict(sorted(saved.unfinished.items()))
+        if isinstance(saved.unfinished, dict):
+            finished = saved.unfinished
+        self.unfinished = dict.fromkeys(sorted(saved.unfinished))
+        self.finished.restore(finished, parts, lambda at: at in self.unfinished or at >= saved.position)
         self._replayed_to = max(saved.position, max(saved.unfinished, default=-1) + 1)
         self.expected = saved.expected
         self.left = {(partition, offset): clients for partition, offset, clients in saved.left}

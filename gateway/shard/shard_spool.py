@@ -17,7 +17,7 @@ from gateway.shard.earlier_spool import EarlierShard
 from gateway.shard.messages import Entry, Message
 from gateway.shard.outage import SpoolOutage
 from gateway.shard.spool import FinishedMessage, Spool, SpooledEntry, SpoolSize
-from gateway.shard.spool_batch import SpoolBatch
+from gateway.shard.spool_batch import Part, SpoolBatch
 from gateway.shard.spool_records import Marker, Record, records_of
 from gateway.shard.spool_tables import Leftovers
 from schemas.envelope import Instruction
@@ -121,6 +121,11 @@ class ShardSpool:
         self._last_mid += 1
         self._batch.instructions.append((self._last_mid, mid, message, instruction))
 
+    def put_finished(self, clients: dict[Part, list[str]], ended: list[tuple[int, int]]) -> None:
+        """Who is finished with messages that others wait for, and positions of which nobody needs to know that."""
+        self._batch.finished_clients |= clients
+        self._batch.ended_positions += ended
+
     def put_keyed(self, message_id: str, known: tuple[bytes, int] | None) -> None:
         """The fingerprint and time of a keyed message; None to forget it."""
         self._batch.keyed[message_id] = known
@@ -206,6 +211,10 @@ class ShardSpool:
         """Rows that are given from now on have higher numbers; a session log may know of some that are not here."""
         self._last_row = max(self._last_row, row)
         self._committed_row = max(self._committed_row, row)
+
+    async def finished_clients(self) -> tuple[dict[int, list[str]], dict[int, int]]:
+        """Clients that are finished with unfinished messages, and the number of parts, by position on `egress`."""
+        return await self._thread.call(Spool.finished_clients), await self._thread.call(Spool.finished_parts)
 
     async def backlogs(self) -> dict[str, tuple[int, int]]:
         """Rows and bytes of payload waiting, by session."""

@@ -89,6 +89,7 @@ class HomeHarness:
         self._loop = asyncio.get_running_loop()
         self.spool_directory = directory / "spool"
         self.limits = limits
+        self.earlier: Path | None = None
         self.topics = Topics("")
         self.broker = MemoryBroker(self.clock)
         lead_ms = int(LEAD_S * 1000)
@@ -143,7 +144,7 @@ class HomeHarness:
             on_fatal=self.fatal.append,
             counts=counts,
         )
-        self.home = Home(self.node, self.spool.files)
+        self.home = Home(self.node, self.spool.files, self.earlier)
         bus.start(self.home.records)
         await self.home.start()
         self.is_up = True

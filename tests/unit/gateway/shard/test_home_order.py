@@ -245,7 +245,7 @@ def test_what_is_not_finished_comes_again_before_own_copies() -> None:
     before.park(0, 9, MemoryRecord(("egress", 0), b"", b"", None))
     before.expect(1, 6)
     after = Shard(0)
-    after.restore(before.snapshot())
+    after.restore(before.snapshot(), {}, {})
     assert after.is_ahead_of_routers(0, 1)
     after.position = 4
     assert not after.is_ahead_of_routers(0, 1)
