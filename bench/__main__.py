@@ -11,6 +11,7 @@ from typing import NamedTuple
 from bench.demo import DemoBench
 from bench.figures import JSON, PER_CPU, PLOT, TIMES, Figures
 from bench.gateway import GatewayBench
+from bench.gateway_start import StartBench
 from bench.ledger import LedgerBench
 from bench.ledger_growth import StateBench, TablesBench
 from bench.processes import running_broker, spark_session
@@ -82,6 +83,13 @@ def gateway(figures: Figures, scale: float) -> None:
         bench.throughput("fanout", 1000, 5, "fanout_1000")
         bench.quiet()
         bench.connect(5000, 1000)
+
+
+@measures("start_without_disk_ms", "start_with_disk_ms", "start_empty_ms")
+def start(figures: Figures, scale: float) -> None:
+    say("a gateway's start: 20,000 sessions, 100,000 queued messages")
+    with running_broker() as bootstrap:
+        StartBench(bootstrap, figures).run()
 
 
 @measures("router_pair_p99_ms", "router_pair_p99_ms_1000", "router_single_p99_ms", "microbatch_p99_ms")

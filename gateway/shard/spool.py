@@ -32,7 +32,7 @@ from schemas.sql import named_blocks
 
 REMEDY = (
     "repair its directory or disk, or move the file away together with its -wal and -shm files, then start again "
-    "(docs/operators.md, 'A broken spool', says what is lost)"
+    "(docs/operators.md, 'A broken spool', says what that means)"
 )
 
 _message_decoder = msgspec.msgpack.Decoder(Message)
