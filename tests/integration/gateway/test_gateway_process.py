@@ -1,5 +1,6 @@
 """A gateway process on a real broker, without any router: instant subscriptions carry the messages (Q1, G9, G11)."""
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,10 +44,11 @@ class Client:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
-@pytest.mark.drawn("ends of a gateway", 1)
+@pytest.mark.drawn("ends of a gateway", 2)
+@pytest.mark.parametrize("has_disk", [True, False], ids=["with its disk", "without its disk"])
 @pytest.mark.parametrize("end", [Gateway.kill, Gateway.stop])
 def test_what_was_acknowledged_is_delivered_by_the_next_gateway(
-    broker: LocalBroker, unique_prefix: str, tmp_path: Path, end: Callable[[Gateway], None]
+    broker: LocalBroker, unique_prefix: str, tmp_path: Path, end: Callable[[Gateway], None], has_disk: bool
 ) -> None:
     """Q1, G8, G9: offline and in the spool, or just acknowledged; after kill -9 and after an orderly stop."""
     broker.topics(unique_prefix)
@@ -66,6 +68,8 @@ def test_what_was_acknowledged_is_delivered_by_the_next_gateway(
             sender.publish("fresh/2", payload, 2)
         sender.leave()
         end(gateway)
+        if not has_disk:
+            shutil.rmtree(tmp_path / "spool")
         gateway.start()
         receiver.connect(gateway.port)
         assert wait_until(lambda: len(receiver.got) >= 41, PATIENCE_S)
