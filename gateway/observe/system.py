@@ -13,8 +13,8 @@ from gateway.shard.home import Home
 from gateway.shard.messages import Message
 from gateway.shard.node import Node
 from gateway.shard.offering import wanted
-from gateway.shard.session import SessionSubscription
 from gateway.shard.shard import Shard
+from gateway.shard.subscription import SessionSubscription
 from gateway.shard.system_topics import send_system
 from gateway.shard.trie import Search
 from schemas.version import installed_version

@@ -10,7 +10,7 @@ from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Entry, Held
 from gateway.shard.node import Node
 from gateway.shard.overflow import Overflow
-from gateway.shard.session import Session, client_of
+from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_group import GROUP_MARK, ShareGroup
@@ -239,12 +239,12 @@ class Deliverer:
         while page := await self._spool.load(spool_key, row, _PAGE):
             for spooled in page:
                 if not self._spool.is_gone(spooled.row):
-                    self.finish(entry_of(spooled, self._shard.number, self._clock()), "ended")
+                    self.finish(self._spool.entry_of(spooled, self._clock()), "ended")
             row = page[-1].row
 
     def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
         """The time of a message in an offline session's backlog is over."""
-        entry = entry_of(spooled, self._shard.number, self._clock())
+        entry = self._spool.entry_of(spooled, self._clock())
         session.backlog -= 1
         session.queued_bytes -= len(spooled.message.payload)
         session.put_back.discard(entry.place)
@@ -375,7 +375,7 @@ class Deliverer:
             if spooled.row in in_memory or self._spool.is_gone(spooled.row):
                 continue
             session.backlog -= 1
-            entry = entry_of(spooled, self._shard.number, now)
+            entry = self._spool.entry_of(spooled, now)
             if session.replayed is not None and not session.restore(entry):
                 session.queued_bytes -= len(spooled.message.payload)
                 self.finish(entry, "dropped" if session.was_dropped(entry) else "delivered")
@@ -388,17 +388,3 @@ class Deliverer:
         session.join_tail()
         self.overflow.trim(session)
         self.pump(session)
-
-
-def entry_of(spooled: SpooledEntry, shard: int, now: float) -> Entry:
-    """The entry in a row of the spool; it holds its message by itself."""
-    held = Held(spooled.message, shard, -1, now, spooled.instructions, spooled=True)
-    return Entry(
-        client_of(spooled.session),
-        held,
-        spooled.qos,
-        spooled.retain,
-        spooled.subscription_ids,
-        dup=spooled.dup,
-        row=spooled.row,
-    )

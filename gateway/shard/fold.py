@@ -14,9 +14,9 @@ from gateway.shard.node import Node
 from gateway.shard.offering import Offering
 from gateway.shard.own_copies import OwnCopies, found_in, slices
 from gateway.shard.quarantine import quarantine
-from gateway.shard.session import SessionSubscription
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.subscription import SessionSubscription
 from gateway.shard.trie import Search
 from gateway.shard.work import RECIPIENT, RECORD, Steps
 from schemas.envelope import EVERYONE, ROUTED, Instruction

@@ -29,7 +29,7 @@ from schemas.identity import shard_of
 
 _HOUSEKEEPING_S = 1.0
 _ENDS_EVERY_S = 10.0
-"""How often shards without publishes learn where `ingress` ends, so that a start reads no more than that again."""
+"""How often a gateway without publishes learns where `ingress` ends, so that a start reads no more than that again."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +44,7 @@ class Home:
         self.message_presence = node.message_presence
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
+        self._stored_to: dict[int, int] = {}
         self._earlier = earlier
         self.shards: dict[int, ShardHome] = {}
         ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
@@ -188,16 +189,23 @@ class Home:
             now = self._node.clock()
             self._node.message_presence.forget(now)
             try:
-                if now >= self._next_ends:
-                    self._next_ends = now + _ENDS_EVERY_S
-                    ends = await self._ingress.end_offsets()
-                    for home in self.shards.values():
-                        home.inbound.nothing_before(ends)
+                await self._look_where_ingress_ends(now)
                 for home in self.shards.values():
                     if await home.keep(now):
                         self.records([])
             except BusError as error:  # the next time, perhaps
                 log.warning("housekeeping failed", reason=str(error))
+
+    async def _look_where_ingress_ends(self, now: float) -> None:
+        """Unless publishes say it: positions of shards without publishes follow those."""
+        if now < self._next_ends:
+            return
+        self._next_ends, stored_to = now + _ENDS_EVERY_S, dict(self._node.publishes.stored_to)
+        if stored_to == self._stored_to:
+            ends = await self._ingress.end_offsets()
+            for home in self.shards.values():
+                home.inbound.nothing_before(ends)
+        self._stored_to = stored_to
 
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from gateway.bus import Record
 from gateway.shard.ingress_reader import IngressReader
-from gateway.shard.session import SessionSubscription
 from gateway.shard.shard import Shard
+from gateway.shard.subscription import SessionSubscription
 from gateway.shard.window import WINDOW_SIZE
 
 CLOCK_SLACK_MS = 2_000

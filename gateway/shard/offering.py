@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from gateway.shard.delivery import Deliverer
 from gateway.shard.messages import Entry, Held, Message
 from gateway.shard.node import Node
-from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.session import Session
 from gateway.shard.shard import Shard
+from gateway.shard.subscription import SessionSubscription
 from gateway.shard.work import RECIPIENT, SLICE, Steps
 
 _IDENTIFIERS_A_UNIT = 8

@@ -24,8 +24,8 @@ from gateway.shard.node import Node
 from gateway.shard.offering import Offering
 from gateway.shard.outage import SpoolOutage
 from gateway.shard.routes import ShardRoutes
-from gateway.shard.session import SessionSubscription
 from gateway.shard.shard import Shard
+from gateway.shard.subscription import SessionSubscription
 from gateway.shard.work import RECORD, SLICE, Steps, Work
 from schemas.envelope import INGRESS_HEADERS
 from schemas.errors import RecordError

@@ -18,10 +18,11 @@ from gateway.shard.instant import CLOCK_SLACK_MS
 from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
 from gateway.shard.quarantine import quarantine
-from gateway.shard.session import Session, SessionSubscription, client_of
+from gateway.shard.session import Session, client_of
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.sharing import ShareGroups
+from gateway.shard.subscription import SessionSubscription
 from mqtt.topics import split_shared
 from schemas.envelope import Meta
 from schemas.errors import RecordError

@@ -8,19 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
-
 from gateway.shard.cursor import SettledCursor
 from gateway.shard.link import Link
 from gateway.shard.messages import Entry
 from gateway.shard.rules import EVERYTHING, ClientRules
+from gateway.shard.subscription import SessionSubscription
 from schemas.envelope import Incarnation
 from schemas.session_log import (
     GroupRecord,
     OutgoingRecord,
     SessionOpened,
     Subscribed,
-    SubscriptionRecord,
     WillRecord,
     WindowRecord,
 )
@@ -31,26 +29,6 @@ if TYPE_CHECKING:
 MAX_PACKET_ID = 65_535
 OWN_PACKET_IDS = 49_151
 """Packet ids of what comes to a session itself; those above are for what share groups lend it."""
-
-
-class SessionSubscription(msgspec.Struct):
-    """A subscription of a session; the fields are those of :class:`schemas.session_log.SubscriptionRecord`."""
-
-    client: str
-    record: SubscriptionRecord
-
-    @property
-    def filter(self) -> str:
-        return self.record.filter
-
-    def is_routed(self, partition: int, offset: int, appended: int) -> bool:
-        """Whether the subscription gets what is at this place on `ingress` by an instruction."""
-        return self.record.effective_ms <= appended and self.record.ingress_from.get(partition, 0) <= offset
-
-    def is_older(self, partition: int, offset: int) -> bool:
-        """Whether the subscription was there before what is at this place on `ingress`."""
-        start = self.record.ingress_from.get(partition)
-        return start is not None and start <= offset
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)

@@ -8,7 +8,8 @@ import msgspec
 from gateway.bus import Record
 from gateway.shard.finished_clients import FinishedClients
 from gateway.shard.messages import Held
-from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.session import Session
+from gateway.shard.subscription import SessionSubscription
 from gateway.shard.trie import SubscriptionTrie
 from gateway.shard.window import AntiReplayWindow
 from schemas.envelope import EVERYONE, ROUTED

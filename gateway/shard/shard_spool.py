@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from gateway.errors import SpoolError
 from gateway.shard.changelog import Changelog
 from gateway.shard.earlier_spool import EarlierShard
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Entry, Held, Message
 from gateway.shard.outage import SpoolOutage
+from gateway.shard.session import client_of
 from gateway.shard.spool import FinishedMessage, Spool, SpooledEntry, SpoolSize
 from gateway.shard.spool_batch import Part, SpoolBatch
 from gateway.shard.spool_records import Marker, Record, records_of
@@ -79,6 +80,7 @@ class ShardSpool:
         counts: Counter[str],
     ) -> None:
         self.epoch = 0
+        self._shard = shard
         self._thread = thread
         self._changelog = changelog
         self._clock = clock
@@ -250,6 +252,19 @@ class ShardSpool:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, longest_s)
+
+    def entry_of(self, spooled: SpooledEntry, now: float) -> Entry:
+        """The entry in a row; it holds its message by itself. `now` in seconds since the epoch."""
+        held = Held(spooled.message, self._shard, -1, now, spooled.instructions, spooled=True)
+        return Entry(
+            client_of(spooled.session),
+            held,
+            spooled.qos,
+            spooled.retain,
+            spooled.subscription_ids,
+            dup=spooled.dup,
+            row=spooled.row,
+        )
 
     @property
     def size(self) -> SpoolSize:

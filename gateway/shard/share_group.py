@@ -11,7 +11,8 @@ import msgspec
 
 from gateway.shard.cursor import SettledCursor
 from gateway.shard.messages import Entry
-from gateway.shard.session import MAX_PACKET_ID, OWN_PACKET_IDS, Session, SessionSubscription
+from gateway.shard.session import MAX_PACKET_ID, OWN_PACKET_IDS, Session
+from gateway.shard.subscription import SessionSubscription
 from schemas.session_log import GroupRecord, LentRecord, SubscriptionRecord
 
 GROUP_MARK = "\0"

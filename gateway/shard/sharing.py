@@ -9,9 +9,10 @@ from typing import Protocol
 
 from gateway.shard.lending import Lender
 from gateway.shard.routes import ShardRoutes
-from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.share_group import GROUP_MARK, Member, ShareGroup, borrower_of
+from gateway.shard.subscription import SessionSubscription
 from mqtt.topics import split_shared
 from schemas.identity import route_key, shard_of
 from schemas.session_log import SubscriptionRecord

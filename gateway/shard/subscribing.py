@@ -13,9 +13,10 @@ from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry, Held
 from gateway.shard.node import Node
 from gateway.shard.routes import ShardRoutes
-from gateway.shard.session import Session, SessionSubscription
+from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.sharing import ShareGroups, filter_of
+from gateway.shard.subscription import SessionSubscription
 from gateway.shard.system_topics import is_system, send_system
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription
