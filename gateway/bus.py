@@ -25,22 +25,10 @@ from confluent_kafka import (
 
 from gateway.errors import BusError
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
+from gateway.record import Record
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
 from schemas.topics import LARGEST_RECORD, NO_GROUP
-
-
-class Record(Protocol):
-    """A record of a topic; `timestamp` is (kind, append time in ms since the epoch)."""
-
-    def topic(self) -> str: ...
-    def partition(self) -> int: ...
-    def offset(self) -> int: ...
-    def key(self) -> bytes | None: ...
-    def value(self) -> bytes | None: ...
-    def headers(self) -> Headers | None: ...
-    def timestamp(self) -> tuple[int, int]: ...
-
 
 OnDone = Callable[[KafkaError | None, Record], None]
 OnRecords = Callable[[list[Record]], asyncio.Future[None] | None]

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import OnDone, OnRecords, Record
+from gateway.bus import OnDone, OnRecords
+from gateway.record import Record
 from schemas.envelope import Headers
 from schemas.topics import LARGEST_RECORD
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from gateway.bus import Bus
-from gateway.bus import Record as BusRecord
 from gateway.errors import BusError
+from gateway.record import Record as BusRecord
 from gateway.shard.spool import Spool
 from gateway.shard.spool_records import Record, batch_of
 from gateway.shard.spool_tables import Leftovers

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.delivery import Deliverer
 from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.ingress_reader import IngressRecord

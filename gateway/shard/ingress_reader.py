@@ -8,7 +8,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from gateway.bus import Bus, Record
+from gateway.bus import Bus
+from gateway.record import Record
 from schemas.identity import candidate_keys
 
 

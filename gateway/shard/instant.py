@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.shard import Shard
 from gateway.shard.subscription import SessionSubscription

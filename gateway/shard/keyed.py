@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.shard_spool import ShardSpool
 
 _VERSION = 14

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from gateway.bus import Bus, Record
+from gateway.bus import Bus
 from gateway.errors import BusError
+from gateway.record import Record
 from schemas.errors import RecordError
 from schemas.events import MessagePresenceEvent, decode, encode
 from schemas.identity import partition_of

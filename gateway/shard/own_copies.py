@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.ingress_reader import IngressRecord
 from gateway.shard.instant import InstantReader
 from gateway.shard.messages import Held, message_of

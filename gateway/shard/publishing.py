@@ -9,7 +9,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.link import Link
 from gateway.shard.node import Node
 from gateway.shard.publishes import InboundPosition

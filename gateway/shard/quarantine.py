@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.node import Node
 from schemas.events import QuarantineEvent, encode
 

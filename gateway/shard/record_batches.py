@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.fold import Fold
 from gateway.shard.ingress_reader import IngressReader, IngressRecord
 from gateway.shard.node import Node

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from gateway.bus import Record
 from gateway.errors import SpoolError
+from gateway.record import Record
 from gateway.shard.changelog import catch_up
 from gateway.shard.checkpoint import BOOT, INBOUND, INSTANT, SHARD, InstantPosition
 from gateway.shard.earlier_spool import read_earlier, retire

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import structlog
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.messages import Message, message_of
 from gateway.shard.trie import SubscriptionTrie
 from schemas.errors import RecordError

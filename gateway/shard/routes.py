@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from gateway.bus import Bus, OnDone, Record
+from gateway.bus import Bus, OnDone
 from gateway.errors import BusError
+from gateway.record import Record
 from schemas.events import RouteEvent, encode
 
 ROUTE_LINGER_S = 60.0

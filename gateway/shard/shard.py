@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gateway.bus import Record
+from gateway.record import Record
 from gateway.shard.finished_clients import FinishedClients
 from gateway.shard.messages import Held
 from gateway.shard.session import Session

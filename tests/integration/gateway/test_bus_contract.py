@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.bus import KafkaBus, Record
+from gateway.bus import KafkaBus
+from gateway.record import Record
 from schemas.settings import KafkaSettings
 from tests.conftest import LocalBroker
 from tests.unit.gateway.bus_contract import BusContract, Check

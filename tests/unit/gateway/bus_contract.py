@@ -11,7 +11,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import Bus, Record
+from gateway.bus import Bus
+from gateway.record import Record
 from schemas.topics import LARGEST_RECORD, Topics
 
 Check = Callable[[Bus, Topics, list[Record]], Awaitable[None]]

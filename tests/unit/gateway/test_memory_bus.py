@@ -4,8 +4,8 @@ import asyncio
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import Record
 from gateway.memory_bus import MemoryBroker, MemoryBus
+from gateway.record import Record
 from schemas.topics import Topics
 from tests.unit.gateway.bus_contract import BusContract, Check, Producing
 from tests.unit.gateway.shard.virtual_time import EPOCH, run

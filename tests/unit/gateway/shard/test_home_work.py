@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bus import Record
 from gateway.host.host_server import HostServer
+from gateway.record import Record
 from gateway.shard import work as works
 from gateway.shard.fold import LARGE
 from gateway.shard.work import RECIPIENT, SLICE, Work

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from gateway.bus import Record
 from gateway.memory_bus import MemoryBroker, MemoryBus
+from gateway.record import Record
 from gateway.shard.routes import ROUTE_LINGER_S, ShardRoutes
 from schemas.events import RouteEvent, decode
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
