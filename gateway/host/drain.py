@@ -6,28 +6,25 @@
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
+from gateway.host.connection import Connection
 from mqtt.codes import ReasonCode
-
-if TYPE_CHECKING:
-    from gateway.host.host_server import HostServer
 
 ACKNOWLEDGE_S = 1.0
 ANSWER_S = 3.0
 _LOOK_S = 0.02
 
 
-async def drain(server: "HostServer") -> None:
-    """Ends every connection of `server`, within ACKNOWLEDGE_S + ANSWER_S seconds."""
-    for connection in server.connections:
+async def drain(connections: Collection[Connection]) -> None:
+    """Ends every connection, within ACKNOWLEDGE_S + ANSWER_S seconds; those that end leave `connections`."""
+    for connection in connections:
         connection.hold_deliveries()
-    await until(lambda: not any(c.awaits_client for c in server.connections), ACKNOWLEDGE_S)
-    for connection in server.connections:
+    await until(lambda: not any(c.awaits_client for c in connections), ACKNOWLEDGE_S)
+    for connection in connections:
         connection.stop_reading()
-    await until(lambda: not any(c.awaits_kafka for c in server.connections), ANSWER_S)
-    for connection in list(server.connections):
+    await until(lambda: not any(c.awaits_kafka for c in connections), ANSWER_S)
+    for connection in list(connections):
         connection.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 
 

@@ -3,14 +3,16 @@
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import structlog
 
 from gateway.errors import BusError
 from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.close_reasons import close_reason
+from gateway.host.connection import Transport
 from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
+from gateway.host.host_server import HostServer
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
 from gateway.host.watermarks import is_above
@@ -34,40 +36,17 @@ from mqtt.packets import (
 )
 from mqtt.server_connection import Closed, Event, ServerConnection
 
-if TYPE_CHECKING:
-    from gateway.host.host_server import HostServer
-
 log = structlog.get_logger(__name__)
 
 _EVENTS_A_TURN = 500
 """Packets of one read that are handled before other connections get a turn."""
 
 
-class Transport(Protocol):
-    """What carries the bytes of one connection."""
-
-    peer: str
-    bearer: str
-    """`mqtt` or `ws`."""
-    certificate: str | None
-    """The common name in the subject of the client's verified certificate."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None:
-        """Closes once everything written is sent."""
-        ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
 class HostConnection:
     """The home's :class:`gateway.shard.link.Link` to one client. Events wait while a CONNECT, SUBSCRIBE or UNSUBSCRIBE
     is handled, so that packets take effect in order, and while other connections have their turn."""
 
-    def __init__(self, server: "HostServer", transport: Transport) -> None:
+    def __init__(self, server: HostServer, transport: Transport) -> None:
         self._server = server
         self._transport = transport
         self._core = ServerConnection(server.connection_limits, server.now(), server.traffic)

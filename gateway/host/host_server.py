@@ -9,8 +9,8 @@ import structlog
 
 from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted, OpenAuthenticator
 from gateway.host.close_reasons import CloseLog
+from gateway.host.connection import Connection, Transport
 from gateway.host.drain import drain
-from gateway.host.host_connection import HostConnection, Transport
 from gateway.host.refusal_log import RefusalLog
 from gateway.host.watermarks import is_above
 from gateway.shard.home import Home
@@ -49,10 +49,10 @@ class HostServer:
             keep_alive_max_s=settings.limits.keep_alive_s,
             connect_timeout_s=settings.limits.connect_timeout_s,
         )
-        self.connections: set[HostConnection] = set()
+        self.connections: set[Connection] = set()
         self.transports: set[Transport] = set()
         """Of TCP clients; includes clients whose connection has ended but that have not yet closed their side."""
-        self.paused: set[HostConnection] = set()
+        self.paused: set[Connection] = set()
         self.http_connections = 0
         self.counts: Counter[str] = Counter()
         self.traffic = TrafficCounters()
@@ -100,11 +100,11 @@ class HostServer:
             topic=topic[:128],
         )
 
-    def opened(self, connection: HostConnection) -> None:
+    def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.counts["connections_opened"] += 1
 
-    def gone(self, connection: HostConnection, reason: str) -> None:
+    def gone(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
         self.counts[f"closed_{reason}"] += 1
 
@@ -120,7 +120,7 @@ class HostServer:
     async def stop(self) -> None:
         """Ends every connection in order (:mod:`gateway.host.drain`), and lets running work finish."""
         self._watch.cancel()
-        await drain(self)
+        await drain(self.connections)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1)
 
@@ -141,9 +141,9 @@ class _DirtySet:
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
-        self._connections: set[HostConnection] = set()
+        self._connections: set[Connection] = set()
 
-    def add(self, connection: HostConnection) -> None:
+    def add(self, connection: Connection) -> None:
         if not self._connections:
             self._server.soon(self._flush)
         self._connections.add(connection)
