@@ -1,13 +1,13 @@
 """Delivering: a held message into sessions' queues, queues into links, and what becomes of each recipient's share."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
 from gateway.shard.lending import Lender
 from gateway.shard.log_writer import SessionLogWriter
-from gateway.shard.messages import Entry, Held
+from gateway.shard.messages import Entry, Held, Outcome
 from gateway.shard.node import Node
 from gateway.shard.overflow import Overflow
 from gateway.shard.session import Session
@@ -17,8 +17,6 @@ from gateway.shard.share_group import GROUP_MARK, ShareGroup
 from gateway.shard.spool import SpooledEntry
 from mqtt.codes import ReasonCode
 from schemas.events import Delivery
-
-Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]
 
 _CHUNK = 64
 _PAGE = 500

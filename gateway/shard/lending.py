@@ -7,9 +7,10 @@ the session log says who has it, before it is sent.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gateway.shard.log_writer import SessionLogWriter
+from gateway.shard.messages import Entry, Outcome
 from gateway.shard.ready import ReadySessions
 from gateway.shard.session import Session
 from gateway.shard.shard_spool import ShardSpool
@@ -17,19 +18,43 @@ from gateway.shard.share_group import Borrower, Loan, ShareGroup
 from mqtt.codes import ReasonCode
 from schemas.session_log import KIND_OF_GROUP
 
-if TYPE_CHECKING:
-    from gateway.shard.delivery import Deliverer
-    from gateway.shard.messages import Entry
-
 _CHUNK = 64
 _MOST_CLOSING = 1_000
 
 
-class Home(Protocol):
+class GroupQueues(Protocol):
+    """What groups need of whoever delivers in a shard (:class:`gateway.shard.delivery.Deliverer`)."""
+
+    def load(self, session: Session) -> None:
+        """Begins to load the backlog, unless it is being done."""
+        ...
+
+    def wake(self, session: Session) -> None:
+        """There may be something to send by the next flush."""
+        ...
+
+    def finish(self, entry: Entry, outcome: Outcome) -> None:
+        """One recipient is finished with a message."""
+        ...
+
+    def is_expired(self, entry: Entry) -> bool:
+        """Whether the message's time is over."""
+        ...
+
+    def drop_qos0(self, session: Session) -> None:
+        """Nobody can be reached: what waits at QoS 0 is not delivered."""
+        ...
+
+    def end(self, session: Session) -> None:
+        """The session is over, or the group: what it still had to get ends."""
+        ...
+
+
+class LendingHome(Protocol):
     """The home of one shard, as far as groups need it."""
 
     @property
-    def deliverer(self) -> "Deliverer": ...
+    def deliverer(self) -> GroupQueues: ...
     @property
     def writer(self) -> SessionLogWriter: ...
     @property
@@ -41,7 +66,7 @@ class Lender:
     the group's shard. Calls are for sessions that are, or were, members of a group; `home_of` gives the home of a
     shard, for a group and its members may have different ones."""
 
-    def __init__(self, ready: ReadySessions, home_of: Callable[[int], Home]) -> None:
+    def __init__(self, ready: ReadySessions, home_of: Callable[[int], LendingHome]) -> None:
         self._ready = ready
         self._home_of = home_of
 
@@ -106,7 +131,7 @@ class Lender:
             if group.recalled[place].record.released:
                 group.disown(place)
 
-    def undeliverable(self, session: Session, view: "Entry") -> None:
+    def undeliverable(self, session: Session, view: Entry) -> None:
         """What was lent is too large for the member: it counts as sent [MQTT-3.1.2-25]."""
         loan = _loan(session, view.packet_id)
         if loan is not None and loan.view is view:
@@ -225,7 +250,7 @@ class Lender:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _of(self, session: Session) -> "Deliverer":
+    def _of(self, session: Session) -> GroupQueues:
         return self._home_of(session.shard).deliverer
 
     def _take(self, group: ShareGroup) -> list[Loan]:

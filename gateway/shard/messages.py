@@ -1,6 +1,7 @@
 """A message as a home holds it, and what one session still has to do with it."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -8,6 +9,9 @@ from mqtt.properties import NO_PROPERTIES
 from schemas.envelope import Instruction, Meta
 from schemas.errors import RecordError
 from schemas.events import Delivery
+
+Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]
+"""What became of a message for one recipient."""
 
 
 class Message(msgspec.Struct, gc=False):

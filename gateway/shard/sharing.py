@@ -26,7 +26,7 @@ def filter_of(name: str) -> str:
     return shared[1]
 
 
-class Home(Protocol):
+class SharingHome(Protocol):
     """The home of one shard, as far as its groups need it."""
 
     @property
@@ -42,7 +42,7 @@ class ShareGroups:
     def __init__(
         self,
         shards: int,
-        home_of: Callable[[int], Home],
+        home_of: Callable[[int], SharingHome],
         lender: Lender,
         most_lent: int,
         clock: Callable[[], float],
