@@ -123,6 +123,24 @@ class BusContract(ABC):
 
         self.scenario(check)
 
+    def test_records_that_are_sent_together_are_stored_in_order(self) -> None:
+        """Q1: one acknowledgement, that of the last; a tombstone has no value, and is not an empty one."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            records = [(b"a", b"1"), (b"b", b""), (b"a", None), (b"c", b"2"), (b"b", None)]
+            done: list[tuple[Any, int, int]] = []
+            bus.produce_all(topics.spool, 1, records, lambda e, r: done.append((e, r.offset(), r.timestamp()[1])))
+            assert done == [], "not within the call"
+            await until(lambda: done != [])
+            [(error, offset, at_ms)] = done
+            assert (error, offset) == (None, 4)
+            assert at_ms > 0
+            read: list[Record] = []
+            assert await bus.read(topics.spool, {1: 0}, read.append) == {1: 5}
+            assert [(record.key(), record.value()) for record in read] == records
+
+        self.scenario(check)
+
     def test_what_is_too_large_is_refused_and_the_rest_is_stored(self) -> None:
         """Q1: `produce` does not raise; the refusal comes to `on_done`."""
 
