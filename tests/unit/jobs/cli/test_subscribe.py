@@ -136,14 +136,15 @@ def test_a_kicked_subscriber_says_so(run: Run, capfd, tmp_path: Path) -> None:
         def kick() -> None:
             gateway._loop.create_task(gateway.harness.home.kick("me", end_session=True))
 
-        real = gateway.harness.home.subscribe
+        home = gateway.harness.shard_of("me")
+        real = home.subscribe
 
         async def subscribe(*arguments: object, **options: object) -> object:
             answer = await real(*arguments, **options)  # type: ignore[arg-type]
             gateway._loop.call_later(0.1, kick)
             return answer
 
-        gateway.harness.home.subscribe = subscribe  # type: ignore[method-assign,assignment]
+        home.subscribe = subscribe  # type: ignore[method-assign,assignment]
         where = ("--client-id", "me", "--address", f"127.0.0.1:{gateway.mqtt_port}")
         assert run("subscribe", "jobs/#", *where) == 1
     assert "ADMINISTRATIVE_ACTION" in capfd.readouterr().err
