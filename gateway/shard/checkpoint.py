@@ -11,6 +11,8 @@ are taken with that: so the promise holds for whichever commit is the first to s
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -47,7 +49,7 @@ class InstantPosition(msgspec.Struct):
 class Checkpointer:
     """Makes checkpoints of one shard, one at a time. While the spool fails they are tried again, ever later; what they
     would write waits in memory. Above `limits.unspooled_messages` or `unspooled_bytes`, of all shards together, no more
-    is read from Kafka.
+    is read from Kafka. `spawn` starts a coroutine whose failure is fatal.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class Checkpointer:
         deliverer: Deliverer,
         writer: SessionLogWriter,
         instant: InstantReader,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._node = node
+        self._spawn = spawn
         self._shard = shard
         self._spool = spool
         self._outage = spool.outage
@@ -77,13 +81,13 @@ class Checkpointer:
         self._halted = False
         self._touched: set[Session] = set()
         self._has_finished = False
-        self._covering: asyncio.Future[None] | None = None
+        self._covering: asyncio.Task[None] | None = None
 
     async def cover(self) -> None:
         """Returns once a checkpoint that begins later has ended; those who ask meanwhile share it. If the spool fails,
         nobody waits for it."""
         if self._covering is None:
-            self._covering = asyncio.ensure_future(self.run())
+            self._covering = self._spawn(self.run())
         await asyncio.shield(self._covering)
 
     async def run(self, *, at_once: bool = False) -> None:

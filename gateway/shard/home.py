@@ -213,7 +213,7 @@ class Home:
             await asyncio.wait_for(self._node.stopping.wait(), seconds)
         return not self._node.stopping.is_set()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> object:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

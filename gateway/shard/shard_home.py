@@ -5,6 +5,7 @@ needs is its own: its spool, its numbers, its routes, its reader of `ingress`, i
 while other shards of the process go on.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
@@ -101,7 +102,7 @@ class ShardHome:
         lender: Lender,
         groups: ShareGroups,
         presence: PresenceReporter,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self.number = number
         self.epoch = 0
@@ -146,6 +147,7 @@ class ShardHome:
             self.deliverer,
             self.writer,
             self.instant,
+            spawn,
         )
         self.checkpoint = self._checkpointer.run
         self._subscriber = Subscriber(
