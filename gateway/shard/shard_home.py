@@ -105,7 +105,6 @@ class ShardHome:
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self.number = number
-        self.epoch = 0
         self.spool = spool
         self.state = Shard(number)
         self.sessions = self.state.sessions
@@ -340,7 +339,7 @@ class ShardHome:
                 self._end(session)
             if not session.ended:
                 return session, True
-        session = Session(arrival.client, self.number, self.state.received_to, born_us, self.epoch)
+        session = Session(arrival.client, self.number, self.state.received_to, born_us, self.spool.epoch)
         self.sessions[arrival.client] = session
         return session, False
 
