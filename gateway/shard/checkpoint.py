@@ -166,7 +166,7 @@ class Checkpointer:
     def _bound(self) -> None:
         """The spool cannot be written: what has come and gone meanwhile needs it no more; is the rest too much?"""
         for message, instructions in self._spool.take_done():
-            self._node.reporter.relinquish(Held(message, self._shard.number, -1, 0, instructions), replayed=True)
+            self._node.reporter.relinquish_later(message, self._shard.number, instructions)
         limits = self._node.settings.gateway.limits
         self._node.unspooled.note(self._shard.number, *self._spool.waiting)
         is_full = self._node.unspooled.reaches(limits.unspooled_messages, limits.unspooled_bytes)
@@ -178,7 +178,7 @@ class Checkpointer:
         """Relinquishes messages whose last row is gone; they are forgotten once that is stored."""
         finished = await self._spool.finished()
         for f in finished:
-            self._node.reporter.relinquish(Held(f.message, self._shard.number, -1, 0, f.instructions), replayed=True)
+            self._node.reporter.relinquish_later(f.message, self._shard.number, f.instructions)
         if finished:
             await self._node.reporter.flush()
             self._spool.forget(finished)

@@ -177,7 +177,7 @@ class Fold:
         elif mid is not None:
             self._spool.add_instruction(mid, message, instruction)
         else:
-            self._node.reporter.relinquish(Held(message, shard.number, -1, 0, [instruction]), replayed=True)
+            self._node.reporter.relinquish_later(message, shard.number, [instruction])
 
     def _offer_inbox(self, held: Held) -> None:
         message = held.message

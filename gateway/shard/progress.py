@@ -71,6 +71,10 @@ class ProgressReporter:
             deliveries = [] if number else last
             self._write("relinquish", held.message, held.shard, instruction, deliveries, replayed or number > 0)
 
+    def relinquish_later(self, message: Message, shard: int, instructions: list[Instruction]) -> None:
+        """Instructions for a message that nobody holds any more; it may have been relinquished before."""
+        self.relinquish(Held(message, shard, -1, 0, instructions), replayed=True)
+
     def outcome(
         self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
     ) -> None:
