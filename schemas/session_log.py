@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from schemas.envelope import Incarnation
 from schemas.errors import RecordError
 
 _SEPARATOR = b"\x00"
@@ -83,7 +84,10 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 class OutgoingRecord(msgspec.Struct, frozen=True):
     """A QoS 2 message to the client: `packet_id` is durable before its PUBLISH is sent, `released` before PUBREL (G8).
-    One that was released before a crash stays, with packet id 0, until the queue can no longer deliver it again."""
+    One that was released before a crash stays, with packet id 0, until the queue can no longer deliver it again.
+
+    (`partition`, `offset`) is its place on `ingress`. Of an assignment of a share group they are -2 less the group's
+    shard, and the assignment's number; with packet id 0 until the group has forgotten it."""
 
     packet_id: int
     partition: int
@@ -130,24 +134,41 @@ class WindowRecord(msgspec.Struct, frozen=True):
 
 
 class LentRecord(OutgoingRecord, frozen=True, kw_only=True):
-    """A QoS 2 message that a share group has assigned to a member: to the session of `client` that began at `born_us`,
-    and to no other, whatever becomes of it. Without a packet id, that session is over."""
+    """What :class:`AssignedRecord` was in version 1 of :class:`GroupRecord`, which had the packet id too (0: the
+    session was over)."""
 
     client: str
     born_us: int
 
 
+class AssignedRecord(msgspec.Struct, frozen=True):
+    """A QoS 2 message that a share group has assigned to a member, at (partition, offset) on `ingress`: to this session
+    of `client`, and to no other, whatever becomes of it. `number` identifies the assignment in the group's shard."""
+
+    number: int
+    partition: int
+    offset: int
+    client: str
+    epoch: int
+    born_us: int
+
+    @property
+    def session(self) -> Incarnation:
+        return Incarnation(self.epoch, self.born_us)
+
+
 class GroupRecord(msgspec.Struct, frozen=True):
     """What the share group that began at `born_us` has assigned to its members; a record of an earlier group of the
     same name is void. `settled`, `open` and `dropped` are as in :class:`WindowRecord`, for the group's shard and rows.
-    Messages in `lent` that are at or before `settled` are settled too."""
+    Messages in `assigned` that are at or before `settled` are settled too. Version 1 had `lent` instead."""
 
-    lent: list[LentRecord]
     settled: SettledRecord
     open: list[tuple[int, int]]
     dropped: list[tuple[int, int]]
     born_us: int
-    version: int = 1
+    assigned: list[AssignedRecord] = []
+    lent: list[LentRecord] = []
+    version: int = 2
 
 
 class SessionKey(NamedTuple):
@@ -174,7 +195,7 @@ KIND_OF: dict[type, str] = {SessionOpened: "o", Subscribed: "s", WindowRecord: "
 KINDS_OF_SESSION = ("o", "s", "w")
 KIND_OF_GROUP = "g"
 _TYPE_OF: dict[str, type[Record]] = {kind: record_type for record_type, kind in KIND_OF.items()}
-_VERSIONS = {"o": (1,), "s": (1,), "w": (1, 2), "g": (1,)}
+_VERSIONS = {"o": (1,), "s": (1,), "w": (1, 2), "g": (1, 2)}
 
 
 def encode(record: Record) -> bytes:

@@ -86,7 +86,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
 class GatewayLimits(Section, frozen=True, kw_only=True):
     packet_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)]
     receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
-    client_receive_maximum: Annotated[int, Meta(ge=1, le=49151)]
+    client_receive_maximum: Annotated[int, Meta(ge=1, le=65535)]
     topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
     client_topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)]
     subscriptions: Positive

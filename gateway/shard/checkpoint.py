@@ -32,6 +32,7 @@ INSTANT = "instant"
 INBOUND = "inbound"
 SHARD = "shard"
 BOOT = "boot"
+ASSIGNMENTS = "assignments"
 """Names of a shard's positions in its spool."""
 
 _EXPIRY_SWEEP_S = 5.0
@@ -132,11 +133,14 @@ class Checkpointer:
         restored = [s for s in sessions if s.is_recovering and not s.backlog] if replayed else []
         positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
         positions[BOOT] = msgspec.msgpack.encode(self._node.numbers.boot)
+        limit = shard.assignment_numbers.next_limit
+        positions[ASSIGNMENTS] = msgspec.msgpack.encode(limit)
         taken = spool.take()
         await asyncio.gather(self._node.reporter.flush(), *map(self._write_windows, dirty))
         if inbound is not None:
             positions[INBOUND] = inbound
         await spool.commit(taken, positions)
+        shard.assignment_numbers.reserved(limit)
         self._outage.mended("write", now)
         self._node.unspooled.note(shard.number, 0, 0)
         for session, places in dropped:

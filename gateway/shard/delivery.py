@@ -1,19 +1,17 @@
 """Delivering: a held message into sessions' queues, queues into links, and what becomes of each recipient's share."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Container, Coroutine
+from typing import Any, Protocol
 
 import structlog
 
-from gateway.shard.lending import Lender
 from gateway.shard.log_writer import SessionLogWriter
-from gateway.shard.messages import Entry, Held, Outcome
+from gateway.shard.messages import GROUP_MARK, Entry, Held, Outcome
 from gateway.shard.node import Node
 from gateway.shard.overflow import Overflow
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
-from gateway.shard.share_group import GROUP_MARK, ShareGroup
 from gateway.shard.spool import SpooledEntry
 from mqtt.codes import ReasonCode
 from schemas.events import Delivery
@@ -24,10 +22,26 @@ _PAGE = 500
 log = structlog.get_logger(__name__)
 
 
+class Shares(Protocol):
+    """What is apart for share groups and their members."""
+
+    def pump(self, session: Session) -> None:
+        """Gives what a group has to its members."""
+        ...
+
+    def pumped(self, session: Session) -> None:
+        """A session was sent what its client takes now."""
+        ...
+
+    def finished(self, entry: Entry, outcome: Outcome) -> None:
+        """A session is finished with what a group has assigned to it."""
+        ...
+
+
 class Deliverer:
     """Moves entries through the sessions of a shard: queued → sent → finished; a message whose last recipient is
-    finished is relinquished. `lender` does so for share groups. `spawn` starts a coroutine whose failure is fatal;
-    `too_slow` ends the connection of a session."""
+    finished is relinquished. `shares` are what share groups need beside. `spawn` starts a coroutine whose failure is
+    fatal; `too_slow` ends the connection of a session."""
 
     def __init__(
         self,
@@ -35,7 +49,7 @@ class Deliverer:
         shard: Shard,
         spool: ShardSpool,
         writer: SessionLogWriter,
-        lender: Lender,
+        shares: Shares,
         unsettled: set[Session],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         too_slow: Callable[[Session], None],
@@ -47,7 +61,7 @@ class Deliverer:
         self._shard = shard
         self._spool = spool
         self._writer = writer
-        self._lender = lender
+        self._shares = shares
         self._spawn = spawn
         self.overflow = Overflow(node.settings.gateway.limits, self, writer, unsettled, spawn, too_slow)
 
@@ -57,7 +71,7 @@ class Deliverer:
             self._offer_qos0(session, held, entry)
             return
         if session.replayed is not None and held.message.partition >= 0 and not session.restore(entry):
-            self._note(entry, "dropped" if session.was_dropped(entry) else "delivered")
+            self._note(entry, session.earlier_outcome(entry))
             held.finished.append(entry.client)  # the message may outlast what the session remembers
             return
         has_room = self.overflow.has_room(session, entry)
@@ -91,25 +105,28 @@ class Deliverer:
         self._ready.flush()
 
     def writable(self, session: Session) -> None:
-        """The connection takes deliveries again: its own, and what share groups have."""
+        """The connection takes deliveries again."""
         self.pump(session)
-        self._lender.room(session)
         self.flush()
 
     def pump(self, session: Session) -> None:
         """Sends as much of the queue as the client's window and its connection take now."""
-        if isinstance(session, ShareGroup):
-            self._lender.pump(session)
+        if session.is_group:
+            self._shares.pump(session)
             return
+        self._pump(session)
+        if session.assignments is not None:
+            self._shares.pumped(session)
+
+    def _pump(self, session: Session) -> None:
         while session.link is not None and session.link.writable and not session.sending:
             if not session.queue:
                 self.load(session)
-                if session.borrower is not None and session.borrower.missed:
-                    self._lender.rouse(session, session.borrower)
-                return
+                if not session.has_waiting:
+                    return
             entries = self._unexpired(session, session.take(_CHUNK))
             if not entries:
-                if session.queue and session.is_window_full:
+                if session.has_waiting and session.is_window_full:
                     return
                 continue
             if session.persistent and any(e.qos == 2 and not e.dup for e in entries):
@@ -142,7 +159,6 @@ class Deliverer:
         """PUBACK: the client has a QoS 1 message."""
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 1:
-            self._lender.acknowledged(session, packet_id)
             return
         del session.in_flight[packet_id]
         self.finish(entry, "delivered")
@@ -153,7 +169,7 @@ class Deliverer:
         link = session.link
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 2:
-            if not self._lender.received(session, packet_id, reason) and link is not None:
+            if link is not None:
                 link.release(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
             return
         first = not entry.released
@@ -181,10 +197,10 @@ class Deliverer:
     def completed(self, session: Session, packet_id: int) -> None:
         """PUBCOMP: a QoS 2 exchange is over and its packet id free."""
         entry = session.in_flight.get(packet_id)
-        if entry is None:
-            self._lender.completed(session, packet_id)
-        elif entry.qos == 2 and entry.released:
+        if entry is not None and entry.qos == 2 and entry.released:
             self._complete(session, entry)
+        if entry is None and session.assignments is not None:
+            session.assignments.completed(packet_id)
         for place, record in session.restored.items():
             if record.packet_id == packet_id and record.released:
                 session.restored[place] = record.without_packet_id()
@@ -194,8 +210,6 @@ class Deliverer:
         """An entry that was sent but is too large for its client."""
         if session.in_flight.get(entry.packet_id) is entry:
             del session.in_flight[entry.packet_id]
-        else:
-            self._lender.undeliverable(session, entry)
         self.finish(entry, "dropped")
         self.pump(session)
 
@@ -205,6 +219,9 @@ class Deliverer:
             return
         held = entry.held
         entry.finished = True
+        if entry.assigned is not None:
+            self._shares.finished(entry, outcome)
+            return
         delivery = self._delivery(entry, outcome)
         if held.spooled:
             if entry.row is not None:
@@ -222,21 +239,25 @@ class Deliverer:
         """The session is over: everything it still had to get ends, in memory here and in the spool behind."""
         session.subscriptions.clear()
         self.overflow.end(session)
-        entries = [*session.queue, *session.tail, *(e for e in session.in_flight.values() if not e.released)]
+        assigned = () if session.assignments is None else session.assignments.waiting
+        in_flight = (e for e in session.in_flight.values() if not e.released)
+        entries = [*session.queue, *session.tail, *assigned, *in_flight]
         session.queue.clear()
         session.tail.clear()
         session.in_flight.clear()
         for entry in entries:
             self.finish(entry, "ended")
         if session.backlog:
-            self._spawn(self.end_backlog(session.spool_key))
+            session.backlog = session.queued_bytes = 0
+            self._spawn(self.end_backlog(session.spool_key, session.rows_in_memory))
 
-    async def end_backlog(self, spool_key: str) -> None:
-        """Ends what the spool holds for a session that is gone."""
+    async def end_backlog(self, spool_key: str, kept: Callable[[], Container[int]] = tuple) -> None:
+        """Ends what the spool holds for a session that is gone, but for rows that are `kept`."""
         row = 0
         while page := await self._spool.load(spool_key, row, _PAGE):
+            kept_rows = kept()
             for spooled in page:
-                if not self._spool.is_gone(spooled.row):
+                if not self._spool.is_gone(spooled.row) and spooled.row not in kept_rows:
                     self.finish(self._spool.entry_of(spooled, self._clock()), "ended")
             row = page[-1].row
 
@@ -295,9 +316,8 @@ class Deliverer:
 
     def _delivery(self, entry: Entry, outcome: Outcome) -> Delivery:
         self._counts[outcome] += 1
-        share = entry.lent or entry  # of a message that nobody in a group was lent, the group's own
-        client = share.client.removeprefix(GROUP_MARK)
-        return Delivery(client=client, outcome=outcome, qos=share.qos, at_us=int(self._clock() * 1e6))
+        client, qos = entry.recipient or (entry.client.removeprefix(GROUP_MARK), entry.qos)
+        return Delivery(client=client, outcome=outcome, qos=qos, at_us=int(self._clock() * 1e6))
 
     def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
         if all(entry.held.message.expires is None for entry in entries):
@@ -319,12 +339,16 @@ class Deliverer:
     def _send(self, session: Session, entries: list[Entry]) -> None:
         link = session.link
         if link is None:
-            session.requeue([entry for entry in entries if entry.qos])
+            kept = [entry for entry in entries if entry.qos and not (entry.assigned and entry.may_return)]
+            session.requeue(kept)
             for entry in entries:
-                if not entry.qos:
+                if entry not in kept:
+                    session.in_flight.pop(entry.packet_id, None)
                     self.finish(entry, "ended")
             return
         for entry in entries:
+            if entry.finished:  # it went back to its group meanwhile
+                continue
             taken = link.deliver(entry.held.message, entry)
             entry.sent = True
             if not entry.qos:
@@ -337,15 +361,13 @@ class Deliverer:
 
     def _complete(self, session: Session, entry: Entry) -> None:
         del session.in_flight[entry.packet_id]
-        if session.persistent:
+        if session.persistent or entry.assigned:
             session.settle(entry)
         self._has_room(session)
 
     def _has_room(self, session: Session) -> None:
         """The client has answered: it may take more."""
-        if session.borrower is not None:
-            self._lender.room(session)
-        elif session.queue or session.backlog:
+        if session.queue or session.backlog or session.assignments is not None:
             self._ready.add(session, self.pump)
 
     def _finish_held(self, held: Held) -> None:
@@ -376,7 +398,7 @@ class Deliverer:
             entry = self._spool.entry_of(spooled, now)
             if session.replayed is not None and not session.restore(entry):
                 session.queued_bytes -= len(spooled.message.payload)
-                self.finish(entry, "dropped" if session.was_dropped(entry) else "delivered")
+                self.finish(entry, session.earlier_outcome(entry))
                 continue
             self._mark_repeated(session, entry)
             session.queue.append(entry)

@@ -11,7 +11,6 @@ import structlog
 from gateway.errors import BusError, SpoolError
 from gateway.shard.changelog import Changelog
 from gateway.shard.ingress_reader import IngressReader
-from gateway.shard.lending import Lender
 from gateway.shard.link import Link
 from gateway.shard.node import Node
 from gateway.shard.presence import PresenceReporter
@@ -23,7 +22,7 @@ from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_home import Arrival, Attached, Kicked, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
-from gateway.shard.sharing import ShareGroups
+from gateway.shard.share_messages import ShareMessage
 from gateway.shard.spool import SpoolSize
 from schemas.identity import shard_of
 
@@ -48,9 +47,6 @@ class Home:
         self._earlier = earlier
         self.shards: dict[int, ShardHome] = {}
         ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
-        lender = Lender(node.ready, self.shards.__getitem__)
-        most_lent = node.settings.gateway.limits.share_in_flight
-        self._groups = ShareGroups(node.settings.kafka.shards, self.shards.__getitem__, lender, most_lent, node.clock)
         self._presence = PresenceReporter(node)
         for number, file in files.items():
             self.shards[number] = ShardHome(
@@ -66,9 +62,7 @@ class Home:
                 ),
                 ingress,
                 self._reached,
-                self.shards.__getitem__,
-                lender,
-                self._groups,
+                self._post,
                 self._presence,
                 self._spawn,
             )
@@ -77,7 +71,7 @@ class Home:
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
-        recovery = Recovery(self._node, self.shards, self._groups, self._earlier)
+        recovery = Recovery(self._node, self.shards, self._earlier)
         start = await recovery.run()
         self.recovered = dict(recovery.read)
         for home in self.shards.values():
@@ -85,6 +79,7 @@ class Home:
         await self._node.bus.assign(start)
         for home in self.shards.values():
             await home.relinquish_finished()
+        self._node.ready.flush()
         self._presence.heartbeat()  # before any client of this process: those of earlier ones are void from now on
         self._spawn(self._heartbeats())
         self._spawn(self._checkpoints())
@@ -133,7 +128,7 @@ class Home:
     @property
     def sessions(self) -> int:
         """How many there are, connected or not; share groups do not count."""
-        return sum(len(home.sessions) for home in self.shards.values()) - self._groups.count
+        return sum(len(home.sessions) - len(home.shares.groups) for home in self.shards.values())
 
     def home_of(self, client: str) -> ShardHome:
         """The home of a client's shard."""
@@ -170,6 +165,11 @@ class Home:
     def flush(self) -> None:
         """All packets of one read are handed over: deliver what they made possible, to whichever shard's sessions."""
         self._node.ready.flush()
+
+    def _post(self, shard: int, message: ShareMessage) -> None:
+        ready = self._node.ready
+        if ready.post(self.shards[shard].shares.receive, message):
+            asyncio.get_running_loop().call_soon(ready.flush)
 
     def _reached(self, partition: int) -> int:
         return max((home.state.reached(partition) for home in self.shards.values()), default=-1)

@@ -1,7 +1,7 @@
 """A message as a home holds it, and what one session still has to do with it."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -9,6 +9,9 @@ from mqtt.properties import NO_PROPERTIES
 from schemas.envelope import Instruction, Meta
 from schemas.errors import RecordError
 from schemas.events import Delivery
+
+GROUP_MARK = "\0"
+"""Before the name of a share group where names of sessions stand: no client id has it [MQTT-1.5.4-2]."""
 
 Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]
 """What became of a message for one recipient."""
@@ -66,12 +69,44 @@ class Held(msgspec.Struct, eq=False):
     spooled: bool = False
 
 
+class Assignment(NamedTuple):
+    """A message that the share group named `group` has given to one member. `number` is unique in the group's shard,
+    `shard`, also across restarts."""
+
+    group: str
+    shard: int
+    number: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among a session's messages: (partition, offset), with a partition that `ingress` has not."""
+        return assigned_place(self.shard, self.number)
+
+
+def assigned_place(shard: int, number: int) -> tuple[int, int]:
+    """The place of an assignment; partition -1 is that of retained messages."""
+    return -2 - shard, number
+
+
+def is_assigned(place: tuple[int, int]) -> bool:
+    """Whether a place is that of an assignment."""
+    return place[0] <= -2
+
+
+def shard_of_place(place: tuple[int, int]) -> int:
+    """The shard of the group that has assigned what stands there."""
+    return -2 - place[0]
+
+
 class Entry(msgspec.Struct, eq=False):
     """One recipient's share of a held message: what its PUBLISH will say, and where it stands.
 
     `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it
-    is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed. Of a
-    share group's entry `lent` is the share of the member that has it.
+    is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed.
+
+    `recipient` are the client and the QoS to name in its outcome, if not its own: of a share group's entry, those of
+    the member it is assigned to. `assigned` is set if a share group has given it to the session: then nobody but the
+    group reports its outcome.
     """
 
     client: str
@@ -85,12 +120,21 @@ class Entry(msgspec.Struct, eq=False):
     released: bool = False
     finished: bool = False
     row: int | None = None
-    lent: "Entry | None" = None
+    recipient: tuple[str, int] | None = None
+    assigned: Assignment | None = None
 
     @property
     def place(self) -> tuple[int, int]:
-        """The place of its message on `ingress`."""
+        """The place of its message on `ingress`, or of its assignment."""
+        if self.assigned is not None:
+            return self.assigned.place
         return self.held.message.partition, self.held.message.offset
+
+    @property
+    def may_return(self) -> bool:
+        """Whether another member of the share group that assigned it may get it: not what may have been sent at QoS 2
+        [MQTT-4.8.2-4], [MQTT-4.8.2-5]."""
+        return self.qos < 2 or not (self.sent or self.dup)
 
     @property
     def is_from_spool(self) -> bool:

@@ -29,3 +29,34 @@ class ProcessNumbers:
     def _next(self, series: str, now: float) -> int:
         number = self._last[series] = max(int(now * 1e6), self.boot, self._last.get(series, 0) + 1)
         return number
+
+
+_RESERVED = 1_000_000
+
+
+class ReservedNumbers:
+    """Numbers that no life of a shard gives twice, whatever crashes: only such are given as a durable limit covers."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._limit = 0
+
+    def begin(self, limit: int) -> None:
+        """The limit that an earlier life has written: it may have given all numbers up to it."""
+        self._last = self._limit = limit
+
+    @property
+    def next_limit(self) -> int:
+        """To be written with the next commit; `reserved` follows."""
+        return self._last + _RESERVED if self._limit - self._last < _RESERVED // 2 else self._limit
+
+    def reserved(self, limit: int) -> None:
+        """The limit is durable."""
+        self._limit = limit
+
+    def take(self) -> int | None:
+        """The next number, counted from 1; None if it is not covered."""
+        if self._last >= self._limit:
+            return None
+        self._last += 1
+        return self._last

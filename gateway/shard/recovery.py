@@ -12,16 +12,16 @@ import structlog
 from gateway.errors import SpoolError
 from gateway.record import Record
 from gateway.shard.changelog import catch_up
-from gateway.shard.checkpoint import BOOT, INBOUND, INSTANT, SHARD, InstantPosition
+from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, INBOUND, INSTANT, SHARD, InstantPosition
 from gateway.shard.earlier_spool import read_earlier, retire
 from gateway.shard.instant import CLOCK_SLACK_MS
+from gateway.shard.messages import GROUP_MARK, assigned_place
 from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
 from gateway.shard.quarantine import quarantine
 from gateway.shard.session import Session, client_of
 from gateway.shard.shard_home import ShardHome
-from gateway.shard.share_group import ShareGroup
-from gateway.shard.sharing import ShareGroups
+from gateway.shard.share_messages import Join
 from gateway.shard.subscription import SessionSubscription
 from mqtt.topics import split_shared
 from schemas.envelope import Meta
@@ -29,7 +29,18 @@ from schemas.errors import RecordError
 from schemas.events import RouteEvent
 from schemas.events import decode as decode_event
 from schemas.identity import route_key, shard_of
-from schemas.session_log import KIND_OF, GroupRecord, SessionKey, SessionOpened, Subscribed, WindowRecord, decode
+from schemas.session_log import (
+    KIND_OF,
+    AssignedRecord,
+    GroupRecord,
+    OutgoingRecord,
+    SessionKey,
+    SessionOpened,
+    Subscribed,
+    SubscriptionRecord,
+    WindowRecord,
+    decode,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -42,13 +53,10 @@ class Recovery:
     `earlier` is the spool of versions that had one file for all shards.
     """
 
-    def __init__(
-        self, node: Node, homes: Mapping[int, ShardHome], groups: ShareGroups, earlier: Path | None = None
-    ) -> None:
+    def __init__(self, node: Node, homes: Mapping[int, ShardHome], earlier: Path | None = None) -> None:
         self._earlier = earlier
         self._node = node
         self._homes = homes
-        self._groups = groups
         self._positions: dict[int, dict[str, bytes]] = {}
         self.read: Counter[str] = Counter()
 
@@ -108,12 +116,19 @@ class Recovery:
         now = node.clock()
         saved = (positions.get(BOOT) for positions in self._positions.values())
         node.numbers.begin(now, max((msgspec.msgpack.decode(raw, type=int) for raw in saved if raw), default=0))
-        for home in self._homes.values():
+        for number, home in self._homes.items():
+            raw, numbers = self._positions[number].get(ASSIGNMENTS), home.state.assignment_numbers
+            numbers.begin(msgspec.msgpack.decode(raw, type=int) if raw else 0)
+            limit = numbers.next_limit
+            mine = {BOOT: node.numbers.boot, ASSIGNMENTS: limit}
             try:
-                await home.spool.commit(home.spool.take(), {BOOT: msgspec.msgpack.encode(node.numbers.boot)})
+                await home.spool.commit(
+                    home.spool.take(), {name: msgspec.msgpack.encode(value) for name, value in mine.items()}
+                )
             except SpoolError as error:
                 node.counts["spool_failed_write"] += 1
                 home.spool.outage.failed("write", error, now)
+            numbers.reserved(limit)  # it is durable, in Kafka, even if the file cannot be written
 
     async def _read_backlogs(self, home: ShardHome) -> None:
         for spool_key, (rows, size) in (await home.spool.backlogs()).items():
@@ -185,25 +200,55 @@ class Recovery:
                 session.sent_to_ms = record.disconnected_ms - 1
             home.sessions[key.client] = session
             return
+        if isinstance(record, GroupRecord):
+            self._recover_group(home, key, record)
+            return
         found = home.sessions.get(key.client)
         if found is None:
-            if isinstance(record, GroupRecord):
-                home.ended_groups.append(key)
             return
         if isinstance(record, Subscribed):
             for subscription in record.subscriptions:
                 found.subscriptions[subscription.filter] = SessionSubscription(key.client, subscription)
                 if split_shared(subscription.filter) is not None:
-                    self._groups.recover(found, subscription)
+                    self._recover_member(home, found, subscription)
                     continue
                 home.state.trie.add(subscription.filter, key.client, found.subscriptions[subscription.filter])
                 home.routes.recount(route_key(subscription.filter))
         elif isinstance(record, WindowRecord):
             found.recover(record)
             home.spool.number_above(record.settled.row)
-        elif isinstance(record, GroupRecord) and isinstance(found, ShareGroup):
-            found.recover_loans(record, self._find)
-            home.spool.number_above(record.settled.row)
+
+    def _recover_member(self, home: ShardHome, session: Session, record: SubscriptionRecord) -> None:
+        name, shares = record.filter, home.shares
+        shares.members.recover(session, name)
+        joining = Join(name, session.client, session.incarnation, home.number, record, None, 0)
+        self._homes[shares.shard_of(name)].shares.groups.recover(joining)
+
+    def _recover_group(self, home: ShardHome, key: SessionKey, record: GroupRecord) -> None:
+        """What a group has assigned; also of one whose last member has left."""
+        name, shares = key.client.removeprefix(GROUP_MARK), home.shares
+        record = self._of_present_version(record, home.number)
+        group = shares.groups.find(name)
+        if group is None and record.assigned:
+            group = shares.groups.recover_without_members(name, record.born_us)
+        if group is None:
+            home.ended_groups.append(key)
+            return
+        shares.dispatcher.recover(group, record)
+        home.spool.number_above(record.settled.row)
+
+    def _of_present_version(self, record: GroupRecord, shard: int) -> GroupRecord:
+        """Numbers what a record of an earlier version has; where that gave a packet id, the session knows it now."""
+        assigned = list(record.assigned)
+        for lent in record.lent:
+            number = self._homes[shard].state.assignment_numbers.take() or 0
+            of = AssignedRecord(number, lent.partition, lent.offset, lent.client, 0, lent.born_us)
+            assigned.append(of)
+            session = self._find(lent.client)
+            if lent.packet_id and session is not None and session.incarnation == of.session:
+                place = assigned_place(shard, number)
+                session.recover_assignments([OutgoingRecord(lent.packet_id, *place, lent.released)])
+        return msgspec.structs.replace(record, assigned=assigned, lent=[])
 
     def _find(self, client: str) -> Session | None:
         home = self._home_of(client)

@@ -6,12 +6,13 @@ Pure: no clock, no I/O. The home performs what the methods return.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gateway.shard.cursor import SettledCursor
 from gateway.shard.link import Link
-from gateway.shard.messages import Entry
+from gateway.shard.messages import Entry, Outcome, is_assigned
 from gateway.shard.rules import EVERYTHING, ClientRules
+from gateway.shard.session_assignments import SessionAssignments
 from gateway.shard.subscription import SessionSubscription
 from schemas.envelope import Incarnation
 from schemas.session_log import (
@@ -23,12 +24,7 @@ from schemas.session_log import (
     WindowRecord,
 )
 
-if TYPE_CHECKING:
-    from gateway.shard.share_group import Borrower
-
 MAX_PACKET_ID = 65_535
-OWN_PACKET_IDS = 49_151
-"""Packet ids of what comes to a session itself; those above are for what share groups lend it."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -50,7 +46,7 @@ class Session:
 
     `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started.
 
-    `borrower` is what it is to share groups, None if it has never been a member of one.
+    `assignments` are what share groups have assigned to it, None if it has never been a member of one.
     """
 
     is_group: ClassVar[bool] = False
@@ -89,8 +85,8 @@ class Session:
     publishing: set[int] = field(default_factory=set)
     received_until: int = -1
     inbound_dirty: bool = False
-    receive_maximum: int = OWN_PACKET_IDS
-    borrower: "Borrower | None" = None
+    receive_maximum: int = MAX_PACKET_ID
+    assignments: SessionAssignments | None = None
     backlog: int = 0
     loaded_row: int = 0
     loading: bool = False
@@ -132,22 +128,21 @@ class Session:
     @property
     def unacknowledged(self) -> int:
         """Messages at QoS 1 and 2 that the client has in hand, or will have at once."""
-        return len(self.in_flight) + (0 if self.borrower is None else len(self.borrower.lent))
+        return len(self.in_flight)
 
     def has_in_hand(self, entry: Entry) -> bool:
         """Whether what was delivered to the client as `entry` is still open."""
-        loan = None if self.borrower is None else self.borrower.lent.get(entry.packet_id)
-        return self.in_flight.get(entry.packet_id) is entry or (loan is not None and loan.view is entry)
+        return self.in_flight.get(entry.packet_id) is entry
 
     @property
     def is_window_full(self) -> bool:
         """Whether the client takes no more at QoS 1 and 2 for now."""
-        return len(self.in_flight) >= self._own_window
+        return len(self.in_flight) >= self.receive_maximum
 
     @property
-    def _own_window(self) -> int:
-        """What share groups leave of the client's window."""
-        return self.receive_maximum - (0 if self.borrower is None else len(self.borrower.lent))
+    def has_waiting(self) -> bool:
+        """Whether anything waits in memory to be sent."""
+        return bool(self.queue) or (self.assignments is not None and bool(self.assignments.waiting))
 
     @property
     def is_recovering(self) -> bool:
@@ -169,13 +164,27 @@ class Session:
         self.queued_bytes += len(entry.held.message.payload)
 
     def take(self, most: int) -> list[Entry]:
-        """Up to `most` entries that may be sent now, oldest first, with packet ids; in flight afterwards (QoS > 0)."""
-        taken: list[Entry] = []
-        queue, in_flight, window = self.queue, self.in_flight, self._own_window
-        while queue and len(taken) < most:
-            entry = queue[0]
+        """Up to `most` entries that may be sent now, oldest first, with packet ids; in flight afterwards (QoS > 0).
+        What share groups have assigned takes turns with the queue."""
+        assignments, taken = self.assignments, list[Entry]()
+        if assignments is None or not assignments.waiting:
+            self._take(self.queue, most, taken)
+        elif not self.queue or not assignments.own_is_next:
+            assignments.own_is_next = self._take(assignments.waiting, most, taken)
+            self._take(self.queue, most, taken)
+            assignments.is_stuck = assignments.is_stuck and not assignments.own_is_next
+        else:
+            assignments.own_is_next = not self._take(self.queue, most, taken)
+            assignments.is_stuck = not self._take(assignments.waiting, most, taken) and assignments.is_stuck
+        return taken
+
+    def _take(self, waiting: deque[Entry], most: int, taken: list[Entry]) -> bool:
+        """Adds entries to those taken; whether there was room for any."""
+        before, in_flight, is_own = len(taken), self.in_flight, waiting is self.queue
+        while waiting and len(taken) < most:
+            entry = waiting[0]
             if entry.qos:
-                if len(in_flight) >= window:
+                if len(in_flight) >= self.receive_maximum:
                     break
                 if not entry.packet_id:
                     entry.packet_id = self._free_packet_id()
@@ -183,24 +192,64 @@ class Session:
                 if self.put_back:
                     self.put_back.discard(entry.place)
                 in_flight[entry.packet_id] = entry
-            queue.popleft()
-            self.queued_bytes -= len(entry.held.message.payload)
+            waiting.popleft()
+            if is_own:
+                self.queued_bytes -= len(entry.held.message.payload)
             taken.append(entry)
-        if taken and self.borrower is not None:
-            self.borrower.own_is_next = False
-        return taken
+        return len(taken) > before
+
+    def accept_assignment(self, entry: Entry, packet_id: int) -> None:
+        """Takes what a share group has assigned to the session; it waits to be sent. It was sent before, with
+        `packet_id`, unless that is 0."""
+        assignments = self.assignments = self.assignments or SessionAssignments()
+        assignments.take_up(entry)
+        if packet_id:
+            entry.dup = True
+            if packet_id not in self.in_flight and packet_id not in self._kept_packet_ids:
+                entry.packet_id = packet_id
+        if entry.packet_id:
+            self._kept_packet_ids.add(entry.packet_id)
+        assignments.add(entry)
+
+    def take_back_assigned(self, *, kept: int = 0, group: str | None = None) -> list[Entry]:
+        """Takes assignments that wait, and may go to another member, out of the session: those of `group` only, if it
+        is given, and not the first `kept`."""
+        returned = [] if self.assignments is None else self.assignments.take_back(kept, group)
+        self._kept_packet_ids.difference_update([entry.packet_id for entry in returned])
+        return returned
+
+    def take_back_unacknowledged(self) -> list[Entry]:
+        """Takes out of the session what groups that it is a member of have assigned at QoS 1, and was sent."""
+        assignments = self.assignments
+        if assignments is None:
+            return []
+        sent = [
+            e for e in self.in_flight.values() if e.qos == 1 and e.assigned and e.assigned.group in assignments.groups
+        ]
+        for entry in sent:
+            del self.in_flight[entry.packet_id]
+            assignments.over(entry)
+        return sent
 
     def recover(self, record: WindowRecord) -> None:
         """Takes up the windows that an earlier life of the home has written."""
-        self.restored = {(o.partition, o.offset): o for o in record.outgoing}
+        places = {(o.partition, o.offset): o for o in record.outgoing}
+        self.restored = {place: o for place, o in places.items() if not is_assigned(place)}
+        self.recover_assignments([o for place, o in places.items() if is_assigned(place)])
         self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back = set(record.open)
         self.dropped_before = set(record.dropped)
         self.received, self.received_until = set(record.received), record.received_until
 
+    def recover_assignments(self, outgoing: list[OutgoingRecord]) -> None:
+        """Takes up what an earlier life of the home has written of QoS 2 assignments."""
+        if outgoing:
+            self.assignments = self.assignments or SessionAssignments()
+            self.assignments.recover(outgoing)
+
     def restore(self, entry: Entry) -> bool:
         """Gives an entry that a recovery brings again its place from before; False if it is finished (see
-        `was_dropped`)."""
+        `earlier_outcome`)."""
         if self.replayed is None:
             return True
         if entry.place in self.dropped_before:
@@ -213,9 +262,9 @@ class Session:
         entry.packet_id, entry.dup = record.packet_id, True
         return True
 
-    def was_dropped(self, entry: Entry) -> bool:
-        """Whether an entry that a recovery brings again had left a full queue."""
-        return entry.place in self.dropped_before
+    def earlier_outcome(self, entry: Entry) -> Outcome:
+        """What had become of an entry that a recovery brings again for nothing."""
+        return "dropped" if entry.place in self.dropped_before else "delivered"
 
     def may_be_known(self, place: tuple[int, int], row: int) -> bool:
         """Whether the client may have had a message in the spool before a restart, which is not recovered yet."""
@@ -238,11 +287,14 @@ class Session:
         """Puts entries that were taken back at the head of the queue, in order; those sent keep their packet id."""
         for entry in reversed(entries):
             self.in_flight.pop(entry.packet_id, None)
-            self.put_back.add(entry.place)
             if entry.dup:
                 self._kept_packet_ids.add(entry.packet_id)
             else:
                 entry.packet_id = 0
+            if entry.assigned is not None and self.assignments is not None:
+                self.assignments.waiting.appendleft(entry)
+                continue
+            self.put_back.add(entry.place)
             self.queue.appendleft(entry)
             self.queued_bytes += len(entry.held.message.payload)
 
@@ -314,9 +366,9 @@ class Session:
             self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
 
     def sent_from_memory(self) -> list[Entry]:
-        """What was sent to the client at QoS 1 or 2, is not finished, and is not in the spool."""
+        """What was sent to the client at QoS 1 or 2, is not finished, and is not in the spool, nor with a group."""
         sent = (*self.in_flight.values(), *(entry for entry in self.queue if entry.packet_id))
-        return [entry for entry in sent if entry.row is None and not entry.finished]
+        return [entry for entry in sent if entry.row is None and not entry.finished and entry.assigned is None]
 
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
@@ -324,6 +376,9 @@ class Session:
 
     def settle(self, entry: Entry) -> None:
         """A QoS 2 exchange is over: whatever brings the message again, it must not be sent again."""
+        if entry.assigned is not None and self.assignments is not None:
+            self.assignments.settle(entry)
+            return
         self.restored.pop(entry.place, None)
         self.settled.note(entry)
 
@@ -339,15 +394,16 @@ class Session:
 
     def window_record(self) -> WindowRecord:
         """The durable part of both windows, now."""
-        requeued = (e for e in self.queue if e.packet_id) if self._kept_packet_ids else ()
-        outgoing = [
-            OutgoingRecord(e.packet_id, e.held.message.partition, e.held.message.offset, e.released)
-            for e in (*self.in_flight.values(), *requeued)
-            if e.qos == 2
-        ]
+        assignments = self.assignments
+        waiting = self.queue if assignments is None else (*self.queue, *assignments.waiting)
+        requeued = [e for e in waiting if e.packet_id] if self._kept_packet_ids else []
+        sent: list[Entry] = [*self.in_flight.values(), *requeued]
+        outgoing = [OutgoingRecord(e.packet_id, *e.place, e.released) for e in sent if e.qos == 2]
         held = {(o.partition, o.offset) for o in outgoing}
         outgoing += [record for place, record in self.restored.items() if place not in held]
-        unsettled = {e.place for e in self.in_flight.values() if e.qos == 1 and self.settled.covers(e)}
+        outgoing += [] if assignments is None else assignments.records()
+        own = (e for e in self.in_flight.values() if e.assigned is None)
+        unsettled = {e.place for e in own if e.qos == 1 and self.settled.covers(e)}
         return WindowRecord(
             outgoing,
             sorted(self.received),
@@ -381,10 +437,12 @@ class Session:
         return entry.packet_id in self._kept_packet_ids
 
     def _free_packet_id(self) -> int:
-        reserved = {record.packet_id for record in self.restored.values()} if self.restored else ()
+        reserved = {record.packet_id for record in self.restored.values()} if self.restored else set()
+        if self.assignments is not None:
+            reserved.update(self.assignments.packet_ids())
         packet_id = self._last_packet_id
-        for _ in range(OWN_PACKET_IDS):
-            packet_id = packet_id % OWN_PACKET_IDS + 1
+        for _ in range(MAX_PACKET_ID):
+            packet_id = packet_id % MAX_PACKET_ID + 1
             if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self._kept_packet_ids:
                 self._last_packet_id = packet_id
                 return packet_id

@@ -8,6 +8,7 @@ import msgspec
 from gateway.record import Record
 from gateway.shard.finished_clients import FinishedClients
 from gateway.shard.messages import Held
+from gateway.shard.numbers import ReservedNumbers
 from gateway.shard.session import Session
 from gateway.shard.subscription import SessionSubscription
 from gateway.shard.trie import SubscriptionTrie
@@ -68,6 +69,7 @@ class Shard:
         self.unfinished: dict[int, None] = {}
         self.finished = FinishedClients()
         self.copies: set[int] = set()
+        self.assignment_numbers = ReservedNumbers()
         self._windows: dict[int, tuple[AntiReplayWindow, AntiReplayWindow]] = {}
         self._heard: dict[int, int] = {}
         self._replayed_to = 0

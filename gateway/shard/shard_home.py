@@ -21,7 +21,6 @@ from gateway.shard.fold import Fold
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.instant import InstantReader
 from gateway.shard.keyed import KeyedMessages
-from gateway.shard.lending import Lender
 from gateway.shard.link import Link
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry
@@ -31,12 +30,14 @@ from gateway.shard.own_copies import OwnCopies
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
+from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import EVERYTHING, ClientRules
-from gateway.shard.session import OWN_PACKET_IDS, Session
+from gateway.shard.session import MAX_PACKET_ID, Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
-from gateway.shard.sharing import ShareGroups
+from gateway.shard.share_messages import ShareMessage
+from gateway.shard.shares import Shares
 from gateway.shard.subscribing import Subscriber
 from gateway.shard.timers import SessionTimers
 from gateway.shard.turns import Turns
@@ -87,8 +88,7 @@ class ShardHome:
     """`orphans` (names in the spool whose sessions are over), `ended_groups` (records of share groups without members)
     and `published_wills` (sessions whose will `ingress` has) are what a recovery leaves to `start`.
 
-    `home_of` gives the homes of other shards of this process, for share groups; `spawn` starts a coroutine whose
-    failure is fatal.
+    `post` sends a message about share groups to another shard; `spawn` starts a coroutine whose failure is fatal.
     """
 
     def __init__(
@@ -98,9 +98,7 @@ class ShardHome:
         spool: ShardSpool,
         ingress: IngressReader,
         reached: Callable[[int], int],
-        home_of: Callable[[int], "ShardHome"],
-        lender: Lender,
-        groups: ShareGroups,
+        post: Callable[[int, ShareMessage], None],
         presence: PresenceReporter,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
@@ -114,7 +112,6 @@ class ShardHome:
         self.published_wills: list[Session] = []
         self._node = node
         self._spawn = spawn
-        self._lender = lender
         self._presence = presence
         self.turns = Turns()
         self._timers = SessionTimers()
@@ -125,12 +122,14 @@ class ShardHome:
         self.inbound = InboundPosition(node.publishes)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
         self.instant = InstantReader(self.state, ingress, reached, spawn)
+        routes = RouteStart(self.routes, self.instant, node.publishes.stored_to, node.clock)
+        self.shares = Shares(node, self.state, routes, post, spawn)
         self.deliverer = Deliverer(
             node,
             self.state,
             spool,
             self.writer,
-            lender,
+            self.shares,
             self.unsettled,
             spawn,
             partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED),
@@ -149,8 +148,9 @@ class ShardHome:
             spawn,
         )
         self.checkpoint = self._checkpointer.run
+        self.shares.connect(self.deliverer, self.writer, spool, self._checkpointer.cover)
         self._subscriber = Subscriber(
-            node, self.state, home_of, self.deliverer, self.writer, groups, self._checkpointer.cover
+            node, self.state, routes, self.deliverer, self.writer, self.shares.members, self._checkpointer.cover
         )
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.acknowledged = self.deliverer.acknowledged
@@ -174,6 +174,7 @@ class ShardHome:
             self._recovered(session, now)
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
+        self.shares.dispatcher.begin()
 
     async def relinquish_finished(self) -> None:
         """At the start: what the spool has finished but not relinquished."""
@@ -188,6 +189,7 @@ class ShardHome:
         self.routes.drop_unused(now)
         if not self._own.held_back:  # it may be among them
             self._subscriber.forget_retained(now)
+        self.shares.sweep()
         has_ended = await self.instant.end_if_passed(int(now * 1000))
         return has_ended or self._own.held_back > 0 or self.fold.is_paused
 
@@ -223,7 +225,7 @@ class ShardHome:
         """CONNACK is sent: resends what was in flight and delivers what waits."""
         if session.link is link:
             self.deliverer.resend(session)
-            self._lender.resume(session)
+            self.shares.members.resume(session)
 
     def writable(self, session: Session, link: Link) -> None:
         """The connection takes deliveries again."""
@@ -298,7 +300,7 @@ class ShardHome:
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self.deliverer.drop_qos0(session)
         session.forget_spooled(self.spool.committed_row)
-        self._lender.lost(session)
+        self.shares.members.lost(session)
         if session.will is not None:
             self._timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
         if session.expiry_s == 0:
@@ -344,7 +346,7 @@ class ShardHome:
         return session, False
 
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
-        session.expiry_s, session.receive_maximum = arrival.expiry_s, min(arrival.receive_maximum, OWN_PACKET_IDS)
+        session.expiry_s, session.receive_maximum = arrival.expiry_s, min(arrival.receive_maximum, MAX_PACKET_ID)
         session.disconnected_ms = None
         session.user = arrival.rules.user
         session.epoch, session.events = self._node.numbers.connection(self._node.clock()), 0
@@ -393,6 +395,5 @@ class ShardHome:
         self._timers.cancel(session.client)
         self._subscriber.forget(session)
         self.deliverer.end(session)
-        self._lender.end(session)
         if session.in_log:
             self._wills.end(session)

@@ -1,266 +1,272 @@
 """Share groups (MQTT 5.0, 4.8.2; R6): subscriptions of several sessions that get each message once among them.
 
 A group is a session without a connection: it has a queue, a place in the spool and a record in the session log, in the
-shard of its own name. What it has to deliver it lends to a member, when that member has room. Pure: no clock, no I/O.
+shard of its own name. What it has to deliver it assigns to a member, as far as that has capacity, and keeps it until
+the member's shard says what became of it. Pure: no clock, no I/O.
 """
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import msgspec
 
 from gateway.shard.cursor import SettledCursor
-from gateway.shard.messages import Entry
-from gateway.shard.session import MAX_PACKET_ID, OWN_PACKET_IDS, Session
+from gateway.shard.messages import GROUP_MARK, Entry, Outcome
+from gateway.shard.session import Session
 from gateway.shard.subscription import SessionSubscription
-from schemas.session_log import GroupRecord, LentRecord, SubscriptionRecord
-
-GROUP_MARK = "\0"
-"""Before the name of a group where names of sessions stand: no client id has it [MQTT-1.5.4-2]."""
+from mqtt.topics import split_shared
+from schemas.envelope import Incarnation
+from schemas.session_log import AssignedRecord, GroupRecord, SubscriptionRecord
 
 RECORD_BYTES = 512 * 1024
-"""A group lends no more at QoS 2 once its record in the session log is about as large."""
+"""A group assigns no more at QoS 2 once its record in the session log is about as large."""
 
-_BYTES_PER_LOAN = 120
+_BYTES_PER_ASSIGNMENT = 120
 
 Place = tuple[int, int]
 
 
-class Member(NamedTuple):
-    session: Session
+def filter_of(name: str) -> str:
+    """The topic filter of the group `$share/<share name>/<filter>`. Raises ValueError."""
+    shared = split_shared(name)
+    if shared is None:
+        raise ValueError(f"{name!r} is not a shared subscription")
+    return shared[1]
+
+
+class Member(msgspec.Struct, eq=False):
+    """A session that belongs to a group: its shard, and its subscription. `capacity` is how many assignments it takes
+    at a time, None while it is away; `outstanding` how many it has."""
+
+    client: str
+    session: Incarnation
+    shard: int
     record: SubscriptionRecord
+    capacity: int | None = None
+    outstanding: int = 0
+
+    @property
+    def has_capacity(self) -> bool:
+        return self.capacity is not None and self.outstanding < self.capacity
 
 
-class Loan(msgspec.Struct, eq=False):
-    """A message of a group in the hands of a member. `view` is what the member's connection sees of `entry`: with the
-    packet id, QoS and subscription identifier of its own.
-
-    `may_send` once the record that it waits for, or one lent before it, is durable; `on_wire` if it was sent on the
-    member's present connection; `may_release` once the member's PUBREC is durable.
-    """
+class Assigned(msgspec.Struct, eq=False):
+    """An entry of a group in the hands of a member. `packet_id`: with which the session was sent it before, 0 if it was
+    not. `is_logged`: an earlier life of the home has it in its record."""
 
     group: "ShareGroup"
-    member: Session
+    number: int
     entry: Entry
-    view: Entry
-    may_send: bool = False
-    on_wire: bool = False
-    may_release: bool = False
+    client: str
+    session: Incarnation
+    shard: int
+    qos: int
+    retain: bool
+    subscription_ids: tuple[int, ...]
+    packet_id: int = 0
+    is_logged: bool = False
 
     @property
-    def may_return(self) -> bool:
-        """Whether another member may get it instead: not what was sent at QoS 2 [MQTT-4.8.2-4], [MQTT-4.8.2-5]."""
-        return self.view.qos < 2 or not self.entry.sent
+    def record(self) -> AssignedRecord:
+        return AssignedRecord(self.number, *self.entry.place, self.client, *self.session)
 
     @property
-    def is_logged(self) -> bool:
-        """Whether it can be sent without a new record in the session log: an earlier life of the home wrote it."""
-        return self.view.qos < 2 or self.view.dup
-
-
-class Borrower:
-    """A session as a member of groups. `lent` are its loans by packet id, `ids` all its packet ids that are taken, also
-    by loans of an earlier life of the home that have not come again: `recalled`. `missed` are groups that found no room
-    with it.
-
-    Loans have packet ids of their own range: a group's record and the session's own are not written together, so that
-    after a crash one may name an id that the other has used since. `on_wire` counts loans sent on the present
-    connection.
-    """
-
-    def __init__(self, client: str) -> None:
-        self.groups: dict[str, ShareGroup] = {}
-        self.lent: dict[int, Loan] = {}
-        self.ids: set[int] = set()
-        self.recalled: dict[int, tuple[ShareGroup, Place]] = {}
-        self.missed: set[ShareGroup] = set()
-        self.record_bytes = _BYTES_PER_LOAN + len(msgspec.json.encode(client))
-        self.own_is_next = False
-        self.on_wire = 0
-        self._last_id = OWN_PACKET_IDS
-
-    def new_id(self) -> int:
-        """A packet id of the loans' range; there is one, see `has_room`."""
-        packet_id = self._last_id
-        while True:
-            packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else OWN_PACKET_IDS + 1
-            if packet_id not in self.ids:
-                self.ids.add(packet_id)
-                self._last_id = packet_id
-                return packet_id
-
-
-def borrower_of(session: Session) -> Borrower:
-    if session.borrower is None:
-        session.borrower = Borrower(session.client)
-    return session.borrower
-
-
-def has_room(session: Session) -> bool:
-    """Whether a member takes one more loan now. While its own queue waits too they take turns, and half of the window
-    is open to either (R9)."""
-    link, borrower = session.link, session.borrower
-    if link is None or borrower is None or not link.writable or session.is_window_full:
-        return False
-    if len(borrower.ids) >= MAX_PACKET_ID - OWN_PACKET_IDS:
-        return False
-    own_waits = session.queue or session.backlog
-    return not own_waits or not borrower.own_is_next or len(borrower.lent) < session.receive_maximum // 2
-
-
-class Recalled(NamedTuple):
-    """A loan that an earlier life of the home has logged; `session` None if that of the member is over."""
-
-    record: LentRecord
-    session: Session | None
+    def record_bytes(self) -> int:
+        """Its part of the group's record, about."""
+        return _BYTES_PER_ASSIGNMENT + len(msgspec.json.encode(self.client)) if self.qos == 2 else 0
 
 
 class ShareGroup(Session):
     """The sessions that share the subscription `name`, `$share/<share name>/<filter>`.
 
-    `connected` are members that can be reached, `ready` those of them that may have room, in turn. `lent` are loans by
-    place; `stranded` those whose member is away while no other is there. `recalled` are loans of before a restart, by
-    place. `closing` are packet ids whose exchange is over but that a record on Kafka may still name.
+    `reachable` are members that are connected, `ready` those of them that may have capacity, in turn. `assigned` are
+    the entries that members have, by place; `assigned_before` what an earlier life of the home has assigned at QoS 2
+    and has not come again, by place. `closing` are client and number of those that are over but may stand in the record
+    in the session log. `had` says, of entries that came back, which session was sent them last, and with which packet
+    id. A group without members
+    ends when its QoS 2 assignments are over.
     """
 
     is_group = True
 
-    def __init__(self, name: str, shard: int, since: int, born_us: int, most_lent: int) -> None:
+    def __init__(self, name: str, shard: int, since: int, born_us: int, most_assigned: int) -> None:
         super().__init__(GROUP_MARK + name, shard, since, born_us)
         self.name = name
         self.members: dict[str, Member] = {}
-        self.connected: dict[str, Session] = {}
-        self.ready: dict[str, Session] = {}
-        self.lent: dict[Place, Loan] = {}
-        self.stranded: dict[Place, Loan] = {}
-        self.recalled: dict[Place, Recalled] = {}
-        self.closing: list[tuple[Borrower, int]] = []
-        self._most_lent = most_lent
+        self.reachable: dict[str, Member] = {}
+        self.ready: dict[str, Member] = {}
+        self.assigned: dict[Place, Assigned] = {}
+        self.assigned_before: dict[Place, AssignedRecord] = {}
+        self.closing: list[tuple[str, int]] = []
+        self.had: dict[Place, tuple[Incarnation, int]] = {}
+        self._most_assigned = most_assigned
         self._record_bytes = 0
 
     @property
     def persistent(self) -> bool:
-        """It is written to the session log, and its own copies are kept, for as long as it has a member."""
+        """It is written to the session log, and direct deliveries to it are kept, as long as it has a member."""
         return True
 
     @property
     def is_reachable(self) -> bool:
-        return bool(self.connected)
+        return bool(self.reachable or self.assigned_before)
 
     @property
     def is_recovering(self) -> bool:
-        return self.replayed is not None or bool(self.recalled)
+        return self.replayed is not None or bool(self.assigned_before)
 
     @property
-    def waits(self) -> bool:
-        """Whether it has anything to lend."""
-        return bool(self.queue or self.backlog)
+    def is_over(self) -> bool:
+        """Whether nobody needs it any more."""
+        return not (self.members or self.assigned or self.assigned_before)
 
     @property
-    def subscription(self) -> SessionSubscription:
-        """The one subscription of all members, as the shard matches it; its QoS is the highest of theirs."""
-        [subscription] = self.subscriptions.values()
-        return subscription
+    def subscription(self) -> SessionSubscription | None:
+        """The one subscription of all members, as the shard matches it; its QoS is the highest of theirs. None once
+        the last member has left."""
+        return next(iter(self.subscriptions.values()), None)
 
     @property
     def highest_qos(self) -> int:
         return max(member.record.qos for member in self.members.values())
 
     @property
-    def is_lent_out(self) -> bool:
-        return len(self.lent) >= self._most_lent or self._record_bytes >= RECORD_BYTES
+    def is_full(self) -> bool:
+        """Whether its members together have as much as they may."""
+        return len(self.assigned) >= self._most_assigned or self._record_bytes >= RECORD_BYTES
 
-    # -- lending -------------------------------------------------------------------------------------------------------
+    # -- members -------------------------------------------------------------------------------------------------------
 
-    def choose(self) -> Session | None:
-        """The next member with room, in turn; None if none has: who gets room later is put into `ready` again."""
+    def join(self, member: Member) -> None:
+        """A new member, or new options of one; the same session keeps what it has in hand."""
+        known = self.members.get(member.client)
+        if known is not None:
+            self.reach(known, None)
+            if known.session == member.session:
+                member.outstanding = known.outstanding
+        self.members[member.client] = member
+        self.reach(member, member.capacity)
+
+    def reach(self, member: Member, capacity: int | None) -> None:
+        """A member takes as many assignments at a time, or is away (None)."""
+        member.capacity = capacity
+        if capacity is None:
+            self.reachable.pop(member.client, None)
+            self.ready.pop(member.client, None)
+            return
+        self.reachable[member.client] = member
+        if member.has_capacity:
+            self.ready.setdefault(member.client, member)
+
+    def leave(self, client: str, session: Incarnation) -> bool:
+        """Whether it was a member."""
+        member = self.member(client, session)
+        if member is not None:
+            self.reach(member, None)
+            del self.members[client]
+        return member is not None
+
+    def member(self, client: str, session: Incarnation) -> Member | None:
+        """A session, if it is a member."""
+        member = self.members.get(client)
+        return member if member is not None and member.session == session else None
+
+    # -- assigning -----------------------------------------------------------------------------------------------------
+
+    def choose(self) -> Member | None:
+        """The next member with capacity, in turn; None if none has."""
         while self.ready:
-            client, session = next(iter(self.ready.items()))
+            client, member = next(iter(self.ready.items()))
             del self.ready[client]
-            if has_room(session):
-                self.ready[client] = session
-                return session
-            borrower_of(session).missed.add(self)
+            if member.has_capacity:
+                self.ready[client] = member
+                return member
         return None
 
-    def lend(self, entry: Entry, session: Session) -> Loan:
-        """Gives the first entry of the queue to a member that has room, by that member's own subscription."""
-        message, record = entry.held.message, self.members[session.client].record
-        qos, retain = min(message.qos, record.qos), message.retain and record.retain_as_published
-        identifiers = () if record.identifier is None else (record.identifier,)
-        borrower = borrower_of(session)
-        packet_id = borrower.new_id() if qos else 0
-        borrower.own_is_next = True
-        view = Entry(session.client, entry.held, qos, retain, identifiers, packet_id, finished=True)
-        return self._note(Loan(self, session, entry, view), borrower)
+    def assign(self, entry: Entry, number: int, member: Member) -> Assigned:
+        """Gives the first entry of the queue to a member that has capacity, by that member's own subscription."""
+        message, record = entry.held.message, member.record
+        assigned = Assigned(
+            self,
+            number,
+            self.drop_first(),
+            member.client,
+            member.session,
+            member.shard,
+            qos=min(message.qos, record.qos),
+            retain=message.retain and record.retain_as_published,
+            subscription_ids=() if record.identifier is None else (record.identifier,),
+        )
+        session, packet_id = self.had.pop(entry.place, (None, 0))
+        assigned.packet_id = packet_id if session == member.session else 0
+        return self._note(assigned)
 
-    def lend_again(self, entry: Entry, record: LentRecord, session: Session) -> Loan:
-        """Gives the first entry of the queue to the member that had it before a restart."""
-        del self.recalled[entry.place]
-        borrower = borrower_of(session)
-        borrower.recalled.pop(record.packet_id, None)
-        subscribed = self.members.get(session.client)
-        identifier = None if subscribed is None else subscribed.record.identifier
-        identifiers = () if identifier is None else (identifier,)
-        retain = subscribed is not None and subscribed.record.retain_as_published and entry.held.message.retain
-        view = Entry(session.client, entry.held, 2, retain, identifiers, record.packet_id, dup=True, finished=True)
-        entry.sent = True
-        return self._note(Loan(self, session, entry, view), borrower)
+    def assign_again(self, entry: Entry, shard: int) -> Assigned:
+        """Gives an entry to the session that had it before a restart; `shard` is that of its client."""
+        record = self.assigned_before.pop(entry.place)
+        self.remove(entry)
+        member = self.member(record.client, record.session)
+        of = None if member is None else member.record
+        assigned = Assigned(
+            self,
+            record.number,
+            entry,
+            record.client,
+            record.session,
+            shard,
+            qos=2,
+            retain=of is not None and of.retain_as_published and entry.held.message.retain,
+            subscription_ids=() if of is None or of.identifier is None else (of.identifier,),
+            is_logged=True,
+        )
+        return self._note(assigned)
 
-    def _note(self, loan: Loan, borrower: Borrower) -> Loan:
-        entry, view = loan.entry, loan.view
-        self.queue.popleft()
-        self.queued_bytes -= len(entry.held.message.payload)
-        self.put_back.discard(entry.place)
-        entry.lent = view
-        self.lent[entry.place] = loan
-        if view.qos:
-            borrower.lent[view.packet_id] = loan
-        if view.qos == 2:
-            self._record_bytes += borrower.record_bytes
-        return loan
+    def _note(self, assigned: Assigned) -> Assigned:
+        entry = assigned.entry
+        entry.recipient, entry.sent = (assigned.client, assigned.qos), True
+        self.assigned[entry.place] = assigned
+        self._count(assigned, 1)
+        return assigned
 
-    def close(self, loan: Loan) -> None:
-        """The loan is over; at QoS 2 its packet id is free once a record without it is durable: `closing`."""
-        place = loan.entry.place
-        self.stranded.pop(place, None)
-        borrower, view = borrower_of(loan.member), loan.view
-        if loan.on_wire:
-            loan.on_wire = False
-            borrower.on_wire -= 1
-        if self.lent.get(place) is loan:
-            del self.lent[place]
-            if view.qos == 2:
-                self._record_bytes -= borrower.record_bytes
-        if borrower.lent.get(view.packet_id) is loan:
-            del borrower.lent[view.packet_id]
-            if view.qos == 2:
-                self.closing.append((borrower, view.packet_id))
-            else:
-                borrower.ids.discard(view.packet_id)
-
-    def take_back(self, loans: Iterable[Loan]) -> None:
-        """Loans that another member may get wait again, in the order in which their messages were offered."""
-        returned = []
-        for loan in loans:
-            entry = loan.entry
-            self.close(loan)
-            if entry.finished:
-                continue
-            entry.lent, entry.sent, entry.dup = None, False, False
-            self.put_back.add(entry.place)
-            self.queued_bytes += len(entry.held.message.payload)
-            returned.append(entry)
-        if not returned:
+    def _count(self, assigned: Assigned, sign: int) -> None:
+        self._record_bytes += sign * assigned.record_bytes
+        member = self.member(assigned.client, assigned.session)
+        if member is None:
             return
-        last = max(_order(entry) for entry in returned)
+        member.outstanding += sign
+        if member.has_capacity:
+            self.ready.setdefault(member.client, member)
+
+    def close(self, assigned: Assigned) -> None:
+        """Its result is there."""
+        if self.assigned.get(assigned.entry.place) is assigned:
+            del self.assigned[assigned.entry.place]
+            self._count(assigned, -1)
+            if assigned.qos == 2:
+                self.closing.append((assigned.client, assigned.number))
+
+    def take_back(self, returned: Iterable[Assigned]) -> None:
+        """Closed assignments that another member may get wait again, in the order in which their messages were
+        offered."""
+        waiting = [assigned for assigned in returned if not assigned.entry.finished]
+        if not waiting:
+            return
+        entries = [assigned.entry for assigned in waiting]
+        for assigned, entry in zip(waiting, entries, strict=True):
+            entry.recipient, entry.sent, entry.dup = None, False, False
+            self.put_back.add(entry.place)
+            if assigned.packet_id:
+                self.had[entry.place] = assigned.session, assigned.packet_id
+            self.queued_bytes += len(entry.held.message.payload)
+        if len(self.had) > 2 * len(self.put_back) + 100:  # some have left the queue in other ways
+            self.had = {place: session for place, session in self.had.items() if place in self.put_back}
+        last = max(_order(entry) for entry in entries)
         while self.queue and _order(self.queue[0]) < last:
-            returned.append(self.queue.popleft())
-        returned.sort(key=_order)
-        self.queue.extendleft(reversed(returned))
+            entries.append(self.queue.popleft())
+        entries.sort(key=_order)
+        self.queue.extendleft(reversed(entries))
 
     def drop_first(self) -> Entry:
-        """Takes the first entry out of the queue, for it is lent to nobody."""
+        """Takes the first entry out of the queue."""
         entry = self.queue.popleft()
         self.queued_bytes -= len(entry.held.message.payload)
         self.put_back.discard(entry.place)
@@ -269,70 +275,46 @@ class ShareGroup(Session):
     # -- what is durable, and a restart --------------------------------------------------------------------------------
 
     def logged_windows(self) -> GroupRecord:
-        lent = [
-            LentRecord(
-                loan.view.packet_id, *place, loan.view.released, client=loan.member.client, born_us=loan.member.born_us
-            )
-            for place, loan in self.lent.items()
-            if loan.view.qos == 2
-        ]
-        lent += [recalled.record for recalled in self.recalled.values()]
-        in_hand = {p for p, loan in self.lent.items() if loan.view.qos < 2 and self.settled.covers(loan.entry)}
-        dropped = sorted(self.dropped | self.dropped_before)
-        return GroupRecord(lent, self.settled.record(), sorted(in_hand | self.put_back), dropped, self.born_us)
+        at_qos_2 = [assigned.record for assigned in self.assigned.values() if assigned.qos == 2]
+        in_hand = {p for p, a in self.assigned.items() if a.qos < 2 and self.settled.covers(a.entry)}
+        return GroupRecord(
+            settled=self.settled.record(),
+            open=sorted(in_hand | self.put_back),
+            dropped=sorted(self.dropped | self.dropped_before),
+            born_us=self.born_us,
+            assigned=[*at_qos_2, *self.assigned_before.values()],
+        )
 
-    def recover_loans(self, record: GroupRecord, find: Callable[[str], Session | None]) -> None:
-        """Takes up what an earlier life of the home has written of this group; `find` gives the session of a client."""
+    def recover_group(self, record: GroupRecord) -> bool:
+        """Takes up what an earlier life of the home has written of this group; False if it was of an earlier group of
+        the same name."""
         self.in_log = True
         if record.born_us != self.born_us:
-            return
+            return False
         self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back, self.dropped_before = set(record.open), set(record.dropped)
-        for lent in record.lent:
-            session, place = find(lent.client), (lent.partition, lent.offset)
-            if not lent.packet_id or session is None or session.born_us != lent.born_us:
-                self.recalled[place] = Recalled(_nobodys(lent), None)
-                continue
-            borrower = borrower_of(session)
-            borrower.ids.add(lent.packet_id)
-            borrower.recalled[lent.packet_id] = (self, place)
-            self.recalled[place] = Recalled(lent, session)
-
-    def disown(self, place: Place) -> None:
-        """The exchange that was open before a restart is over, or its session is: nobody else gets the message."""
-        record, session = self.recalled[place]
-        if session is None:
-            return
-        self.recalled[place] = Recalled(_nobodys(record), None)
-        borrower = borrower_of(session)
-        if borrower.recalled.pop(record.packet_id, None) is not None:
-            self.closing.append((borrower, record.packet_id))
+        self.assigned_before = {(a.partition, a.offset): a for a in record.assigned}
+        return True
 
     def restore(self, entry: Entry) -> bool:
         if self.replayed is None:
             return True
         if entry.place in self.dropped_before:
             return False
-        recalled = self.recalled.get(entry.place)
-        if recalled is None:
-            return entry.place in self.put_back or not self.replayed.covers(entry)
-        record = recalled.record
-        if record.released:
-            entry.lent = Entry(record.client, entry.held, 2, False, (), finished=True)
-            return False
-        entry.dup = True
-        return True
+        if not self.members:
+            return entry.place in self.assigned_before
+        return entry.place in self.assigned_before or entry.place in self.put_back or not self.replayed.covers(entry)
+
+    def earlier_outcome(self, entry: Entry) -> Outcome:
+        return super().earlier_outcome(entry) if self.members else "ended"
 
     def may_be_known(self, place: Place, row: int) -> bool:
-        return place in self.recalled or (self.replayed is not None and self.replayed.covers_row(row))
+        return place in self.assigned_before or (self.replayed is not None and self.replayed.covers_row(row))
 
     def forget_restored(self) -> None:
-        here = {entry.place for entry in (*self.queue, *self.tail)} | set(self.lent)
-        for place, (record, session) in list(self.recalled.items()):
-            if place in here or (session is not None and record.released):
-                continue
-            self.disown(place)
-            del self.recalled[place]
+        here = {entry.place for entry in (*self.queue, *self.tail)}
+        self.closing += [(r.client, r.number) for place, r in self.assigned_before.items() if place not in here]
+        self.assigned_before = {place: record for place, record in self.assigned_before.items() if place in here}
         self.put_back &= here
         self.replayed, self.dropped_before = None, set()
 
@@ -340,18 +322,14 @@ class ShareGroup(Session):
         self.settled.note(entry)
 
     def forget_spooled(self, committed_row: int) -> None:
-        if not self.connected:
+        if not self.reachable:
             super().forget_spooled(committed_row)
 
     def rows_in_memory(self) -> set[int]:
-        lent = {loan.entry.row for loan in self.lent.values() if loan.entry.row is not None}
-        return super().rows_in_memory() | lent
+        in_hand = {assigned.entry.row for assigned in self.assigned.values() if assigned.entry.row is not None}
+        return super().rows_in_memory() | in_hand
 
 
 def _order(entry: Entry) -> tuple[bool, int]:
     """Where an entry stands among those of its group: what has a row in the spool was offered before what has none."""
     return (True, entry.held.number) if entry.row is None else (False, entry.row)
-
-
-def _nobodys(record: LentRecord) -> LentRecord:
-    return msgspec.structs.replace(record, packet_id=0)

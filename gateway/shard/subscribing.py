@@ -3,25 +3,24 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from gateway.shard.delivery import Deliverer
-from gateway.shard.instant import InstantReader
 from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.memberships import Memberships
 from gateway.shard.messages import Entry, Held
 from gateway.shard.node import Node
-from gateway.shard.routes import ShardRoutes
+from gateway.shard.route_start import RouteStart
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
-from gateway.shard.sharing import ShareGroups, filter_of
 from gateway.shard.subscription import SessionSubscription
 from gateway.shard.system_topics import is_system, send_system
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription
 from mqtt.topics import split_shared
-from schemas.identity import INBOX_MARK, inbox_of, route_key
+from schemas.identity import INBOX_MARK, inbox_of
 from schemas.session_log import SubscriptionRecord
 
 _RETAINED_FENCE_S = 30.0
@@ -37,41 +36,28 @@ T = TypeVar("T")
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
-class RouteUser(Protocol):
-    """The home of one shard, as far as subscriptions use its routes."""
-
-    @property
-    def routes(self) -> ShardRoutes: ...
-    @property
-    def instant(self) -> InstantReader: ...
-
-
 class Subscriber:
     """Adds and removes subscriptions of a shard's sessions. `checkpoint` returns once what waits by now is in the
-    spool; `home_of` gives the home of a shard, for a share group may have another one than its member."""
+    spool."""
 
     def __init__(
         self,
         node: Node,
         shard: Shard,
-        home_of: Callable[[int], RouteUser],
+        routes: RouteStart,
         deliverer: Deliverer,
         writer: SessionLogWriter,
-        groups: ShareGroups,
+        memberships: Memberships,
         checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
         self._node = node
         self._shard = shard
-        self._home_of = home_of
+        self._routes = routes
         self._checkpoint = checkpoint
         self._deliverer = deliverer
         self._writer = writer
-        self._groups = groups
+        self._memberships = memberships
         self._fenced: set[Session] = set()
-
-    @property
-    def _routes(self) -> ShardRoutes:
-        return self._home_of(self._shard.number).routes
 
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         """Adds each filter that is allowed; a filter that is there already gets the new options."""
@@ -108,14 +94,17 @@ class Subscriber:
         self._deliverer.flush()
 
     async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
-        codes = []
+        codes, shared = [], []
         for some in _some(filters):
             for topic_filter in some:
                 found = session.subscriptions.pop(topic_filter, None)
                 codes.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
-                if found is not None:
+                if found is not None and split_shared(topic_filter) is not None:
+                    shared.append(topic_filter)
+                elif found is not None:
                     self._detach(session, topic_filter)
             await asyncio.sleep(0)
+        await self._memberships.leave(session, shared)
         if session.persistent and (sent := session.sent_from_memory()):
             self._shard.spool_through(max(entry.held.number for entry in sent))
             await self._checkpoint()  # a delivery that has begun must end, and no subscription brings it again
@@ -126,7 +115,10 @@ class Subscriber:
     def forget(self, session: Session) -> None:
         """The session is over."""
         for topic_filter in list(session.subscriptions):
-            self._detach(session, topic_filter)
+            if split_shared(topic_filter) is not None:
+                self._memberships.forget(session, topic_filter)
+            else:
+                self._detach(session, topic_filter)
         self._fenced.discard(session)
 
     def forget_retained(self, now: float) -> None:
@@ -183,12 +175,12 @@ class Subscriber:
         elif is_system(wanted.filter):
             effective_ms, start = 0, {}  # local: no route, nothing on `ingress`
         else:
-            effective_ms, start = await self._route(session.shard, wanted.filter)
+            effective_ms, start = await self._routes.use(wanted.filter)
             if session.ended or wanted.filter in session.subscriptions:  # meanwhile
-                self._routes.leave(route_key(wanted.filter), self._node.clock())
+                self._routes.leave(wanted.filter)
             if session.ended:
                 return
-            start |= self._home_of(session.shard).instant.unpassed(start)
+            start = self._routes.unpassed(start)
         record = _record(wanted, identifier, effective_ms, start)
         subscription = SessionSubscription(session.client, record)
         session.subscriptions[wanted.filter] = subscription
@@ -196,41 +188,9 @@ class Subscriber:
 
     async def _share(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
         """Makes the session a member of a share group, the first one if there is no such group."""
-        name, groups = wanted.filter, self._groups
-        group = groups.find(name)
-        if group is None:
-            shard, topic_filter = groups.shard_of(name), filter_of(name)
-            effective_ms, start = await self._route(shard, topic_filter)
-            group = groups.find(name)
-            if session.ended or group is not None:  # meanwhile
-                self._home_of(shard).routes.leave(route_key(topic_filter), self._node.clock())
-            if session.ended:
-                return
-            group = group or groups.begin(name, effective_ms, start | self._home_of(shard).instant.unpassed(start))
-        of_group = group.subscription.record
-        record = _record(wanted, identifier, of_group.effective_ms, of_group.ingress_from)
-        record = msgspec.structs.replace(record, group_since=group.since, group_born_us=group.born_us)
-        session.subscriptions[name] = SessionSubscription(session.client, record)
-        groups.join(group, session, record)
-
-    async def _route(self, shard: int, topic_filter: str) -> tuple[int, dict[int, int]]:
-        """Since when the filter's route is in effect, and from where on messages on `ingress` are for it: not what this
-        gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the instant reader has
-        got already; that is for the subscriptions that were there before."""
-        key, home = route_key(topic_filter), self._home_of(shard)
-        routes, instant = home.routes, home.instant
-        begun = routes.effective_ms(key)
-        now_ms = int(self._node.clock() * 1000)
-        start, published = {}, dict(self._node.publishes.stored_to)
-        if begun is None or instant.is_needed(begun, now_ms):
-            instant.hold_until(now_ms + routes.lead_ms if begun is None else begun)
-            start = await instant.begin()
-        elif instant.positions is not None:  # it is needed by others
-            start = await instant.begin()
-        route = await routes.use(key)
-        if start:
-            instant.hold_until(route.effective_ms)
-        return route.effective_ms, published | {p: max(at, published.get(p, 0)) for p, at in start.items()}
+        record = await self._memberships.join(session, _record(wanted, identifier, 0, {}))
+        if not session.ended:
+            session.subscriptions[wanted.filter] = SessionSubscription(session.client, record)
 
     async def _send_retained(
         self, session: Session, wanted: Mapping[str, Subscription], identifier: int | None, *, kept: bool
@@ -262,11 +222,8 @@ class Subscriber:
         return found
 
     def _detach(self, session: Session, topic_filter: str) -> None:
-        if split_shared(topic_filter) is not None:
-            self._groups.leave(topic_filter, session)
-            return
         self._shard.trie.remove(topic_filter, session.client)
-        self._routes.leave(route_key(topic_filter), self._node.clock())
+        self._routes.leave(topic_filter)
 
 
 def _some(all_of_them: Sequence[T]) -> Iterable[Sequence[T]]:

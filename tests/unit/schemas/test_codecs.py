@@ -69,11 +69,12 @@ records: st.SearchStrategy[Any] = st.one_of(
     ),
     st.builds(
         session_log.GroupRecord,
-        st.lists(lent, max_size=3),
         st.builds(session_log.SettledRecord, offsets, offsets, number),
         st.lists(st.tuples(number, number), max_size=3),
         st.lists(st.tuples(number, number), max_size=3),
         number,
+        st.lists(st.builds(session_log.AssignedRecord, number, number, number, word, number, number), max_size=3),
+        st.lists(lent, max_size=3),
     ),
 )
 

@@ -107,9 +107,9 @@ class HomeModel:
         """As long as this is entered, `moved` is kept."""
         take_back = ShareGroup.take_back
 
-        def noting(group: ShareGroup, loans: Any) -> None:
-            self.moved |= {loan.entry.held.message.payload for loan in loans}
-            take_back(group, loans)
+        def noting(group: ShareGroup, returned: Any) -> None:
+            self.moved |= {assigned.entry.held.message.payload for assigned in returned}
+            take_back(group, returned)
 
         with patch.object(ShareGroup, "take_back", noting):
             yield
@@ -117,7 +117,7 @@ class HomeModel:
     def _crashed(self, stored: int = 0) -> None:
         if self.harness.is_up:
             for group in self._share_groups():
-                self.moved |= {loan.entry.held.message.payload for loan in group.lent.values()}
+                self.moved |= {a.entry.held.message.payload for a in group.assigned.values()}
             self.has_died, self.is_calm = True, False
         self._crash(stored)
 
@@ -329,9 +329,10 @@ class HomeModel:
                 assert not any((session.in_flight, session.put_back, session.restored))
                 assert not any((session.dropping, session.dropped, session.dropped_before))
                 if isinstance(session, ShareGroup):
-                    assert not any((session.lent, session.stranded, session.recalled, session.sending))
-                elif session.borrower is not None:
-                    assert not any((session.borrower.lent, session.borrower.recalled, session.borrower.on_wire))
+                    assert not any((session.assigned, session.assigned_before, session.sending))
+                elif session.assignments is not None:
+                    assert not any((session.assignments.waiting, session.assignments.open))
+                    assert not list(session.assignments.packet_ids())
         for client in (*self.senders, *self.receivers):
             session = client.attached.session
             assert not any((session.received, session.publishing))

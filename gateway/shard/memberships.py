@@ -1,0 +1,223 @@
+"""The sessions of one shard as members of share groups, which may be in other shards (MQTT 5.0, 4.8.2; R6).
+
+A group assigns a message to a member only as far as the member's capacity goes. So hardly anything waits with a member
+that others could have: what a slow client does not take goes back. What was sent at QoS 2 stays with its session, also
+across a restart. What was sent at QoS 1 goes back when the connection is lost, for others to get it; unless the session
+has left the group: then it gets that itself, as the standard asks [MQTT-3.10.4-3].
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from gateway.shard.messages import Entry, Held, Outcome
+from gateway.shard.ready import ReadySessions
+from gateway.shard.session import Session
+from gateway.shard.session_assignments import KEPT_WAITING, SessionAssignments
+from gateway.shard.share_messages import (
+    Assign,
+    Finished,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Reachable,
+    Returned,
+    ToGroup,
+    ToMember,
+)
+from schemas.session_log import SubscriptionRecord
+
+
+class Memberships:
+    """Joins and leaves groups, takes what they assign, and says what has become of it.
+
+    `post` sends a message to the shard of a group; `shard_of` gives that, by name; `pump` sends what a session has.
+    """
+
+    def __init__(
+        self,
+        shard: int,
+        sessions: Mapping[str, Session],
+        shard_of: Callable[[str], int],
+        post: Callable[[int, ToGroup], None],
+        ready: ReadySessions,
+        pump: Callable[[Session], None],
+    ) -> None:
+        self._shard = shard
+        self._sessions = sessions
+        self._shard_of = shard_of
+        self._post = post
+        self._ready = ready
+        self._pump = pump
+        self._blocked: set[Session] = set()
+        self._requests: dict[int, asyncio.Future[Joined | Left]] = {}
+        self._last_request = 0
+
+    # -- joining and leaving -------------------------------------------------------------------------------------------
+
+    async def join(self, session: Session, record: SubscriptionRecord) -> SubscriptionRecord:
+        """Makes a session a member of the group `record.filter`, or gives it new options. Returns, once it is one, the
+        record with what the group is."""
+        request, answer = self._ask()
+        self._post(self._shard_of(record.filter), self._join(session, record, request))
+        joined = await answer
+        assert isinstance(joined, Joined)
+        if session.ended:
+            self._leave(session, record.filter, None)
+        else:
+            self.recover(session, record.filter)
+        return joined.record
+
+    async def leave(self, session: Session, names: Sequence[str]) -> None:
+        """A session leaves groups; what it was sent it may still acknowledge, whatever crashes."""
+        answers = []
+        for name in names:
+            self._give_back(session.take_back_assigned(group=name))
+            request, answer = self._ask()
+            answers.append(answer)
+            self._leave(session, name, request)
+        if answers:
+            await asyncio.gather(*answers)
+
+    def forget(self, session: Session, name: str) -> None:
+        """The session is over, and with it its membership."""
+        self._leave(session, name, None)
+
+    def recover(self, session: Session, name: str) -> None:
+        """The session is a member, or was found as one in the session log."""
+        assignments = session.assignments = session.assignments or SessionAssignments()
+        assignments.groups[name] = self._shard_of(name)
+
+    def _leave(self, session: Session, name: str, request: int | None) -> None:
+        shard = self._shard_of(name)
+        if session.assignments is not None:
+            session.assignments.groups.pop(name, None)
+        self._post(shard, Leave(name, session.client, session.incarnation, self._shard, request))
+
+    def _join(self, session: Session, record: SubscriptionRecord, request: int) -> Join:
+        capacity = None if session.link is None else _capacity(session)
+        return Join(record.filter, session.client, session.incarnation, self._shard, record, capacity, request)
+
+    def _ask(self) -> tuple[int, "asyncio.Future[Joined | Left]"]:
+        self._last_request += 1
+        answer: asyncio.Future[Joined | Left] = asyncio.get_running_loop().create_future()
+        self._requests[self._last_request] = answer
+        return self._last_request, answer
+
+    # -- connections come and go ---------------------------------------------------------------------------------------
+
+    def resume(self, session: Session) -> None:
+        """A connection is there: groups may assign."""
+        assignments = session.assignments
+        if assignments is None or session.link is None:
+            return
+        for packet_id in assignments.to_release():
+            session.link.release(packet_id)
+        assignments.is_blocked = False
+        self._announce(session, assignments, _capacity(session))
+
+    def lost(self, session: Session) -> None:
+        """The connection is gone: what others may get goes back."""
+        if session.assignments is None:
+            return
+        self._give_back([*session.take_back_unacknowledged(), *session.take_back_assigned()])
+        self._announce(session, session.assignments, None)
+
+    def pumped(self, session: Session) -> None:
+        """The session was sent what its client takes now. What it does not take goes back, and nothing more comes until
+        it does."""
+        assignments, link = session.assignments, session.link
+        if assignments is None or link is None or not (assignments.waiting or assignments.is_blocked):
+            return
+        is_full = session.is_window_full
+        if assignments.waiting and (is_full or not link.writable):
+            kept = min(KEPT_WAITING, max(1, session.receive_maximum // 2)) if link.writable else 0
+            self._give_back(session.take_back_assigned(kept=kept))
+            if not assignments.is_blocked:
+                assignments.is_blocked, assignments.is_stuck = True, False
+                self._blocked.add(session)
+                self._announce(session, assignments, 0)
+        elif link.writable and not assignments.waiting and not (is_full and assignments.is_stuck):
+            assignments.is_blocked = assignments.is_stuck = False
+            self._announce(session, assignments, _capacity(session))
+
+    def sweep(self) -> None:
+        """Every second: what waits with a client that answers nothing goes back."""
+        for session in list(self._blocked):
+            assignments = session.assignments
+            if assignments is None or not assignments.is_blocked or session.ended:
+                self._blocked.discard(session)
+            elif assignments.is_stuck:
+                self._give_back(session.take_back_assigned())
+            else:
+                assignments.is_stuck = True
+
+    # -- assignments ---------------------------------------------------------------------------------------------------
+
+    def receive(self, message: ToMember) -> None:
+        """What a group says."""
+        if isinstance(message, Assign):
+            self._assigned(message)
+            return
+        answer = self._requests.pop(message.request, None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def finished(self, entry: Entry, outcome: Outcome) -> None:
+        """The session is finished with what it was assigned: what was never sent may go to others."""
+        assignment = entry.assigned
+        if assignment is None:
+            raise AssertionError("the entry is not an assignment")
+        session = self._sessions.get(entry.client)
+        if session is not None and session.assignments is not None and (entry.qos < 2 or not entry.released):
+            session.assignments.over(entry)
+        if outcome == "ended" and entry.may_return:
+            self._give_back([entry])
+        else:
+            self._post(assignment.shard, Finished(assignment.number, outcome))
+
+    def _assigned(self, message: Assign) -> None:
+        assignment, session = message.assignment, self._sessions.get(message.client)
+        if session is None or session.incarnation != message.session:
+            self._post(assignment.shard, Finished(assignment.number, "unknown"))
+            return
+        assignments = session.assignments = session.assignments or SessionAssignments()
+        place = assignment.place
+        if message.qos == 2:
+            assignments.forget_below(assignment.shard, message.open_from)
+            if assignments.is_over(place):
+                self._post(assignment.shard, Finished(assignment.number, "delivered"))
+                return
+        known = assignments.open.get(place)
+        if known is not None:
+            if known.released:
+                self._post(assignment.shard, Finished(assignment.number, "delivered"))
+            return
+        held = Held(message.message, self._shard, -1, 0, [], spooled=True)
+        entry = Entry(message.client, held, message.qos, message.retain, message.subscription_ids, assigned=assignment)
+        session.accept_assignment(entry, message.packet_id)
+        if session.link is None:
+            self._give_back(session.take_back_assigned())
+        else:
+            self._ready.add(session, self._pump)
+
+    def _give_back(self, entries: list[Entry]) -> None:
+        numbers: dict[int, list[tuple[int, int]]] = {}
+        for entry in entries:
+            if entry.assigned is not None:
+                entry.finished = True
+                packet_id = entry.packet_id if entry.sent or entry.dup else 0
+                numbers.setdefault(entry.assigned.shard, []).append((entry.assigned.number, packet_id))
+        for shard, returned in numbers.items():
+            self._post(shard, Returned(returned))
+
+    def _announce(self, session: Session, assignments: SessionAssignments, capacity: int | None) -> None:
+        for name, shard in assignments.groups.items():
+            self._post(shard, Reachable(name, session.client, session.incarnation, capacity))
+
+
+def _capacity(session: Session) -> int:
+    """How many assignments a connected session takes: what its own messages leave of the window."""
+    assignments = session.assignments
+    assigned = 0 if assignments is None else len(assignments.open) - len(assignments.waiting)
+    return max(1, session.receive_maximum - len(session.in_flight) + assigned)

@@ -1,0 +1,119 @@
+"""What share groups have assigned to one session (MQTT 5.0, 4.8.2; G8). Pure: no clock, no I/O.
+
+An assignment is an ordinary delivery of the session, with a packet id of its own and a place in its window. Two things
+are different. It waits apart from the session's queue: only while the client is connected, and never in the spool, for
+the group keeps the message until it has the result. And at QoS 2 the group may send an assignment again after a crash;
+so a session remembers which ones are over, until the group says that it forgets them too.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from gateway.shard.messages import Entry, assigned_place, is_assigned, shard_of_place
+from schemas.session_log import OutgoingRecord
+
+Place = tuple[int, int]
+
+KEPT_WAITING = 64
+"""So many may wait for a window that the session's own messages have filled; others go back to their group."""
+
+
+class SessionAssignments:
+    """`groups` are the shards of the groups that the session is a member of, by name. `waiting` are assignments that
+    are not sent, in order, `open` all that are not over, by place. `own_is_next`: a window with room is for the
+    session's own queue first. `is_blocked`: its groups were told that it takes no more for now; `is_stuck`: since a
+    while ago none of those that wait was sent.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[str, int] = {}
+        self.waiting: deque[Entry] = deque()
+        self.open: dict[Place, Entry] = {}
+        self.own_is_next = False
+        self.is_blocked = False
+        self.is_stuck = False
+        self._over: dict[int, dict[int, None]] = {}
+        """Numbers of QoS 2 assignments that are over, by shard of the group."""
+        self._restored: dict[Place, OutgoingRecord] = {}
+        """Exchanges that were open at a crash and have not come again."""
+
+    def add(self, entry: Entry) -> None:
+        """A new assignment, or one that goes on after a crash."""
+        self.open[entry.place] = entry
+        self.waiting.append(entry)
+
+    def over(self, entry: Entry) -> None:
+        """The session has nothing to do with it any more."""
+        self.open.pop(entry.place, None)
+
+    def settle(self, entry: Entry) -> None:
+        """A QoS 2 exchange is over: the same assignment must not be sent again."""
+        self.over(entry)
+        self._remember(entry.place)
+
+    def is_over(self, place: Place) -> bool:
+        """Whether a QoS 2 assignment that is not open is known to be over, or at least with the client."""
+        restored = self._restored.get(place)
+        return place[1] in self._over.get(shard_of_place(place), ()) or (restored is not None and restored.released)
+
+    def take_up(self, entry: Entry) -> None:
+        """Gives an assignment that comes again after a crash its packet id from before."""
+        record = self._restored.pop(entry.place, None)
+        if record is not None:
+            entry.packet_id, entry.dup = record.packet_id, True
+
+    def completed(self, packet_id: int) -> None:
+        """PUBCOMP for an exchange that was released before a restart."""
+        for place, record in self._restored.items():
+            if record.packet_id == packet_id and record.released:
+                del self._restored[place]
+                self._remember(place)
+                return
+
+    def to_release(self) -> list[int]:
+        """Packet ids for which PUBREL is due on a new connection, from before a restart."""
+        return [record.packet_id for record in self._restored.values() if record.released]
+
+    def forget_below(self, shard: int, number: int) -> None:
+        """The groups of a shard have forgotten their assignments below a number. They are mostly over in the order of
+        their numbers; one that is not is forgotten later. What the client still has in hand goes on."""
+        over = self._over.get(shard)
+        while over and (first := next(iter(over))) < number:
+            del over[first]
+        for place, record in list(self._restored.items()) if self._restored else ():
+            if place[1] < number and shard_of_place(place) == shard and not record.released:
+                del self._restored[place]
+
+    def recover(self, outgoing: Iterable[OutgoingRecord]) -> None:
+        """Takes up what an earlier life of the home has written."""
+        for record in outgoing:
+            place = record.partition, record.offset
+            if is_assigned(place) and record.packet_id:
+                self._restored[place] = record
+            elif is_assigned(place):
+                self._remember(place)
+
+    def records(self) -> list[OutgoingRecord]:
+        """What has to be durable, but for what is in flight."""
+        over = [assigned_place(shard, number) for shard, numbers in self._over.items() for number in numbers]
+        return [*self._restored.values(), *(OutgoingRecord(0, *place, True) for place in over)]
+
+    def packet_ids(self) -> Iterable[int]:
+        """Those that may not be given to others."""
+        return [record.packet_id for record in self._restored.values()]
+
+    def take_back(self, kept: int, group: str | None) -> list[Entry]:
+        """Takes those that wait and may go to another member out of the session: those of `group` only, if it is
+        given, and not the first `kept`."""
+        returned = [
+            entry
+            for entry in list(self.waiting)[kept:]
+            if entry.may_return and entry.assigned and group in (None, entry.assigned.group)
+        ]
+        for entry in returned:
+            self.waiting.remove(entry)
+            self.over(entry)
+        return returned
+
+    def _remember(self, place: Place) -> None:
+        self._over.setdefault(shard_of_place(place), {})[place[1]] = None

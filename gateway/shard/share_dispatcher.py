@@ -1,0 +1,342 @@
+"""Assigning what share groups have: from a group's queue to one member, and what becomes of it (MQTT 5.0, 4.8.2; R6).
+
+Theory of operation. The groups are those of this shard; their members may be in any. Both sides speak by messages only
+(:mod:`gateway.shard.share_messages`). An entry goes: queued → assigned → finished, or back into the queue.
+
+* At QoS 2 the group's record in the session log names the assignment before it is sent. So after a crash the same
+  assignment goes to the same session again, and to no other [MQTT-4.8.2-4], [MQTT-4.8.2-5]; the session knows by the
+  number what it has of it. At QoS 0 and 1 nothing is logged: what nobody has acknowledged waits again.
+* An assignment comes back only by a message of the member's shard, never on suspicion.
+* What is over leaves the record when that is written next, not at once. Until then a crash sends it again, and so the
+  session must remember it: `open_from` in each assignment says what it may forget.
+* A group without members keeps what is assigned at QoS 2 until the results are there.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from gateway.shard.log_writer import SessionLogWriter
+from gateway.shard.messages import Assignment, Entry, Outcome
+from gateway.shard.numbers import ReservedNumbers
+from gateway.shard.session import Session
+from gateway.shard.shard import Shard
+from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.share_group import Assigned, ShareGroup
+from gateway.shard.share_groups import ShareGroups
+from gateway.shard.share_messages import (
+    Assign,
+    Finished,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Reachable,
+    Result,
+    Returned,
+    ToGroup,
+    ToMember,
+)
+from schemas.identity import shard_of
+from schemas.session_log import KIND_OF_GROUP, GroupRecord
+
+_CHUNK = 64
+_MOST_CLOSING = 1_000
+
+
+class GroupQueues(Protocol):
+    """What groups need of whoever delivers in a shard (:class:`gateway.shard.delivery.Deliverer`)."""
+
+    def load(self, session: Session) -> None:
+        """Begins to load the backlog, unless it is being done."""
+        ...
+
+    def wake(self, session: Session) -> None:
+        """There may be something to send by the next flush."""
+        ...
+
+    def finish(self, entry: Entry, outcome: Outcome) -> None:
+        """One recipient is finished with a message."""
+        ...
+
+    def is_expired(self, entry: Entry) -> bool:
+        """Whether the message's time is over."""
+        ...
+
+    def drop_qos0(self, session: Session) -> None:
+        """Nobody can be reached: what waits at QoS 0 is not delivered."""
+        ...
+
+    def end(self, session: Session) -> None:
+        """What the group still had to get ends."""
+        ...
+
+
+class ShareDispatcher:
+    """Has the assignments of a shard's groups.
+
+    `post` sends a message to the shard of a member; `cover` returns once a checkpoint has what waits by now; `spawn`
+    starts a coroutine whose failure is fatal.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        groups: ShareGroups,
+        queues: GroupQueues,
+        writer: SessionLogWriter,
+        spool: ShardSpool,
+        numbers: ReservedNumbers,
+        shards: int,
+        post: Callable[[int, ToMember], None],
+        cover: Callable[[], Awaitable[None]],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._shard = shard
+        self._groups = groups
+        self._queues = queues
+        self._writer = writer
+        self._spool = spool
+        self._numbers = numbers
+        self._shards = shards
+        self._post = post
+        self._cover = cover
+        self._spawn = spawn
+        self._assigned: dict[int, Assigned] = {}
+        self._open: dict[str, dict[int, None]] = {}
+        """Numbers that the record of a group may name, by client, lowest first."""
+
+    def receive(self, message: ToGroup) -> None:
+        """What the shard of a member says."""
+        if isinstance(message, Finished):
+            self._finished(message.number, message.result)
+        elif isinstance(message, Returned):
+            self._returned(message)
+        elif isinstance(message, Reachable):
+            self._reach(message)
+        elif isinstance(message, Join):
+            self._spawn(self._join(message))
+        else:
+            self._spawn(self._leave(message))
+
+    def recover(self, group: ShareGroup, record: GroupRecord) -> None:
+        """Takes up what an earlier life of the home has assigned."""
+        if group.recover_group(record):
+            for assigned in record.assigned:
+                numbers = {*self._open.get(assigned.client, ()), assigned.number}
+                self._open[assigned.client] = dict.fromkeys(sorted(numbers))
+
+    def begin(self) -> None:
+        """After a recovery: sends again what was assigned and is not over, as far as it waits in the spool."""
+        for group in self._groups:
+            if group.assigned_before:
+                self._queues.wake(group)
+
+    def sweep(self) -> None:
+        """Ends groups without members of which nothing has come again since a restart."""
+        for group in self._groups:
+            if not group.members:
+                self._end_if_over(group)
+
+    # -- members come and go -------------------------------------------------------------------------------------------
+
+    async def _join(self, message: Join) -> None:
+        group = await self._groups.join(message)
+        self._queues.wake(group)
+        self._post(message.shard, Joined(message.request, self._groups.record_of(group, message.record)))
+
+    async def _leave(self, message: Leave) -> None:
+        """What the member was sent at QoS 2 nothing brings again but its group: so that is in the spool first."""
+        group = self._groups.find(message.group)
+        if group is not None and group.leave(message.client, message.session):
+            if not group.reachable:
+                self._nobody_is_there(group)
+            if group.members:
+                self._groups.match(group)
+            else:
+                self._end(group)
+            in_hand = [a.entry for a in group.assigned.values() if a.qos == 2 and a.client == message.client]
+            numbers = [entry.held.number for entry in in_hand if entry.row is None]
+            if numbers and message.request is not None:
+                self._shard.spool_through(max(numbers))
+                await self._cover()
+        if message.request is not None:
+            self._post(message.shard, Left(message.request))
+
+    def _reach(self, message: Reachable) -> None:
+        group = self._groups.find(message.group)
+        member = None if group is None else group.members.get(message.client)
+        if group is None or member is None or member.session != message.session:
+            return
+        group.reach(member, message.capacity)
+        if group.reachable:
+            self._queues.wake(group)
+        else:
+            self._nobody_is_there(group)
+
+    def _nobody_is_there(self, group: ShareGroup) -> None:
+        self._queues.drop_qos0(group)
+        group.forget_spooled(self._spool.committed_row)
+
+    def _end(self, group: ShareGroup) -> None:
+        """The last member has left: what waits ends, and what members have at QoS 0 and 1 does for the group."""
+        self._groups.unsubscribe(group)
+        self._queues.end(group)
+        for assigned in [a for a in group.assigned.values() if a.qos < 2]:
+            self._assigned.pop(assigned.number, None)
+            group.close(assigned)
+            self._queues.finish(assigned.entry, "ended")
+        self._end_if_over(group)
+
+    def _end_if_over(self, group: ShareGroup) -> None:
+        if group.is_over and not group.ended:
+            self._groups.remove(group)
+            closing = group.closing
+            if group.in_log:
+                self._writer.ended(group, lambda: self._forget(closing), kinds=[KIND_OF_GROUP])
+
+    # -- assigning -----------------------------------------------------------------------------------------------------
+
+    def pump(self, group: ShareGroup) -> None:
+        """Assigns as much of the queue as members have capacity for."""
+        while group.is_reachable and not group.sending:
+            if not group.queue:
+                self._queues.load(group)
+                return
+            taken = self._take(group)
+            if not taken:
+                return
+            if any(assigned.qos == 2 and not assigned.is_logged for assigned in taken):
+                group.sending = True
+                self._log(group, lambda taken=taken: self._send_logged(group, taken))  # type: ignore[misc]
+            else:
+                self._send(taken)
+
+    def _take(self, group: ShareGroup) -> list[Assigned]:
+        """What was assigned before a restart, and the next of the queue, in order; fewer than `_CHUNK` if nobody has
+        capacity for more."""
+        taken = []
+        for entry in [e for e in group.queue if e.place in group.assigned_before] if group.assigned_before else ():
+            client = group.assigned_before[entry.place].client
+            taken.append(self._note(group.assign_again(entry, shard_of(client, self._shards))))
+        while group.queue and len(taken) < _CHUNK:
+            entry = group.queue[0]
+            if self._queues.is_expired(entry):
+                self._queues.finish(group.drop_first(), "expired")
+                continue
+            member = None if group.is_full else group.choose()
+            number = None if member is None else self._numbers.take()
+            if member is None or number is None:
+                break
+            taken.append(self._note(group.assign(entry, number, member)))
+        return taken
+
+    def _note(self, assigned: Assigned) -> Assigned:
+        self._assigned[assigned.number] = assigned
+        if assigned.qos == 2:
+            self._open.setdefault(assigned.client, {})[assigned.number] = None
+        return assigned
+
+    def _send_logged(self, group: ShareGroup, taken: list[Assigned]) -> None:
+        group.sending = False
+        self._send(taken)
+        self.pump(group)
+
+    def _send(self, taken: list[Assigned]) -> None:
+        for assigned in taken:
+            number = assigned.number
+            group = assigned.group
+            if not assigned.is_logged and group.member(assigned.client, assigned.session) is None:  # it has left
+                if self._assigned.pop(number, None) is not None:
+                    self._take_back([assigned])
+                continue
+            self._post(
+                assigned.shard,
+                Assign(
+                    Assignment(group.name, self._shard.number, number),
+                    assigned.client,
+                    assigned.session,
+                    assigned.entry.held.message,
+                    assigned.qos,
+                    assigned.retain,
+                    assigned.subscription_ids,
+                    assigned.packet_id,
+                    next(iter(self._open[assigned.client])) if assigned.qos == 2 else 0,
+                ),
+            )
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _finished(self, number: int, result: Result) -> None:
+        assigned = self._assigned.pop(number, None)
+        if assigned is None:
+            return
+        group, entry = assigned.group, assigned.entry
+        group.close(assigned)
+        if assigned.qos == 2:
+            group.settle(entry)
+        if result == "unknown":
+            entry.recipient = None
+        self._queues.finish(entry, "ended" if result == "unknown" else result)
+        self._freed(group)
+
+    def _returned(self, message: Returned) -> None:
+        returned = []
+        for number, packet_id in message.assignments:
+            assigned = self._assigned.pop(number, None)
+            if assigned is not None:
+                assigned.packet_id = packet_id
+                returned.append(assigned)
+        self._take_back(returned)
+
+    def _take_back(self, returned: list[Assigned]) -> None:
+        """Others may get them. What is logged as assigned must not stay so: a crash would leave it to that member."""
+        groups: dict[ShareGroup, list[Assigned]] = {}
+        for assigned in returned:
+            groups.setdefault(assigned.group, []).append(assigned)
+        for group, some in groups.items():
+            for assigned in some:
+                group.close(assigned)
+            if not group.members:
+                for assigned in some:
+                    self._queues.finish(assigned.entry, "ended")
+            else:
+                group.take_back(some)
+                if any(assigned.qos == 2 for assigned in some):
+                    self._log(group, _nothing)
+                if not group.reachable:
+                    self._nobody_is_there(group)
+            self._freed(group)
+
+    def _freed(self, group: ShareGroup) -> None:
+        if group.members:
+            if group.queue or group.backlog:
+                self._queues.wake(group)
+            if len(group.closing) >= _MOST_CLOSING:
+                self._log(group, _nothing)
+        else:
+            self._end_if_over(group)
+
+    # -- the record ----------------------------------------------------------------------------------------------------
+
+    def _log(self, group: ShareGroup, then: Callable[[], None]) -> None:
+        """Runs `then` once the group's record is durable; what it does not name any more, sessions may forget then."""
+        closing, group.closing = group.closing, []
+        group.in_log = group.in_log or not group.ended
+
+        def stored() -> None:
+            self._forget(closing)
+            then()
+
+        self._writer.windows(group, stored)
+
+    def _forget(self, closing: list[tuple[str, int]]) -> None:
+        for client, number in closing:
+            numbers = self._open.get(client)
+            if numbers is not None:
+                numbers.pop(number, None)
+                if not numbers:
+                    del self._open[client]
+
+
+def _nothing() -> None:
+    """Nobody waits for the record."""

@@ -1,0 +1,104 @@
+"""What the shard of a share group and the shards of its members say to one another (MQTT 5.0, 4.8.2; R6).
+
+A group lives in the shard of its name, its members anywhere. Neither calls the other: they send these messages, which
+each shard gets in the order in which another one sent them. One may be lost with the home that was to get it; so a home
+that starts says so, and what is still open is sent again. Whoever gets a message twice knows it by its number.
+
+| to the group | says                                                                                        |
+|--------------|---------------------------------------------------------------------------------------------|
+| `Join`       | a session becomes a member, or has new options; `Joined` answers once that is durable       |
+| `Leave`      | a session is a member no more; `Left` answers once what it has in hand is safe              |
+| `Reachable`  | how many messages a member takes, or that it is away                                        |
+| `Finished`   | what became of an assignment                                                                |
+| `Returned`   | assignments that the member has not been sent, or at QoS 1 not acknowledged                 |
+
+| to the member | says                                                                                       |
+|---------------|--------------------------------------------------------------------------------------------|
+| `Assign`      | an assignment: a message for one member, and for nobody else until its result is there     |
+"""
+
+from typing import Literal
+
+import msgspec
+
+from gateway.shard.messages import Assignment, Message, Outcome
+from schemas.envelope import Incarnation
+from schemas.session_log import SubscriptionRecord
+
+Result = Outcome | Literal["unknown"]
+"""`unknown`: the session that had the assignment is over; nobody knows what became of it."""
+
+
+class Join(msgspec.Struct):
+    """`request` is a number of the member's shard, `shard`; `capacity` as in :class:`Reachable`. `record` has the
+    member's options, and of a member that had joined before also what `Joined` has told it of the group."""
+
+    group: str
+    client: str
+    session: Incarnation
+    shard: int
+    record: SubscriptionRecord
+    capacity: int | None
+    request: int
+
+
+class Joined(msgspec.Struct):
+    """`record` says since when and from where on the group gets messages."""
+
+    request: int
+    record: SubscriptionRecord
+
+
+class Leave(msgspec.Struct):
+    """Without a `request` nobody waits for the answer."""
+
+    group: str
+    client: str
+    session: Incarnation
+    shard: int
+    request: int | None
+
+
+class Left(msgspec.Struct):
+    request: int
+
+
+class Reachable(msgspec.Struct):
+    """`capacity`: how many assignments the member takes at a time; 0 for none at present, None if it is away."""
+
+    group: str
+    client: str
+    session: Incarnation
+    capacity: int | None
+
+
+class Assign(msgspec.Struct, gc=False):
+    """`packet_id`: under which the session was sent the message before, at QoS 1; 0 if it was not. At QoS 2 no
+    assignment below `open_from` is open between the group's shard and this client; what the session remembers of those
+    it may forget."""
+
+    assignment: Assignment
+    client: str
+    session: Incarnation
+    message: Message
+    qos: int
+    retain: bool
+    subscription_ids: tuple[int, ...]
+    packet_id: int
+    open_from: int
+
+
+class Finished(msgspec.Struct, gc=False):
+    number: int
+    result: Result
+
+
+class Returned(msgspec.Struct):
+    """`assignments`: number, and the packet id with which the client was sent it, 0 if it was not."""
+
+    assignments: list[tuple[int, int]]
+
+
+ToGroup = Join | Leave | Reachable | Finished | Returned
+ToMember = Joined | Left | Assign
+ShareMessage = ToGroup | ToMember

@@ -1,0 +1,98 @@
+"""Shared subscriptions in one shard (MQTT 5.0, 4.8.2; R6): its groups, and its sessions as members of any groups."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
+
+from gateway.shard.delivery import Deliverer
+from gateway.shard.log_writer import SessionLogWriter
+from gateway.shard.memberships import Memberships
+from gateway.shard.messages import GROUP_MARK, Entry, Outcome
+from gateway.shard.node import Node
+from gateway.shard.route_start import RouteStart
+from gateway.shard.session import Session
+from gateway.shard.shard import Shard
+from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.share_dispatcher import ShareDispatcher
+from gateway.shard.share_group import ShareGroup
+from gateway.shard.share_groups import ShareGroups
+from gateway.shard.share_messages import Assign, Joined, Left, ShareMessage
+from schemas.identity import shard_of
+
+
+class Shares:
+    """`groups` are those of the shard, `dispatcher` has what they assign, `members` are the shard's sessions.
+
+    `post` sends a message to another shard, or this one; `spawn` starts a coroutine whose failure is fatal.
+    """
+
+    dispatcher: ShareDispatcher
+    members: Memberships
+
+    def __init__(
+        self,
+        node: Node,
+        shard: Shard,
+        routes: RouteStart,
+        post: Callable[[int, ShareMessage], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._node = node
+        self._shard = shard
+        self._post = post
+        self._spawn = spawn
+        self._shards = node.settings.kafka.shards
+        self.groups = ShareGroups(shard, routes, node.numbers, node.settings.gateway.limits.share_in_flight, node.clock)
+
+    def connect(
+        self,
+        deliverer: Deliverer,
+        writer: SessionLogWriter,
+        spool: ShardSpool,
+        cover: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Before anything comes: what delivers in the shard, and `cover`, which returns once a checkpoint has what
+        waits by now."""
+        node = self._node
+        self.dispatcher = ShareDispatcher(
+            self._shard,
+            self.groups,
+            deliverer,
+            writer,
+            spool,
+            self._shard.assignment_numbers,
+            self._shards,
+            self._post,
+            cover,
+            self._spawn,
+        )
+        self.members = Memberships(
+            self._shard.number, self._shard.sessions, self.shard_of, self._post, node.ready, deliverer.pump
+        )
+
+    def shard_of(self, name: str) -> int:
+        """The shard in which a group is, or would be."""
+        return shard_of(GROUP_MARK + name, self._shards)
+
+    def receive(self, message: ShareMessage) -> None:
+        """What another shard says."""
+        if isinstance(message, Assign | Joined | Left):
+            self.members.receive(message)
+        else:
+            self.dispatcher.receive(message)
+
+    def sweep(self) -> None:
+        """What is due every second."""
+        self.dispatcher.sweep()
+        self.members.sweep()
+
+    def pump(self, session: Session) -> None:
+        """Gives what a group has to its members."""
+        self.dispatcher.pump(cast(ShareGroup, session))
+
+    def pumped(self, session: Session) -> None:
+        """A session was sent what its client takes now."""
+        self.members.pumped(session)
+
+    def finished(self, entry: Entry, outcome: Outcome) -> None:
+        """A session is finished with what a group has assigned to it."""
+        self.members.finished(entry, outcome)
