@@ -265,7 +265,7 @@ class Checkpointer:
             if spooled.dup or session.may_be_known(place, spooled.row):
                 continue  # the client may have it already
             if spooled.row not in session.rows_in_memory() and not self._spool.is_gone(spooled.row):
-                self._deliverer.expire_spooled(session, spooled)
+                self._deliverer.backlog.expire(session, spooled)
 
 
 def _aged(shard: Shard, oldest: float, own: list[Held]) -> list[Held]:

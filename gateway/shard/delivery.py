@@ -1,10 +1,11 @@
 """Delivering: a held message into sessions' queues, queues into links, and what becomes of each recipient's share."""
 
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import structlog
 
+from gateway.shard.backlog import Backlog
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import GROUP_MARK, Entry, Held, Outcome
 from gateway.shard.node import Node
@@ -12,7 +13,6 @@ from gateway.shard.overflow import Overflow
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
-from gateway.shard.spool import SpooledEntry
 from mqtt.codes import ReasonCode
 from schemas.events import Delivery
 
@@ -63,6 +63,8 @@ class Deliverer:
         self._writer = writer
         self._shares = shares
         self._spawn = spawn
+        self.backlog = Backlog(spool, self, node.clock, spawn)
+        self.load = self.backlog.load
         self.overflow = Overflow(node.settings.gateway.limits, self, writer, unsettled, spawn, too_slow)
 
     def offer(self, session: Session, held: Held, entry: Entry) -> None:
@@ -75,7 +77,7 @@ class Deliverer:
             held.finished.append(entry.client)  # the message may outlast what the session remembers
             return
         has_room = self.overflow.has_room(session, entry)
-        if not has_room and not session.drops_durably(entry):
+        if not has_room and not (session.persistent and entry.is_brought_again):
             self._drop(entry)
             return
         held.pending += 1
@@ -84,7 +86,7 @@ class Deliverer:
             self.overflow.drop(session, entry)
             return
         if held.message.appended <= session.sent_to_ms:
-            self._mark_repeated(session, entry)
+            session.mark_repeated(entry, self._clock())
         session.enqueue(entry)
         if session.is_reachable:
             self._ready.add(session, self.pump)
@@ -247,28 +249,12 @@ class Deliverer:
         session.in_flight.clear()
         for entry in entries:
             self.finish(entry, "ended")
-        if session.backlog:
-            session.backlog = session.queued_bytes = 0
-            self._spawn(self.end_backlog(session.spool_key, session.rows_in_memory))
+        self.backlog.end(session)
 
-    async def end_backlog(self, spool_key: str, kept: Callable[[], Container[int]] = tuple) -> None:
-        """Ends what the spool holds for a session that is gone, but for rows that are `kept`."""
-        row = 0
-        while page := await self._spool.load(spool_key, row, _PAGE):
-            kept_rows = kept()
-            for spooled in page:
-                if not self._spool.is_gone(spooled.row) and spooled.row not in kept_rows:
-                    self.finish(self._spool.entry_of(spooled, self._clock()), "ended")
-            row = page[-1].row
-
-    def expire_spooled(self, session: Session, spooled: SpooledEntry) -> None:
-        """The time of a message in an offline session's backlog is over."""
-        entry = self._spool.entry_of(spooled, self._clock())
-        session.backlog -= 1
-        session.queued_bytes -= len(spooled.message.payload)
-        session.put_back.discard(entry.place)
-        self.finish(entry, "expired")
-        session.join_tail()
+    def loaded(self, session: Session) -> None:
+        """The session's queue has got more from the spool."""
+        self.overflow.trim(session)
+        self.pump(session)
 
     def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
         link = session.link
@@ -293,18 +279,6 @@ class Deliverer:
         if not entry.finished:
             self._counts["dropped_queue_full"] += 1
             self.finish(entry, "dropped")
-
-    def load(self, session: Session, most: int = _PAGE) -> None:
-        """Begins to load up to `most` rows of the session's backlog, unless it is being done."""
-        if session.backlog and not session.loading:
-            session.loading = True
-            self._spawn(self._load(session, most))
-
-    def _mark_repeated(self, session: Session, entry: Entry) -> None:
-        """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
-        message = entry.held.message
-        if entry.qos == 1 and message.partition >= 0 and message.appended <= session.sent_to_ms:
-            entry.dup = entry.dup or not self.is_expired(entry)
 
     def _drop(self, entry: Entry) -> None:
         self._counts["dropped_queue_full"] += 1
@@ -333,8 +307,7 @@ class Deliverer:
 
     def is_expired(self, entry: Entry) -> bool:
         """Whether the message's time is over."""
-        expires = entry.held.message.expires
-        return expires is not None and expires <= self._clock() * 1000
+        return entry.is_expired(self._clock())
 
     def _send(self, session: Session, entries: list[Entry]) -> None:
         link = session.link
@@ -377,34 +350,3 @@ class Deliverer:
             self._reporter.relinquish(held)
         elif held.deliveries:
             self._reporter.outcome(held.message, held.shard, [], held.deliveries)
-
-    async def _load(self, session: Session, most: int) -> None:
-        start = session.loaded_row
-        page = await self._spool.load(session.spool_key, start, most)
-        session.loading = False
-        if session.ended:
-            return
-        if session.loaded_row != start:  # more was dropped from memory meanwhile, and must come first
-            self.overflow.trim(session)
-            self.pump(session)
-            return
-        now = self._clock()
-        in_memory = session.rows_in_memory()
-        for spooled in page:
-            session.loaded_row = spooled.row
-            if spooled.row in in_memory or self._spool.is_gone(spooled.row):
-                continue
-            session.backlog -= 1
-            entry = self._spool.entry_of(spooled, now)
-            if session.replayed is not None and not session.restore(entry):
-                session.queued_bytes -= len(spooled.message.payload)
-                self.finish(entry, session.earlier_outcome(entry))
-                continue
-            self._mark_repeated(session, entry)
-            session.queue.append(entry)
-        if not page and session.backlog:
-            log.warning("backlog count of the spool corrected", client=session.client, rows=session.backlog)
-            session.backlog = 0
-        session.join_tail()
-        self.overflow.trim(session)
-        self.pump(session)

@@ -6,6 +6,8 @@ from typing import Any
 
 from gateway.bus import Bus
 from gateway.shard.session import Session
+from gateway.shard.session_records import opened_record, subscribed_record, window_record
+from gateway.shard.share_group import ShareGroup, group_record
 from schemas.session_log import KIND_OF, KINDS_OF_SESSION, Record, SessionKey, encode
 
 Action = Callable[[], None]
@@ -39,10 +41,10 @@ class SessionLogWriter:
 
     def opened(self, session: Session, then: Action | None = None) -> None:
         session.in_log = session.in_log or not session.ended
-        self._put(session, session.opened_record(), then)
+        self._put(session, opened_record(session), then)
 
     def subscribed(self, session: Session, then: Action | None = None) -> None:
-        self._put(session, session.subscribed_record(), then)
+        self._put(session, subscribed_record(session), then)
 
     def ended(self, session: Session, then: Action | None = None, kinds: Sequence[str] = ALL_KINDS) -> None:
         """Tombstones for all kinds; `then` runs after the last."""
@@ -75,7 +77,8 @@ class SessionLogWriter:
             if session.after_log and not session.logging:
                 self._write_windows(session)
 
-        self._put(session, session.logged_windows(), stored)
+        record = group_record(session) if isinstance(session, ShareGroup) else window_record(session)
+        self._put(session, record, stored)
 
     def _put(self, session: Session, record: Record, then: Action | None) -> None:
         if session.ended:

@@ -131,6 +131,16 @@ class Entry(msgspec.Struct, eq=False):
         return self.held.message.partition, self.held.message.offset
 
     @property
+    def is_brought_again(self) -> bool:
+        """Whether a restart brings it again as the same: not at QoS 0, nor a retained message sent on SUBSCRIBE."""
+        return self.qos > 0 and self.place[0] >= 0
+
+    def is_expired(self, now: float) -> bool:
+        """Whether the message's time is over at `now`, seconds since the epoch."""
+        expires = self.held.message.expires
+        return expires is not None and expires <= now * 1000
+
+    @property
     def may_return(self) -> bool:
         """Whether another member of the share group that assigned it may get it: not what may have been sent at QoS 2
         [MQTT-4.8.2-4], [MQTT-4.8.2-5]."""

@@ -67,7 +67,7 @@ class Overflow:
 
     def drop(self, session: Session, entry: Entry) -> None:
         """Drops an entry, which is in no queue."""
-        if not session.drops_durably(entry):
+        if not (session.persistent and entry.is_brought_again):
             self._queues.drop(entry)
             return
         session.note_dropping(entry)

@@ -15,14 +15,7 @@ from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.session_assignments import SessionAssignments
 from gateway.shard.subscription import SessionSubscription
 from schemas.envelope import Incarnation
-from schemas.session_log import (
-    GroupRecord,
-    OutgoingRecord,
-    SessionOpened,
-    Subscribed,
-    WillRecord,
-    WindowRecord,
-)
+from schemas.session_log import OutgoingRecord, WillRecord, WindowRecord
 
 MAX_PACKET_ID = 65_535
 
@@ -43,6 +36,8 @@ class Session:
 
     `dropping` are entries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
     all that were, until a checkpoint has seen their end, and `dropped_before` those of an earlier life of the home.
+
+    `kept_packet_ids` are those of entries that were sent and wait to be sent again.
 
     `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started.
 
@@ -98,8 +93,8 @@ class Session:
     logging: bool = False
     after_log: list[Callable[[], None]] = field(default_factory=list)
     sending: bool = False
+    kept_packet_ids: set[int] = field(default_factory=set)
     _last_packet_id: int = 0
-    _kept_packet_ids: set[int] = field(default_factory=set)
 
     @property
     def spool_key(self) -> str:
@@ -188,7 +183,7 @@ class Session:
                     break
                 if not entry.packet_id:
                     entry.packet_id = self._free_packet_id()
-                self._kept_packet_ids.discard(entry.packet_id)
+                self.kept_packet_ids.discard(entry.packet_id)
                 if self.put_back:
                     self.put_back.discard(entry.place)
                 in_flight[entry.packet_id] = entry
@@ -205,17 +200,17 @@ class Session:
         assignments.take_up(entry)
         if packet_id:
             entry.dup = True
-            if packet_id not in self.in_flight and packet_id not in self._kept_packet_ids:
+            if packet_id not in self.in_flight and packet_id not in self.kept_packet_ids:
                 entry.packet_id = packet_id
         if entry.packet_id:
-            self._kept_packet_ids.add(entry.packet_id)
+            self.kept_packet_ids.add(entry.packet_id)
         assignments.add(entry)
 
     def take_back_assigned(self, *, kept: int = 0, group: str | None = None) -> list[Entry]:
         """Takes assignments that wait, and may go to another member, out of the session: those of `group` only, if it
         is given, and not the first `kept`."""
         returned = [] if self.assignments is None else self.assignments.take_back(kept, group)
-        self._kept_packet_ids.difference_update([entry.packet_id for entry in returned])
+        self.kept_packet_ids.difference_update([entry.packet_id for entry in returned])
         return returned
 
     def take_back_unacknowledged(self) -> list[Entry]:
@@ -288,7 +283,7 @@ class Session:
         for entry in reversed(entries):
             self.in_flight.pop(entry.packet_id, None)
             if entry.dup:
-                self._kept_packet_ids.add(entry.packet_id)
+                self.kept_packet_ids.add(entry.packet_id)
             else:
                 entry.packet_id = 0
             if entry.assigned is not None and self.assignments is not None:
@@ -304,7 +299,8 @@ class Session:
         What has a packet id of its own stays, at the head. Only an unbroken run is dropped, so that order is kept.
         """
         waiting, in_queue = [*self.queue, *self.tail], len(self.queue)
-        spooled = [e.row is not None and e.row <= committed_row and not self._keeps_packet_id(e) for e in waiting]
+        kept = self.kept_packet_ids
+        spooled = [e.row is not None and e.row <= committed_row and e.packet_id not in kept for e in waiting]
         first = spooled.index(True) if True in spooled else len(waiting)
         last = spooled.index(False, first) if False in spooled[first:] else len(waiting)
         rows = [entry.row for entry in waiting[first:last] if entry.row is not None]
@@ -339,11 +335,6 @@ class Session:
                     return entry
         return None
 
-    def drops_durably(self, entry: Entry) -> bool:
-        """Whether the session log has to know that an entry was dropped. Not where nothing brings it again, or not as
-        the same: at QoS 0, of a session that ends with its connection, and a retained message sent on SUBSCRIBE."""
-        return self.persistent and entry.qos > 0 and entry.place[0] >= 0
-
     def note_dropping(self, entry: Entry) -> None:
         self.dropping[entry.place] = entry
         self.dropped.add(entry.place)
@@ -364,11 +355,6 @@ class Session:
             self.queue.extend(self.tail)
             self.tail.clear()
             self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
-
-    def sent_from_memory(self) -> list[Entry]:
-        """What was sent to the client at QoS 1 or 2, is not finished, and is not in the spool, nor with a group."""
-        sent = (*self.in_flight.values(), *(entry for entry in self.queue if entry.packet_id))
-        return [entry for entry in sent if entry.row is None and not entry.finished and entry.assigned is None]
 
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
@@ -392,49 +378,11 @@ class Session:
         self.replayed = None
         self.dropped_before = set()
 
-    def window_record(self) -> WindowRecord:
-        """The durable part of both windows, now."""
-        assignments = self.assignments
-        waiting = self.queue if assignments is None else (*self.queue, *assignments.waiting)
-        requeued = [e for e in waiting if e.packet_id] if self._kept_packet_ids else []
-        sent: list[Entry] = [*self.in_flight.values(), *requeued]
-        outgoing = [OutgoingRecord(e.packet_id, *e.place, e.released) for e in sent if e.qos == 2]
-        held = {(o.partition, o.offset) for o in outgoing}
-        outgoing += [record for place, record in self.restored.items() if place not in held]
-        outgoing += [] if assignments is None else assignments.records()
-        own = (e for e in self.in_flight.values() if e.assigned is None)
-        unsettled = {e.place for e in own if e.qos == 1 and self.settled.covers(e)}
-        return WindowRecord(
-            outgoing,
-            sorted(self.received),
-            self.received_until,
-            self.settled.record(),
-            sorted(unsettled | self.put_back),
-            sorted(self.dropped | self.dropped_before),
-        )
-
-    def logged_windows(self) -> WindowRecord | GroupRecord:
-        """What of it the session log holds."""
-        return self.window_record()
-
-    def opened_record(self) -> SessionOpened:
-        will = self.will or next(iter(self.wills_on_way), None)  # until Kafka has it
-        return SessionOpened(
-            self.client,
-            self.expiry_s,
-            self.since,
-            self.disconnected_ms,
-            will,
-            self.born_us,
-            user=self.user,
-            epoch=self.shard_epoch,
-        )
-
-    def subscribed_record(self) -> Subscribed:
-        return Subscribed([s.record for s in self.subscriptions.values()])
-
-    def _keeps_packet_id(self, entry: Entry) -> bool:
-        return entry.packet_id in self._kept_packet_ids
+    def mark_repeated(self, entry: Entry, now: float) -> None:
+        """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
+        message = entry.held.message
+        if entry.qos == 1 and message.partition >= 0 and message.appended <= self.sent_to_ms:
+            entry.dup = entry.dup or not entry.is_expired(now)
 
     def _free_packet_id(self) -> int:
         reserved = {record.packet_id for record in self.restored.values()} if self.restored else set()
@@ -443,7 +391,7 @@ class Session:
         packet_id = self._last_packet_id
         for _ in range(MAX_PACKET_ID):
             packet_id = packet_id % MAX_PACKET_ID + 1
-            if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self._kept_packet_ids:
+            if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self.kept_packet_ids:
                 self._last_packet_id = packet_id
                 return packet_id
         raise AssertionError("more messages in flight than packet ids")  # receive_maximum is at most as many

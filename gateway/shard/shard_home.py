@@ -165,7 +165,7 @@ class ShardHome:
     def begin(self) -> None:
         """After a recovery, before records come: what is due of what was found."""
         for spool_key in self.orphans:
-            self._spawn(self.deliverer.end_backlog(spool_key))
+            self._spawn(self.deliverer.backlog.end_rows(spool_key))
         for key in self.ended_groups:
             self.writer.forget(key)
         now = self._node.clock()

@@ -274,17 +274,6 @@ class ShareGroup(Session):
 
     # -- what is durable, and a restart --------------------------------------------------------------------------------
 
-    def logged_windows(self) -> GroupRecord:
-        at_qos_2 = [assigned.record for assigned in self.assigned.values() if assigned.qos == 2]
-        in_hand = {p for p, a in self.assigned.items() if a.qos < 2 and self.settled.covers(a.entry)}
-        return GroupRecord(
-            settled=self.settled.record(),
-            open=sorted(in_hand | self.put_back),
-            dropped=sorted(self.dropped | self.dropped_before),
-            born_us=self.born_us,
-            assigned=[*at_qos_2, *self.assigned_before.values()],
-        )
-
     def recover_group(self, record: GroupRecord) -> bool:
         """Takes up what an earlier life of the home has written of this group; False if it was of an earlier group of
         the same name."""
@@ -333,3 +322,16 @@ class ShareGroup(Session):
 def _order(entry: Entry) -> tuple[bool, int]:
     """Where an entry stands among those of its group: what has a row in the spool was offered before what has none."""
     return (True, entry.held.number) if entry.row is None else (False, entry.row)
+
+
+def group_record(group: ShareGroup) -> GroupRecord:
+    """What the session log says of a group, now."""
+    at_qos_2 = [assigned.record for assigned in group.assigned.values() if assigned.qos == 2]
+    in_hand = {p for p, a in group.assigned.items() if a.qos < 2 and group.settled.covers(a.entry)}
+    return GroupRecord(
+        settled=group.settled.record(),
+        open=sorted(in_hand | group.put_back),
+        dropped=sorted(group.dropped | group.dropped_before),
+        born_us=group.born_us,
+        assigned=[*at_qos_2, *group.assigned_before.values()],
+    )

@@ -14,6 +14,7 @@ from gateway.shard.messages import Entry, Held
 from gateway.shard.node import Node
 from gateway.shard.route_start import RouteStart
 from gateway.shard.session import Session
+from gateway.shard.session_records import sent_from_memory
 from gateway.shard.shard import Shard
 from gateway.shard.subscription import SessionSubscription
 from gateway.shard.system_topics import is_system, send_system
@@ -105,7 +106,7 @@ class Subscriber:
                     self._detach(session, topic_filter)
             await asyncio.sleep(0)
         await self._memberships.leave(session, shared)
-        if session.persistent and (sent := session.sent_from_memory()):
+        if session.persistent and (sent := sent_from_memory(session)):
             self._shard.spool_through(max(entry.held.number for entry in sent))
             await self._checkpoint()  # a delivery that has begun must end, and no subscription brings it again
         if session.logged:

@@ -12,6 +12,7 @@ from gateway.host import close_reasons
 from gateway.host.close_reasons import CLOSE_REASONS, ORDINARY, CloseLog
 from gateway.shard.progress import portions
 from gateway.shard.retained import RetainedMessages
+from gateway.shard.session_records import opened_record, subscribed_record
 from gateway.shard.trie import SubscriptionTrie
 from jobs.stack.broker import EVENT_BYTES
 from mqtt.codes import ReasonCode
@@ -53,7 +54,7 @@ def test_what_does_not_fit_the_session_log_is_refused(
         session = harness.home.session(client)
         assert (session is not None) == (reason is ReasonCode.SUCCESS)
         if session is not None:
-            assert len(encode(session.opened_record())) < EVENT_BYTES
+            assert len(encode(opened_record(session))) < EVENT_BYTES
         await server.stop()
 
     run(scenario())
@@ -76,7 +77,7 @@ def test_all_subscriptions_fit_the_session_log(tmp_path: Path, filling: str) -> 
         assert session is not None
         assert len(session.subscriptions) == granted
         limit = server.limits.subscription_bytes
-        assert limit - 9_000 * 6 - 300 < len(encode(session.subscribed_record())) < limit
+        assert limit - 9_000 * 6 - 300 < len(encode(subscribed_record(session))) < limit
         assert not harness.fatal
         await server.stop()
 

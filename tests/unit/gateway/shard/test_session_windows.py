@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from gateway.shard.messages import Entry, Held, Message
 from gateway.shard.session import Session
+from gateway.shard.session_records import window_record
 from schemas.session_log import encode
 
 
@@ -60,7 +61,7 @@ def test_packet_ids_are_unique_and_the_window_and_the_order_are_kept(steps: list
         assert len(in_use) == len(set(in_use))
         assert 0 not in session.in_flight
         assert session.queued_bytes == 10 * len(session.queue)
-        logged = {(o.partition, o.offset): o.packet_id for o in session.window_record().outgoing}
+        logged = {(o.partition, o.offset): o.packet_id for o in window_record(session).outgoing}
         sent = [e for e in (*session.in_flight.values(), *session.queue) if e.packet_id and e.qos == 2]
         assert len(session.put_back) <= 6
         assert logged == {(0, e.held.message.offset): e.packet_id for e in sent}
@@ -101,7 +102,7 @@ def test_what_was_finished_before_a_restart_does_not_come_again() -> None:
     before.in_flight[2].released = True
     before.settle(before.in_flight.pop(1))
     session = Session("c", 0, 0)
-    session.recover(before.window_record())
+    session.recover(window_record(before))
     assert [session.restore(entry(n, 2)) for n in range(4)] == [False, False, True, True]
     third = entry(2, 2)
     session.restore(third)
@@ -110,7 +111,7 @@ def test_what_was_finished_before_a_restart_does_not_come_again() -> None:
     assert session.take(1)[0].packet_id == 1, "2 and 3 are not free"
     session.settle(third)
     again = Session("c", 0, 0)
-    again.recover(session.window_record())
+    again.recover(window_record(session))
     assert not again.restore(entry(2, 2))
     session.forget_restored()
     assert set(session.restored) == {(0, 1)}, "the one whose PUBCOMP is due"
@@ -153,7 +154,7 @@ def test_the_log_tells_what_is_finished_from_what_is_not(steps: list[tuple[str, 
             unsent = [e for e in session.in_flight.values() if not e.sent]
             session.requeue(unsent[len(unsent) - number :])
         after = Session("c", 0, 0)
-        after.recover(session.window_record())
+        after.recover(window_record(session))
         for e in (*session.in_flight.values(), *session.queue):
             if e.qos:
                 assert after.restore(entry(e.held.message.offset, e.qos))
@@ -173,7 +174,7 @@ def test_the_record_stays_small_however_much_is_settled() -> None:
         if n >= 100:
             session.settle(session.in_flight.pop(next(iter(session.in_flight))))
         if n % 1_000 == 0:
-            sizes.append(len(encode(session.window_record())))
+            sizes.append(len(encode(window_record(session))))
     assert max(sizes) < 10_000
 
 
@@ -187,7 +188,7 @@ def test_each_way_that_may_bring_a_message_again_has_its_own_cursor() -> None:
     ):
         session.settle(Entry("c", held, 2, False, (), row=row))
     after = Session("c", 0, 0)
-    after.recover(session.window_record())
+    after.recover(window_record(session))
 
     def is_open(position: int, partition: int, offset: int, row: int | None = None) -> bool:
         held = Held(message_at(partition, offset), 0, position, 0.0, [])

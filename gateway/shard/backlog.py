@@ -1,0 +1,104 @@
+"""What the spool holds for the sessions of a shard: loaded when there is room for it, ended with its session (G9)."""
+
+from collections.abc import Callable, Container, Coroutine
+from typing import Any, Protocol
+
+import structlog
+
+from gateway.shard.messages import Entry, Outcome
+from gateway.shard.session import Session
+from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.spool import SpooledEntry
+
+_PAGE = 500
+
+log = structlog.get_logger(__name__)
+
+
+class Queues(Protocol):
+    """What a backlog needs of whoever delivers."""
+
+    def finish(self, entry: Entry, outcome: Outcome) -> None:
+        """One recipient is finished with a message."""
+        ...
+
+    def loaded(self, session: Session) -> None:
+        """The session's queue has got more."""
+        ...
+
+
+class Backlog:
+    """`clock` gives seconds since the epoch; `spawn` starts a coroutine whose failure is fatal."""
+
+    def __init__(
+        self,
+        spool: ShardSpool,
+        queues: Queues,
+        clock: Callable[[], float],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._spool = spool
+        self._queues = queues
+        self._clock = clock
+        self._spawn = spawn
+
+    def load(self, session: Session, most: int = _PAGE) -> None:
+        """Begins to load up to `most` rows of the session's backlog, unless it is being done."""
+        if session.backlog and not session.loading:
+            session.loading = True
+            self._spawn(self._load(session, most))
+
+    def end(self, session: Session) -> None:
+        """The session is over, and all that it still had to get; not what a share group has assigned."""
+        if session.backlog:
+            session.backlog = session.queued_bytes = 0
+            self._spawn(self.end_rows(session.spool_key, session.rows_in_memory))
+
+    async def end_rows(self, spool_key: str, kept: Callable[[], Container[int]] = tuple) -> None:
+        """Ends what the spool holds for a session that is gone, but for rows that are `kept`."""
+        row = 0
+        while page := await self._spool.load(spool_key, row, _PAGE):
+            kept_rows = kept()
+            for spooled in page:
+                if not self._spool.is_gone(spooled.row) and spooled.row not in kept_rows:
+                    self._queues.finish(self._spool.entry_of(spooled, self._clock()), "ended")
+            row = page[-1].row
+
+    def expire(self, session: Session, spooled: SpooledEntry) -> None:
+        """The time of a message in an offline session's backlog is over."""
+        entry = self._spool.entry_of(spooled, self._clock())
+        session.backlog -= 1
+        session.queued_bytes -= len(spooled.message.payload)
+        session.put_back.discard(entry.place)
+        self._queues.finish(entry, "expired")
+        session.join_tail()
+
+    async def _load(self, session: Session, most: int) -> None:
+        start = session.loaded_row
+        page = await self._spool.load(session.spool_key, start, most)
+        session.loading = False
+        if session.ended:
+            return
+        if session.loaded_row == start:  # else more was dropped from memory meanwhile, and must come first
+            self._take(session, page)
+        self._queues.loaded(session)
+
+    def _take(self, session: Session, page: list[SpooledEntry]) -> None:
+        now = self._clock()
+        in_memory = session.rows_in_memory()
+        for spooled in page:
+            session.loaded_row = spooled.row
+            if spooled.row in in_memory or self._spool.is_gone(spooled.row):
+                continue
+            session.backlog -= 1
+            entry = self._spool.entry_of(spooled, now)
+            if session.replayed is not None and not session.restore(entry):
+                session.queued_bytes -= len(spooled.message.payload)
+                self._queues.finish(entry, session.earlier_outcome(entry))
+                continue
+            session.mark_repeated(entry, now)
+            session.queue.append(entry)
+        if not page and session.backlog:
+            log.warning("backlog count of the spool corrected", client=session.client, rows=session.backlog)
+            session.backlog = 0
+        session.join_tail()

@@ -1,0 +1,51 @@
+"""What the session log says of a session, now (G8), and what neither it nor the spool has. Pure."""
+
+from gateway.shard.messages import Entry
+from gateway.shard.session import Session
+from schemas.session_log import OutgoingRecord, SessionOpened, Subscribed, WindowRecord
+
+
+def opened_record(session: Session) -> SessionOpened:
+    will = session.will or next(iter(session.wills_on_way), None)  # until Kafka has it
+    return SessionOpened(
+        session.client,
+        session.expiry_s,
+        session.since,
+        session.disconnected_ms,
+        will,
+        session.born_us,
+        user=session.user,
+        epoch=session.shard_epoch,
+    )
+
+
+def subscribed_record(session: Session) -> Subscribed:
+    return Subscribed([s.record for s in session.subscriptions.values()])
+
+
+def window_record(session: Session) -> WindowRecord:
+    """The durable part of both windows."""
+    assignments = session.assignments
+    waiting = session.queue if assignments is None else (*session.queue, *assignments.waiting)
+    requeued = [e for e in waiting if e.packet_id] if session.kept_packet_ids else []
+    sent: list[Entry] = [*session.in_flight.values(), *requeued]
+    outgoing = [OutgoingRecord(e.packet_id, *e.place, e.released) for e in sent if e.qos == 2]
+    held = {(o.partition, o.offset) for o in outgoing}
+    outgoing += [record for place, record in session.restored.items() if place not in held]
+    outgoing += [] if assignments is None else assignments.records()
+    own = (e for e in session.in_flight.values() if e.assigned is None)
+    unsettled = {e.place for e in own if e.qos == 1 and session.settled.covers(e)}
+    return WindowRecord(
+        outgoing,
+        sorted(session.received),
+        session.received_until,
+        session.settled.record(),
+        sorted(unsettled | session.put_back),
+        sorted(session.dropped | session.dropped_before),
+    )
+
+
+def sent_from_memory(session: Session) -> list[Entry]:
+    """What was sent to the client at QoS 1 or 2, is not finished, and is not in the spool, nor with a share group."""
+    sent = (*session.in_flight.values(), *(entry for entry in session.queue if entry.packet_id))
+    return [entry for entry in sent if entry.row is None and not entry.finished and entry.assigned is None]
