@@ -65,7 +65,7 @@ class Home:
                     node.counts,
                 ),
                 ingress,
-                self._reached,
+                self._instructed_to,
                 self.shards.__getitem__,
                 lender,
                 self._groups,
@@ -73,7 +73,7 @@ class Home:
                 self._spawn,
             )
         self._ingress = ingress
-        self.records = RecordBatches(node, ingress, {number: home.fold for number, home in self.shards.items()}).take
+        self.records = RecordBatches(node, ingress, {number: home.egress for number, home in self.shards.items()}).take
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
@@ -171,8 +171,8 @@ class Home:
         """All packets of one read are handed over: deliver what they made possible, to whichever shard's sessions."""
         self._node.ready.flush()
 
-    def _reached(self, partition: int) -> int:
-        return max((home.state.reached(partition) for home in self.shards.values()), default=-1)
+    def _instructed_to(self, partition: int) -> int:
+        return max((home.state.order.instructed_to(partition) for home in self.shards.values()), default=0)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.checkpoint import Checkpointer
 from gateway.shard.delivery import Deliverer
+from gateway.shard.direct_deliveries import DirectDeliveries
+from gateway.shard.egress_consumer import EgressConsumer
 from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.entitlement import Entitlement
-from gateway.shard.fold import Fold
 from gateway.shard.ingress_reader import IngressReader
-from gateway.shard.instant import InstantReader
 from gateway.shard.keyed import KeyedMessages
 from gateway.shard.lending import Lender
 from gateway.shard.link import Link
@@ -27,7 +28,6 @@ from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry
 from gateway.shard.node import Node
 from gateway.shard.offering import Offering
-from gateway.shard.own_copies import OwnCopies
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
@@ -97,7 +97,7 @@ class ShardHome:
         node: Node,
         spool: ShardSpool,
         ingress: IngressReader,
-        reached: Callable[[int], int],
+        instructed_to: Callable[[int], int],
         home_of: Callable[[int], "ShardHome"],
         lender: Lender,
         groups: ShareGroups,
@@ -124,7 +124,7 @@ class ShardHome:
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
         self.inbound = InboundPosition(node.publishes)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
-        self.instant = InstantReader(self.state, ingress, reached, spawn)
+        self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
         self.deliverer = Deliverer(
             node,
             self.state,
@@ -145,7 +145,7 @@ class ShardHome:
             self._wills,
             self.deliverer,
             self.writer,
-            self.instant,
+            self.catch_up,
             spawn,
         )
         self.checkpoint = self._checkpointer.run
@@ -156,9 +156,9 @@ class ShardHome:
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
         offering = Offering(self.state, self.deliverer, node)
-        self._own = OwnCopies(node, self.state, self.routes, spool.outage, offering, self.instant)
+        self._direct = DirectDeliveries(node, self.state, self.routes, spool.outage, offering, self.catch_up)
         flow = EgressFlow(node, self.state, spool.outage, spawn)
-        self.fold = Fold(node, self.state, spool, self.deliverer, self.instant, self._own, offering, flow)
+        self.egress = EgressConsumer(node, self.state, spool, self.deliverer, self._direct, offering, flow)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -186,10 +186,10 @@ class ShardHome:
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
-        if not self._own.held_back:  # it may be among them
+        if not self._direct.held_back:  # it may be among them
             self._subscriber.forget_retained(now)
-        has_ended = await self.instant.end_if_passed(int(now * 1000))
-        return has_ended or self._own.held_back > 0 or self.fold.is_paused
+        has_ended = await self.catch_up.end_if_passed(int(now * 1000))
+        return has_ended or self._direct.held_back > 0 or self.egress.is_paused
 
     # -- the interface -------------------------------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ class ShareGroup(Session):
 
     @property
     def persistent(self) -> bool:
-        """It is written to the session log, and its own copies are kept, for as long as it has a member."""
+        """It is written to the session log, and its direct deliveries are kept, for as long as it has a member."""
         return True
 
     @property

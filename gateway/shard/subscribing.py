@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
+"""SUBSCRIBE and UNSUBSCRIBE: routes, reading `ingress`, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.delivery import Deliverer
-from gateway.shard.instant import InstantReader
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry, Held
 from gateway.shard.node import Node
@@ -43,7 +43,7 @@ class RouteUser(Protocol):
     @property
     def routes(self) -> ShardRoutes: ...
     @property
-    def instant(self) -> InstantReader: ...
+    def catch_up(self) -> IngressCatchUpReader: ...
 
 
 class Subscriber:
@@ -188,7 +188,7 @@ class Subscriber:
                 self._routes.leave(route_key(wanted.filter), self._node.clock())
             if session.ended:
                 return
-            start |= self._home_of(session.shard).instant.unpassed(start)
+            start |= self._home_of(session.shard).catch_up.unpassed(start)
         record = _record(wanted, identifier, effective_ms, start)
         subscription = SessionSubscription(session.client, record)
         session.subscriptions[wanted.filter] = subscription
@@ -206,7 +206,7 @@ class Subscriber:
                 self._home_of(shard).routes.leave(route_key(topic_filter), self._node.clock())
             if session.ended:
                 return
-            group = group or groups.begin(name, effective_ms, start | self._home_of(shard).instant.unpassed(start))
+            group = group or groups.begin(name, effective_ms, start | self._home_of(shard).catch_up.unpassed(start))
         of_group = group.subscription.record
         record = _record(wanted, identifier, of_group.effective_ms, of_group.ingress_from)
         record = msgspec.structs.replace(record, group_since=group.since, group_born_us=group.born_us)
@@ -215,21 +215,21 @@ class Subscriber:
 
     async def _route(self, shard: int, topic_filter: str) -> tuple[int, dict[int, int]]:
         """Since when the filter's route is in effect, and from where on messages on `ingress` are for it: not what this
-        gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the instant reader has
+        gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the catch-up reader has
         got already; that is for the subscriptions that were there before."""
         key, home = route_key(topic_filter), self._home_of(shard)
-        routes, instant = home.routes, home.instant
+        routes, catch_up = home.routes, home.catch_up
         begun = routes.effective_ms(key)
         now_ms = int(self._node.clock() * 1000)
         start, published = {}, dict(self._node.publishes.stored_to)
-        if begun is None or instant.is_needed(begun, now_ms):
-            instant.hold_until(now_ms + routes.lead_ms if begun is None else begun)
-            start = await instant.begin()
-        elif instant.positions is not None:  # it is needed by others
-            start = await instant.begin()
+        if begun is None or catch_up.is_needed(begun, now_ms):
+            catch_up.hold_until(now_ms + routes.lead_ms if begun is None else begun)
+            start = await catch_up.begin()
+        elif catch_up.is_reading:  # it is needed by others
+            start = await catch_up.begin()
         route = await routes.use(key)
         if start:
-            instant.hold_until(route.effective_ms)
+            catch_up.hold_until(route.effective_ms)
         return route.effective_ms, published | {p: max(at, published.get(p, 0)) for p, at in start.items()}
 
     async def _send_retained(

@@ -5,7 +5,12 @@ and scope, hence the message's offset on its ingress partition identifies it, an
 first copies from later ones.
 """
 
+from enum import Enum
+
+from schemas.envelope import EVERYONE, ROUTED
+
 WINDOW_SIZE = 4096
+SCOPES = (ROUTED, EVERYONE)
 _MASK = (1 << WINDOW_SIZE) - 1
 
 
@@ -38,3 +43,46 @@ class AntiReplayWindow:
         """Whether `offset` was shown before."""
         behind = self.top - offset
         return behind >= 0 and (behind >= WINDOW_SIZE or bool(self.bits >> behind & 1))
+
+
+class Copy(Enum):
+    """What an instruction is: the FIRST for its message, a REPETITION, or the first of the OTHER scope."""
+
+    FIRST = 0
+    REPETITION = 1
+    OTHER = 2
+
+
+class CopyWindows:
+    """The windows of a shard, one per partition of `ingress` and scope."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, tuple[AntiReplayWindow, AntiReplayWindow]] = {}
+
+    def accept(self, scope: str, partition: int, offset: int) -> Copy:
+        """What an instruction for this message is; afterwards it is seen."""
+        found = self._windows.get(partition)
+        if found is None:
+            found = self._windows[partition] = (AntiReplayWindow(), AntiReplayWindow())
+        own, other = found if scope == ROUTED else found[::-1]
+        if not own.accept(offset):
+            return Copy.REPETITION
+        return Copy.OTHER if other.seen(offset) else Copy.FIRST
+
+    def top(self, partition: int) -> int:
+        """The highest offset seen, -1 if none was."""
+        return max((window.top for window in self._windows.get(partition, ())), default=-1)
+
+    def save(self) -> list[tuple[str, int, int, bytes]]:
+        """Scope, partition, highest offset and bits of each window."""
+        return [
+            (scope, partition, window.top, window.bits.to_bytes(WINDOW_SIZE // 8))
+            for partition, windows in self._windows.items()
+            for scope, window in zip(SCOPES, windows, strict=True)
+        ]
+
+    def restore(self, saved: list[tuple[str, int, int, bytes]]) -> None:
+        for scope, partition, top, bits in saved:
+            windows = self._windows.setdefault(partition, (AntiReplayWindow(), AntiReplayWindow()))
+            window = windows[SCOPES.index(scope)]
+            window.top, window.bits = top, int.from_bytes(bits)
