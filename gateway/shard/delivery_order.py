@@ -33,15 +33,16 @@ from collections.abc import Iterator, Sequence
 from gateway.record import Record
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.waiting import WaitingRecords
-from gateway.shard.window import Copy, CopyWindows
+from gateway.shard.window import CopyWindows
 
 
 class DeliveryOrder:
     """The positions of one shard and what waits, by partition of `ingress`. See the theory above.
 
-    `passed_to` is None while nothing is read. `parked` are the instructions that wait, `waiting` the records of
-    `ingress`. `left` are, by place on `ingress` until the instruction is there, clients whose newer subscription got no
-    direct delivery because an older one was to bring the message: it has to come though the older one ends meanwhile.
+    `passed_to` is None while nothing is read. `copies` tells the first instruction for a message, which delivers it,
+    from later ones, once it is applied. `parked` are the instructions that wait, `waiting` the records of `ingress`.
+    `left` are, by place on `ingress` until the instruction is there, clients whose newer subscription got no direct
+    delivery because an older one was to bring the message: it has to come though the older one ends meanwhile.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class DeliveryOrder:
         self.left: dict[tuple[int, int], Sequence[str]] = {}
         self._expected_to: dict[int, int] = {}
         self._unapplied_to: dict[int, int] = {}
-        self._windows = CopyWindows()
+        self.copies = CopyWindows()
         self._reread_to = 0
 
     # -- instructions --------------------------------------------------------------------------------------------------
@@ -77,10 +78,6 @@ class DeliveryOrder:
             while queue.items and not self._is_unpassed(partition, queue.first_offset):
                 yield self.unpark(partition)
 
-    def accept(self, scope: str, partition: int, offset: int) -> Copy:
-        """Notes that an instruction for this message is applied; only the first delivers it."""
-        return self._windows.accept(scope, partition, offset)
-
     def discard(self, partition: int, offset: int) -> None:
         """The instruction for this message has come, and cannot be read."""
         self._note_unapplied(partition, offset)
@@ -88,11 +85,11 @@ class DeliveryOrder:
 
     def take_left(self, partition: int, offset: int) -> Sequence[str]:
         """The clients that left this message to its instruction, which is there now."""
-        return self.left.pop((partition, offset), ()) if self.left else ()
+        return self.left.pop((partition, offset), ())
 
     def instructed_to(self, partition: int) -> int:
         """See above; 0 if no instruction has come."""
-        return max(self._unapplied_to.get(partition, 0), self._windows.top(partition) + 1)
+        return max(self._unapplied_to.get(partition, 0), self.copies.top(partition) + 1)
 
     # -- direct deliveries ---------------------------------------------------------------------------------------------
 
@@ -155,7 +152,7 @@ class DeliveryOrder:
 
     def save_windows(self) -> list[tuple[str, int, int, bytes]]:
         """Scope, partition, highest offset and bits of each window."""
-        return self._windows.save()
+        return self.copies.save()
 
     def save_expected(self) -> dict[int, int]:
         """By partition the last passed message whose instruction is still to come."""
@@ -169,7 +166,7 @@ class DeliveryOrder:
         reread_to: int,
     ) -> None:
         """Takes up what was saved. What was applied and not finished is on `egress` before `reread_to`."""
-        self._windows.restore(windows)
+        self.copies.restore(windows)
         self._expected_to = {partition: offset + 1 for partition, offset in expected.items()}
         self.left = {(partition, offset): clients for partition, offset, clients in left}
         self._reread_to = reread_to

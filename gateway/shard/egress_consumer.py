@@ -104,29 +104,31 @@ class EgressConsumer:
         is_reread = position in shard.unfinished
         if position < shard.recovered_to and not is_reread:
             return None
-        is_copy = is_reread and shard.take_unfinished(position)
+        is_joined = is_reread and shard.take_unfinished(position)
         try:
-            instruction, message = decode(record)
+            headers = record.headers() or []
+            instruction = Instruction.decode(headers[4][1])
+            if instruction.scope not in (ROUTED, EVERYONE):
+                raise RecordError(f"instruction scope {instruction.scope!r} is unknown")
+            topic = (record.key() or b"").decode()
+            place = (instruction.partition, instruction.offset, instruction.appended)
+            message = message_of(topic, record.value() or b"", headers, place)
         except (RecordError, IndexError, UnicodeDecodeError, AttributeError) as error:
-            if (place := place_of(record)) is not None:
-                self._order.discard(*place)
+            if (bad := place_of(record)) is not None:
+                self._order.discard(*bad)
             quarantine(self._node, record, str(error))
             return None
         finished, held_at = shard.finished.take(position), self._node.clock()
         if is_reread:
             held_at = min(held_at, message.appended / 1000)
+            copy = Copy.OTHER if is_joined else Copy.FIRST
         else:
-            copy = self._order.accept(instruction.scope, instruction.partition, instruction.offset)
-            if copy is Copy.REPETITION:
-                self._node.counts["copies_dropped"] += 1
-                return None
-            is_copy = copy is Copy.OTHER
-        if is_copy:
-            self._join(message, instruction, position)
+            copy = self._order.copies.accept(instruction.scope, instruction.partition, instruction.offset)
+        if copy is not Copy.FIRST:
+            self._drop(copy, message, instruction, position)
             return None
-        left = self._order.take_left(message.partition, message.offset)
+        left = self._order.take_left(message.partition, message.offset) if self._order.left else ()
         held = Held(message, shard.number, position, held_at, [instruction], done=finished, left=left)
-        topic = message.topic
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(held)
             return None
@@ -137,8 +139,11 @@ class EgressConsumer:
         self._offering.offer_at_once(held, get_by_instruction(held, found) if found else ())
         return None
 
-    def _join(self, message: Message, instruction: Instruction, position: int) -> None:
-        """A further instruction for a message, by the other scope, is relinquished with it; at once if it is done."""
+    def _drop(self, copy: Copy, message: Message, instruction: Instruction, position: int) -> None:
+        """An instruction of the other scope is relinquished with the message; at once if that is done."""
+        if copy is Copy.REPETITION:
+            self._node.counts["copies_dropped"] += 1
+            return
         shard, place = self._shard, (message.partition, message.offset)
         held, mid = shard.find_live(place), shard.spooled.get(place)
         if held is not None:
@@ -164,16 +169,6 @@ class EgressConsumer:
             if self._node.work.spend(len(part)):
                 yield True
         yield from self._offering.offer(held, routed)
-
-
-def decode(record: Record) -> tuple[Instruction, Message]:
-    """An instruction and its message. Raises RecordError, IndexError, UnicodeDecodeError or AttributeError."""
-    headers = record.headers() or []
-    instruction = Instruction.decode(headers[4][1])
-    if instruction.scope not in (ROUTED, EVERYONE):
-        raise RecordError(f"instruction scope {instruction.scope!r} is unknown")
-    place = (instruction.partition, instruction.offset, instruction.appended)
-    return instruction, message_of((record.key() or b"").decode(), record.value() or b"", headers, place)
 
 
 def place_of(instruction: Record) -> tuple[int, int] | None:

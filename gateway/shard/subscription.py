@@ -19,10 +19,6 @@ class SessionSubscription(msgspec.Struct):
     def filter(self) -> str:
         return self.record.filter
 
-    def is_routed(self, partition: int, offset: int, appended: int) -> bool:
-        """Whether the subscription gets what is at this place on `ingress` by an instruction."""
-        return self.record.effective_ms <= appended and self.record.ingress_from.get(partition, 0) <= offset
-
     def is_older(self, partition: int, offset: int) -> bool:
         """Whether the subscription was there before what is at this place on `ingress`."""
         start = self.record.ingress_from.get(partition)
@@ -34,11 +30,13 @@ def get_by_instruction(held: Held, subscriptions: Sequence[SessionSubscription])
     newer subscription of their client has left it to them."""
     message = held.message
     appended, partition, offset = message.appended, message.partition, message.offset
-    routed = [s for s in subscriptions if s.is_routed(partition, offset, appended)]
-    if held.left:
-        left = [s for s in subscriptions if s.client in held.left and s.is_older(partition, offset)]
-        routed += [s for s in left if not s.is_routed(partition, offset, appended)]
-    return routed
+    left = held.left
+    return [
+        s
+        for s in subscriptions
+        if (s.record.effective_ms <= appended and s.record.ingress_from.get(partition, 0) <= offset)
+        or (left and s.client in left and s.is_older(partition, offset))
+    ]
 
 
 def divide(
@@ -50,7 +48,7 @@ def divide(
 ) -> None:
     """Of subscriptions that match what is at `place` (partition, offset, append time) on `ingress`: adds to `newer`
     those that may get it directly, their route being not in effect yet, nor by `done_ms`; to `routed` the clients of
-    those that an instruction brings it (:meth:`SessionSubscription.is_routed`, without a call for each)."""
+    those that an instruction brings it."""
     partition, offset, appended = place
     for subscription in subscriptions:
         record = subscription.record

@@ -238,7 +238,7 @@ def test_what_is_not_finished_comes_again_before_direct_deliveries() -> None:
     before = Shard(0)
     message = Message("id", "s", "x/1", b"", 1, False, None, b"\0", 1, 5, 0)
     before.received(3)
-    before.order.accept(ROUTED, 1, 5)
+    before.order.copies.accept(ROUTED, 1, 5)
     before.order.expect(1, 5)
     assert not before.order.must_wait(1, 6, before.position)
     before.hold(Held(message, 0, 3, 0.0, []))
@@ -250,7 +250,7 @@ def test_what_is_not_finished_comes_again_before_direct_deliveries() -> None:
     after.received(3)
     assert not after.order.must_wait(0, 1, after.position)
     assert after.order.must_wait(1, 7, after.position), "the one that was expected still is"
-    after.order.accept(ROUTED, 1, 6)
+    after.order.copies.accept(ROUTED, 1, 6)
     assert not after.order.must_wait(1, 7, after.position)
 
 
