@@ -111,8 +111,6 @@ class DeliveryOrder:
         parked = self.parked.get(partition)
         if position < self._reread_to or (parked is not None and parked.first_offset < offset):
             return True
-        if any(queue.items[0][1].offset() < self._reread_to for queue in self.parked.values()):
-            return True
         return self._expected_to.get(partition, 0) > self.instructed_to(partition)
 
     def wait(self, read: IngressRecord) -> None:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -248,3 +249,24 @@ def test_a_direct_delivery_waits_for_instructions_of_earlier_messages() -> None:
     assert order.must_wait(0, 6, 0)
     order.discard(0, 9)
     assert order.instructed_to(0) == 10
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_restart_does_not_wait_in_a_circle(is_live: bool) -> None:
+    """What was parked at the checkpoint is parked again; direct deliveries before it do not wait for it."""
+    before = Shard(0)
+    before.order.begin({0: 5, 1: 5}, {0: 0, 1: 0})
+    before.received(0)
+    before.order.park(0, 10, parked_record(0))
+    before.received(1)
+    if is_live:
+        before.hold(Held(Message("", "", "", b"", 1, False, None, b"", 1, 3, 0), 0, 1, 0.0, []))
+    after = Shard(0)
+    assert after.restore(before.snapshot(), {}, {}) == 0
+    after.order.begin({0: 5, 1: 5}, {0: 0, 1: 0})
+    after.received(0)
+    after.order.park(0, 10, parked_record(0))
+    after.received(1)
+    assert not after.order.must_wait(0, 5, after.position)
+    assert not after.order.must_wait(1, 5, after.position)
+    assert after.order.must_wait(0, 11, after.position)
