@@ -153,8 +153,15 @@ class DeliveryOrder:
         return self.copies.save()
 
     def save_expected(self) -> dict[int, int]:
-        """By partition the last passed message whose instruction is still to come."""
-        return {p: end - 1 for p, end in self._expected_to.items() if end > self.instructed_to(p)}
+        """By partition the last passed message whose instruction a restart has to expect: still to come, or parked."""
+        found = dict[int, int]()
+        for partition, end in self._expected_to.items():
+            parked = self.parked[partition].items if partition in self.parked else ()
+            if end > self.instructed_to(partition):
+                found[partition] = end - 1
+            elif passed := [offset for offset, *_ in parked if offset < end]:
+                found[partition] = max(passed)
+        return found
 
     def restore(
         self,

@@ -270,3 +270,20 @@ def test_a_restart_does_not_wait_in_a_circle(is_live: bool) -> None:
     assert not after.order.must_wait(0, 5, after.position)
     assert not after.order.must_wait(1, 5, after.position)
     assert after.order.must_wait(0, 11, after.position)
+
+
+def test_a_restart_expects_what_was_passed_and_still_parked() -> None:
+    """R8: a checkpoint between passing a message and applying its instruction."""
+    before = Shard(0)
+    before.order.begin({0: 5}, {0: 0})
+    before.received(0)
+    before.order.park(0, 5, parked_record(0))
+    before.order.expect(0, 5)
+    before.order.passed(0, 5)
+    after = Shard(0)
+    after.restore(before.snapshot(), {}, {})
+    after.order.begin({0: 6}, {0: 0})
+    assert after.order.must_wait(0, 6, after.position)
+    after.received(0)
+    after.order.copies.accept(ROUTED, 0, 5)
+    assert not after.order.must_wait(0, 6, after.position)
