@@ -28,12 +28,56 @@ applied but not finished, although *instructed to* covers it: so direct deliveri
 to where the last of it was.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 from gateway.record import Record
 from gateway.shard.ingress_record import IngressRecord
-from gateway.shard.waiting import WaitingRecords
 from gateway.shard.window import CopyWindows
+
+T = TypeVar("T")
+
+
+class Queue(Generic[T]):
+    """Those of one partition, in order: the offset of the message, the record, its payload's size. `bytes` of all."""
+
+    __slots__ = ("bytes", "items")
+
+    def __init__(self) -> None:
+        self.items: deque[tuple[int, T, int]] = deque()
+        self.bytes = 0
+
+    @property
+    def first_offset(self) -> int:
+        return self.items[0][0]
+
+
+class WaitingRecords(dict[int, Queue[T]]):
+    """Queues by partition; none is empty."""
+
+    def append(self, partition: int, offset: int, record: T, payload: bytes | None) -> None:
+        queue = self.setdefault(partition, Queue())
+        queue.items.append((offset, record, len(payload or b"")))
+        queue.bytes += len(payload or b"")
+
+    def popleft(self, partition: int) -> tuple[int, T]:
+        """The first record of a partition with its message's offset."""
+        queue = self[partition]
+        offset, record, size = queue.items.popleft()
+        queue.bytes -= size
+        if not queue.items:
+            del self[partition]
+        return offset, record
+
+    @property
+    def records(self) -> int:
+        return sum(len(queue.items) for queue in self.values())
+
+    @property
+    def bytes(self) -> int:
+        """Of payload."""
+        return sum(queue.bytes for queue in self.values())
 
 
 class DeliveryOrder:
@@ -56,8 +100,6 @@ class DeliveryOrder:
         self._unapplied_to: dict[int, int] = {}
         self.copies = CopyWindows()
         self._reread_to = 0
-
-    # -- instructions --------------------------------------------------------------------------------------------------
 
     def must_park(self, partition: int, offset: int) -> bool:
         """Rule 1: whether an instruction for this message must wait."""
@@ -90,8 +132,6 @@ class DeliveryOrder:
     def instructed_to(self, partition: int) -> int:
         """See above; 0 if no instruction has come."""
         return max(self._unapplied_to.get(partition, 0), self.copies.top(partition) + 1)
-
-    # -- direct deliveries ---------------------------------------------------------------------------------------------
 
     def begin(self, passed_to: dict[int, int], direct_from: dict[int, int]) -> None:
         """The reader begins at `passed_to`."""
@@ -145,12 +185,6 @@ class DeliveryOrder:
         """What of `start` has not been passed since; what the reader has passed has gone to the subscriptions that were
         there, and must not come to a later one by another way."""
         return {p: max(start.get(p, 0), position) for p, position in (self.passed_to or {}).items()}
-
-    # -- a restart -----------------------------------------------------------------------------------------------------
-
-    def save_windows(self) -> list[tuple[str, int, int, bytes]]:
-        """Scope, partition, highest offset and bits of each window."""
-        return self.copies.save()
 
     def save_expected(self) -> dict[int, int]:
         """By partition the last passed message whose instruction a restart has to expect: still to come, or parked."""

@@ -5,7 +5,6 @@ be away for long; so what waits in memory is bounded, and beyond that the reader
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gateway.record import Record
 from gateway.shard.catch_up_reader import IngressCatchUpReader
@@ -21,17 +20,6 @@ from gateway.shard.work import RECORD, Steps
 from schemas.envelope import INGRESS_HEADERS
 from schemas.errors import RecordError
 from schemas.identity import INBOX_MARK, shard_of
-
-
-class Newer(NamedTuple):
-    """The subscriptions that match a record and whose route is not in effect for it yet: `direct` get it directly;
-    those of the clients `left` leave it to an older subscription, which an instruction brings it."""
-
-    direct: Sequence[SessionSubscription]
-    left: Sequence[str]
-
-
-_NOBODY = Newer((), ())
 
 
 class DirectDeliveries:
@@ -62,11 +50,6 @@ class DirectDeliveries:
         limits, partitions = node.settings.gateway.limits, node.settings.kafka.ingress_partitions
         self._most = max(1, limits.held_back_messages // partitions)
         self._most_bytes = limits.held_back_bytes // partitions
-
-    @property
-    def held_back(self) -> int:
-        """How many records wait."""
-        return self._order.waiting.records
 
     def receive(self, read: IngressRecord) -> Steps[None]:
         """The next record of its partition."""
@@ -103,16 +86,17 @@ class DirectDeliveries:
         record, topic = read.record, read.topic
         if topic is None:
             return True  # no subscription can match it
-        newer = _NOBODY if topic.startswith(INBOX_MARK) else (yield from self._newer(topic, record))
-        if newer.direct and self._order.must_wait(record.partition(), record.offset(), self._shard.position):
+        direct, left = ((), ()) if topic.startswith(INBOX_MARK) else (yield from self._newer(topic, record))
+        if direct and self._order.must_wait(record.partition(), record.offset(), self._shard.position):
             return False
-        self._expect(topic, read, newer.left)
-        if newer.direct:
-            yield from self._deliver(topic, record, newer.direct)
+        self._expect(topic, read, left)
+        if direct:
+            yield from self._deliver(topic, record, direct)
         return True
 
-    def _newer(self, topic: str, record: Record) -> Steps[Newer]:
-        """The subscriptions whose route is not in effect for the record yet."""
+    def _newer(self, topic: str, record: Record) -> Steps[tuple[Sequence[SessionSubscription], Sequence[str]]]:
+        """The subscriptions whose route is not in effect for the record yet and that get it directly; and the clients
+        whose newer ones leave it to an older one, which an instruction brings it."""
         place, work = (record.partition(), record.offset(), record.timestamp()[1]), self._node.work
         subscriptions = yield from find_matches(self._shard, topic, work)
         newer, routed = list[SessionSubscription](), set[str]()
@@ -120,10 +104,7 @@ class DirectDeliveries:
             divide(part, place, self._reader.done_ms, newer, routed)
             if work.spend(len(part)):
                 yield True
-        if not newer:
-            return _NOBODY
-        direct = [s for s in newer if s.client not in routed]
-        return Newer(direct, sorted({s.client for s in newer if s.client in routed}))
+        return [s for s in newer if s.client not in routed], sorted({s.client for s in newer if s.client in routed})
 
     def _expect(self, topic: str, read: IngressRecord, left: Sequence[str]) -> None:
         """Notes whether the shard gets an instruction for the record, and who of the newer leaves the record to it;

@@ -75,27 +75,21 @@ class EgressConsumer:
 
     def reconsider(self) -> Steps[None]:
         """Applies what waits no more."""
-        while True:  # what one lets go may be what the other waits for
-            has_unparked = yield from self._unpark()
-            has_offered = yield from self._direct.reconsider()
-            if not (has_unparked or has_offered):
-                return
+        has_gone_on = True
+        while has_gone_on:  # what one way lets go may be what the other waits for
+            has_gone_on = False
+            for record in self._order.unparked():
+                has_gone_on = True
+                rest = self._instruct(record)
+                if rest is not None:
+                    yield from rest
+                if self._node.work.spend(RECORD):
+                    yield False
+            has_gone_on |= yield from self._direct.reconsider()
 
     def adjust(self) -> None:
         """Pauses reading of `egress`, or resumes it, after a batch of records."""
         self._flow.adjust(direct_deliveries_wait=bool(self._order.waiting))
-
-    def _unpark(self) -> Steps[bool]:
-        """Applies what is parked and waits no more; whether there was any."""
-        applied = False
-        for record in self._order.unparked():
-            rest = self._instruct(record)
-            if rest is not None:
-                yield from rest
-            applied = True
-            if self._node.work.spend(RECORD):
-                yield False
-        return applied
 
     def _instruct(self, record: Record) -> Steps[None] | None:
         """Drops an instruction that is a copy, else offers its message to every session that wants it. Returns the
@@ -121,10 +115,10 @@ class EgressConsumer:
         finished, held_at = shard.finished.take(position), self._node.clock()
         if is_reread:
             held_at = min(held_at, message.appended / 1000)
-            copy = Copy.OTHER if is_joined else Copy.FIRST
+            copy: Copy = "of the other scope" if is_joined else "first"
         else:
             copy = self._order.copies.accept(instruction.scope, instruction.partition, instruction.offset)
-        if copy is not Copy.FIRST:
+        if copy != "first":
             self._drop(copy, message, instruction, position)
             return None
         left = self._order.take_left(message.partition, message.offset) if self._order.left else ()
@@ -141,7 +135,7 @@ class EgressConsumer:
 
     def _drop(self, copy: Copy, message: Message, instruction: Instruction, position: int) -> None:
         """An instruction of the other scope is relinquished with the message; at once if that is done."""
-        if copy is Copy.REPETITION:
+        if copy == "repetition":
             self._node.counts["copies_dropped"] += 1
             return
         shard, place = self._shard, (message.partition, message.offset)

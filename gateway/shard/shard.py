@@ -129,7 +129,7 @@ class Shard:
         unfinished = sorted({*self.live, *self.unfinished, *copies})
         left: list[tuple[int, int, Sequence[str]]] = [(*place, clients) for place, clients in self.order.left.items()]
         left += [(h.message.partition, h.message.offset, h.left) for h in self.live.values() if h.left]
-        windows, expected = self.order.save_windows(), self.order.save_expected()
+        windows, expected = self.order.copies.save(), self.order.save_expected()
         position = ShardPosition(self.restart, self.applied_to, windows, unfinished, sorted(copies), expected, left)
         return msgspec.msgpack.encode(position)
 

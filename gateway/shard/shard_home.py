@@ -156,9 +156,9 @@ class ShardHome:
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
         offering = Offering(self.state, self.deliverer, node)
-        self._direct = DirectDeliveries(node, self.state, self.routes, spool.outage, offering, self.catch_up)
+        direct = DirectDeliveries(node, self.state, self.routes, spool.outage, offering, self.catch_up)
         flow = EgressFlow(node, self.state, spool.outage, spawn)
-        self.egress = EgressConsumer(node, self.state, spool, self.deliverer, self._direct, offering, flow)
+        self.egress = EgressConsumer(node, self.state, spool, self.deliverer, direct, offering, flow)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -186,10 +186,10 @@ class ShardHome:
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
-        if not self._direct.held_back:  # it may be among them
+        if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         has_ended = await self.catch_up.end_if_passed(int(now * 1000))
-        return has_ended or self._direct.held_back > 0 or self.egress.is_paused
+        return has_ended or bool(self.state.order.waiting) or self.egress.is_paused
 
     # -- the interface -------------------------------------------------------------------------------------------------
 

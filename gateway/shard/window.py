@@ -5,12 +5,15 @@ and scope, hence the message's offset on its ingress partition identifies it, an
 first copies from later ones.
 """
 
-from enum import Enum
+from typing import Literal, TypeAlias
 
 from schemas.envelope import EVERYONE, ROUTED
 
 WINDOW_SIZE = 4096
 SCOPES = (ROUTED, EVERYONE)
+
+Copy: TypeAlias = Literal["first", "repetition", "of the other scope"]
+"""What an instruction for a message is."""
 _MASK = (1 << WINDOW_SIZE) - 1
 
 
@@ -45,14 +48,6 @@ class AntiReplayWindow:
         return behind >= 0 and (behind >= WINDOW_SIZE or bool(self.bits >> behind & 1))
 
 
-class Copy(Enum):
-    """What an instruction is: the FIRST for its message, a REPETITION, or the first of the OTHER scope."""
-
-    FIRST = 0
-    REPETITION = 1
-    OTHER = 2
-
-
 class CopyWindows:
     """The windows of a shard, one per partition of `ingress` and scope."""
 
@@ -66,8 +61,8 @@ class CopyWindows:
             found = self._windows[partition] = (AntiReplayWindow(), AntiReplayWindow())
         own, other = found if scope == ROUTED else found[::-1]
         if not own.accept(offset):
-            return Copy.REPETITION
-        return Copy.OTHER if other.seen(offset) else Copy.FIRST
+            return "repetition"
+        return "of the other scope" if other.seen(offset) else "first"
 
     def top(self, partition: int) -> int:
         """The highest offset seen, -1 if none was."""

@@ -256,7 +256,7 @@ class HomeHarness:
     @property
     def held_back(self) -> int:
         """How many direct deliveries wait."""
-        return sum(home._direct.held_back for home in self.home.shards.values())
+        return sum(shard.order.waiting.records for shard in self.home.states)
 
     @property
     def is_spool_full(self) -> bool:

@@ -12,7 +12,6 @@ from gateway.shard.delivery_order import DeliveryOrder
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.messages import Held, Message
 from gateway.shard.shard import Shard
-from gateway.shard.window import Copy
 from schemas.envelope import EVERYONE, ROUTED
 
 PARTITIONS = 2
@@ -94,7 +93,7 @@ class Home:
             return
         if is_reread:
             shard.take_unfinished(record.offset())
-        elif self.order.copies.accept(scope, *sent.place) is not Copy.FIRST:
+        elif self.order.copies.accept(scope, *sent.place) != "first":
             return
         left = self.order.take_left(*sent.place)
         if sent.old:
