@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.memory_bus import MemoryRecord
 from gateway.record import Record
+from gateway.shard.checkpoint import CATCH_UP, CatchUpPosition
 from gateway.shard.delivery_order import DeliveryOrder
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.messages import Held, Message
@@ -286,3 +288,20 @@ def test_a_restart_expects_what_was_passed_and_still_parked() -> None:
     after.received(0)
     after.order.copies.accept(ROUTED, 0, 5)
     assert not after.order.must_wait(0, 6, after.position)
+
+
+def test_positions_of_earlier_versions_are_understood() -> None:
+    """The names in the spool do not change."""
+    windows = [["routed", 0, 5, bytes(511) + b"\1"], ["everyone", 0, -1, bytes(512)]]
+    raw = {"restart": 2, "position": 4, "windows": windows, "unfinished": [2]}
+    raw |= {"copies": [], "expected": {0: 7}, "left": [[0, 7, ["session"]]]}
+    shard = Shard(0)
+    assert shard.restore(msgspec.msgpack.encode(raw), {}, {}) == 2
+    assert shard.order.instructed_to(0) == 6
+    shard.order.begin({0: 8}, {0: 0})
+    assert shard.order.must_wait(0, 8, 4)
+    assert shard.order.take_left(0, 7) == ["session"]
+    assert msgspec.msgpack.decode(shard.snapshot()) == raw | {"left": []}
+    reader = msgspec.msgpack.encode({"reading": {0: 8}, "done_ms": 9, "begun": {0: 3}})
+    assert CATCH_UP == "instant"
+    assert msgspec.msgpack.decode(reader, type=CatchUpPosition) == CatchUpPosition({0: 8}, 9, {0: 3})
