@@ -20,7 +20,8 @@ A message goes to newer subscriptions directly, then to older ones by its instru
    to*), and until none for an earlier message is parked. All later messages of the partition wait behind it.
 
 Nobody waits in a circle. Partitions do not wait for one another; and within one an instruction waits for messages up to
-its own, a direct delivery for earlier ones only, so that the earliest of all that wait can always go on.
+its own, a direct delivery for earlier ones only, so that the earliest of all that wait can always go on. What is parked
+behind a later message is a copy, or for no session here. `egress` is read on while a direct delivery waits.
 
 A restart resumes from what a checkpoint noted. What waited to be delivered directly was not passed, and is read again.
 What was parked was not applied: the shard's position on `egress` is not behind it, and it comes again. So does what was
