@@ -121,7 +121,7 @@ def _stores(sources: Sources) -> Iterator[Metric]:
     yield _gauge("waystation_spool_file_bytes", "Size of the spool's files", spool.file_bytes)
     failing = int(bool(home.spool_fault))
     yield _gauge("waystation_spool_failing", "1 while the spool cannot be written or read", failing)
-    parked = sum(shard.parked_records for shard in home.states)
+    parked = sum(shard.order.parked.records for shard in home.states)
     yield _gauge(
         "waystation_parked_instructions", "Instructions waiting for direct deliveries of earlier messages", parked
     )
@@ -140,7 +140,7 @@ def _kafka(sources: Sources) -> Iterator[Metric]:
         "Records of a partition that are not processed yet; its end is up to 5 s old",
         labels=["topic", "partition"],
     )
-    taken = {(topics.egress, shard.number): shard.folded_to for shard in sources.home.states}
+    taken = {(topics.egress, shard.number): shard.applied_to for shard in sources.home.states}
     taken[topics.retained, 0] = sources.node.retained.folded_to
     for (topic, partition), position in taken.items():
         positions.add_metric([topic, str(partition)], position)

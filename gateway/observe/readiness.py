@@ -61,7 +61,7 @@ class Readiness:
         behind = 0
         for shard in self._home.states:
             position = max(shard.position, drained_to.get((self._egress, shard.number), 0))  # or it is deleted
-            behind += max(0, shard.replay_to - position)
+            behind += max(0, shard.reread_to - position)
         return f"{behind} records from before the start are not read yet" if behind else ""
 
     async def _ask_kafka(self) -> str:

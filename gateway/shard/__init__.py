@@ -1,4 +1,4 @@
-"""The home of shards: sessions, queues, windows and subscriptions, as a fold over `egress` and `sessions`.
+"""The home of shards: sessions, queues, windows and subscriptions, from what `egress` and `sessions` say.
 
 Does: match instructions with subscriptions, keep each session's queue and windows, spool what stays unacknowledged,
 relinquish, recover all of it after a crash.

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from gateway.errors import SpoolError
+from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.delivery import Deliverer
-from gateway.shard.instant import InstantReader
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Held
 from gateway.shard.node import Node
@@ -28,7 +28,7 @@ from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.wills import Wills
 
-INSTANT = "instant"
+CATCH_UP = "instant"
 INBOUND = "inbound"
 SHARD = "shard"
 BOOT = "boot"
@@ -38,9 +38,9 @@ ASSIGNMENTS = "assignments"
 _EXPIRY_SWEEP_S = 5.0
 
 
-class InstantPosition(msgspec.Struct):
+class CatchUpPosition(msgspec.Struct):
     """`reading` offsets by partition, None while the reader rests; subscriptions effective by `done_ms` are done with
-    it; own copies are at `begun` or behind it."""
+    it; direct deliveries are at `begun` or behind it."""
 
     reading: dict[int, int] | None
     done_ms: int
@@ -63,7 +63,7 @@ class Checkpointer:
         wills: Wills,
         deliverer: Deliverer,
         writer: SessionLogWriter,
-        instant: InstantReader,
+        catch_up: IngressCatchUpReader,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._node = node
@@ -76,7 +76,7 @@ class Checkpointer:
         self._wills = wills
         self._deliverer = deliverer
         self._writer = writer
-        self._instant = instant
+        self._catch_up = catch_up
         self._next_sweep = 0.0
         self._lock = asyncio.Lock()
         self._halted = False
@@ -128,10 +128,10 @@ class Checkpointer:
         spool.put_finished(*shard.finished.write(shard.live.values()))
         positions = {SHARD: shard.snapshot()}
         restart = shard.restart
-        replayed = self._instant.is_replayed()
+        has_reread = self._catch_up.has_reread()
         dropped = [(s, s.dropped - s.dropping.keys()) for s in sessions if s.dropped]
-        restored = [s for s in sessions if s.is_recovering and not s.backlog] if replayed else []
-        positions[INSTANT] = msgspec.msgpack.encode(self._instant_position())
+        restored = [s for s in sessions if s.is_recovering and not s.backlog] if has_reread else []
+        positions[CATCH_UP] = msgspec.msgpack.encode(self._catch_up_position())
         positions[BOOT] = msgspec.msgpack.encode(self._node.numbers.boot)
         limit = shard.assignment_numbers.next_limit
         positions[ASSIGNMENTS] = msgspec.msgpack.encode(limit)
@@ -150,7 +150,7 @@ class Checkpointer:
             if session.link is None and not session.ended:
                 session.forget_spooled(taken.last_row)
         for session in restored:
-            if not session.backlog and restart >= shard.replay_to:
+            if not session.backlog and restart >= shard.reread_to:
                 session.forget_restored()
         if taken.batch.deleted_rows or taken.batch.instructions or self._has_finished:
             await self._relinquish_or_later(now)
@@ -187,8 +187,8 @@ class Checkpointer:
             await self._node.reporter.flush()
             self._spool.forget(finished)
 
-    def _instant_position(self) -> InstantPosition:
-        return InstantPosition(self._instant.positions, self._instant.done_ms, self._instant.begun)
+    def _catch_up_position(self) -> CatchUpPosition:
+        return CatchUpPosition(self._shard.order.passed_to, self._catch_up.done_ms, self._shard.order.direct_from)
 
     async def _write_windows(self, session: Session) -> None:
         session.inbound_dirty = False
@@ -199,12 +199,12 @@ class Checkpointer:
     def _spool_aged(self, now: float) -> set[Session]:
         """Moves what waits too long into the next commit; returns the sessions that got rows.
 
-        Messages of `egress` move after a time, own copies of persistent sessions at once, for no log brings them again.
-        What was offered before such a copy moves too: rows are in the order of the messages (R8).
+        Messages of `egress` move after a time, direct deliveries to persistent ones at once: no log brings them again.
+        What was offered before such a one moves too: rows are in the order of the messages (R8).
         """
         oldest = now - self._node.settings.gateway.spool_after_s
         touched: set[Session] = set()
-        own = [h for h in self._shard.own.values() if h.held_at <= oldest or self._is_wanted_for_good(h)]
+        own = [h for h in self._shard.direct.values() if h.held_at <= oldest or self._is_wanted_for_good(h)]
         for held in heapq.merge(own, _aged(self._shard, oldest, own), key=lambda held: held.number):
             if held.held_at <= oldest:
                 self._abandon_qos0(held)

@@ -1,9 +1,9 @@
 """Up to where a session has settled its messages, in a size that does not grow with their number (G8).
 
 A session takes messages in the order in which they were offered. Whatever brings them again after a crash has an order
-of its own that agrees with it: instructions of one partition of `ingress` their positions on `egress`, own copies of
-one partition their offsets, rows of the spool their numbers. So one number each is enough: what is at or below it was
-taken, and is settled unless the session says otherwise.
+of its own that agrees with it: instructions of one partition of `ingress` their positions on `egress`, direct
+deliveries of one partition their offsets, rows of the spool their numbers. So one number each is enough: what is at or
+below it was taken, and is settled unless the session says otherwise.
 """
 
 from gateway.shard.messages import Entry

@@ -20,7 +20,7 @@ from schemas.envelope import Instruction
 from schemas.sql import named_blocks
 
 SHARD = "shard"
-"""The name of the position of a shard's fold; it was `shard/<n>`."""
+"""The name of a shard's position on `egress`; it was `shard/<n>`."""
 
 _TAKEN_UP = ".taken-up"
 

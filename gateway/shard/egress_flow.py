@@ -1,4 +1,4 @@
-"""How much of `egress` is read ahead: what waits in memory, for the instant reader or the spool, is bounded (R8)."""
+"""How much of `egress` is read ahead: what waits in memory, for the catch-up reader or the spool, is bounded (R8)."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,8 +11,8 @@ from gateway.shard.shard import Shard
 
 class EgressFlow:
     """Pauses a shard that has its part of `limits.held_back_messages` or `held_back_bytes` parked, which all shards
-    share evenly, until half of it has gone. Not while own copies wait: they may wait for what is still to come on
-    `egress`, and the reader behind them.
+    share evenly, until half of it has gone. Not while direct deliveries wait: they may wait for what is still to come
+    on `egress`, and the reader behind them.
 
     Pauses it also while a spool that cannot be written has left too much in memory. `spawn` starts a coroutine whose
     failure is fatal.
@@ -33,15 +33,15 @@ class EgressFlow:
         self._lock = asyncio.Lock()
         self.is_paused = False
 
-    def adjust(self, own_copies_wait: bool) -> None:
+    def adjust(self, direct_deliveries_wait: bool) -> None:
         """Pauses or resumes the shard if it has to be, after a batch of records."""
-        is_full, shard = self._outage.is_full, self._shard
-        load = max(shard.parked_records / self._most, shard.parked_bytes / self._most_bytes)
+        is_full, parked = self._outage.is_full, self._shard.order.parked
+        load = max(parked.records / self._most, parked.bytes / self._most_bytes)
         if self.is_paused:
-            if not is_full and (own_copies_wait or load <= 1 / 2):
+            if not is_full and (direct_deliveries_wait or load <= 1 / 2):
                 self.is_paused = False
                 self._spawn(self._go_on())
-        elif is_full or (load >= 1 and not own_copies_wait):
+        elif is_full or (load >= 1 and not direct_deliveries_wait):
             self.is_paused = True
             self._counts["parked_full"] += not is_full
             self._spawn(self._pause())

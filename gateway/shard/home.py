@@ -61,13 +61,13 @@ class Home:
                     node.counts,
                 ),
                 ingress,
-                self._reached,
+                self._instructed_to,
                 self._post,
                 self._presence,
                 self._spawn,
             )
         self._ingress = ingress
-        self.records = RecordBatches(node, ingress, {number: home.fold for number, home in self.shards.items()}).take
+        self.records = RecordBatches(node, ingress, {number: home.egress for number, home in self.shards.items()}).take
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
@@ -171,8 +171,8 @@ class Home:
         if ready.post(self.shards[shard].shares.receive, message):
             asyncio.get_running_loop().call_soon(ready.flush)
 
-    def _reached(self, partition: int) -> int:
-        return max((home.state.reached(partition) for home in self.shards.values()), default=-1)
+    def _instructed_to(self, partition: int) -> int:
+        return max((home.state.order.instructed_to(partition) for home in self.shards.values()), default=0)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class Message(msgspec.Struct, gc=False):
 class Held(msgspec.Struct, eq=False):
     """A message with the instructions a shard got for it; done when no recipient is left (`pending` 0).
 
-    `instructions` is empty for an own copy (retained, or read before its route took effect): nothing to relinquish.
+    `instructions` is empty for a direct delivery (retained, or read before its route took effect): none to relinquish.
     `held_at` is since when (seconds since the epoch); after a restart that is when the message was appended, so that a
     home that dies again and again moves it to the spool all the same. `position` is the offset of the instruction on
     `egress[shard]`, -1 where there is none to read again. `entries` are its recipients, `deliveries` what became of

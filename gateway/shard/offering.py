@@ -12,7 +12,7 @@ from gateway.shard.node import Node
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.subscription import SessionSubscription
-from gateway.shard.work import RECIPIENT, SLICE, Steps
+from gateway.shard.work import RECIPIENT, SLICE, Steps, Work
 
 _IDENTIFIERS_A_UNIT = 8
 
@@ -52,8 +52,9 @@ class Offering:
                 yield True
         for client, share in shares.items():
             session = share.session
-            if _is_subscribed(share):
-                self.offer_share(session, held, client, share.qos, share.retain, tuple(share.identifiers))
+            if _is_subscribed(share) and _is_for(session, held):
+                entry = Entry(client, held, share.qos, share.retain, tuple(share.identifiers))
+                self._deliverer.offer(session, held, entry)
             if work.spend(RECIPIENT + len(share.identifiers) // _IDENTIFIERS_A_UNIT):
                 yield True
         held.pending -= 1
@@ -62,21 +63,22 @@ class Offering:
     def offer_at_once(self, held: Held, subscriptions: Sequence[SessionSubscription]) -> None:
         """The same without steps, for few subscriptions."""
         for client, (qos, retain, identifiers) in wanted(held.message, subscriptions, self._sessions):
-            self.offer_share(self._sessions[client], held, client, qos, retain, identifiers)
+            session = self._sessions[client]
+            if _is_for(session, held):
+                self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
         self._deliverer.offered(held)
 
-    def offer_share(
-        self, session: Session, held: Held, client: str, qos: int, retain: bool, identifiers: tuple[int, ...]
-    ) -> None:
-        """Offers the message to one session, unless the session has it already."""
-        message = held.message
-        if message.id in session.retained_sent:
-            return
-        if held.position >= 0 and (client in held.done or held.position < session.since):
-            return
-        if session.subscribing and message.retain:  # the retained message must not follow the live one
-            session.live_meanwhile.add(message.id)
-        self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
+
+def _is_for(session: Session, held: Held) -> bool:
+    """Whether a session whose subscriptions match gets the message, or has it already."""
+    message = held.message
+    if message.id in session.retained_sent:
+        return False
+    if held.position >= 0 and (session.client in held.done or held.position < session.since):
+        return False
+    if session.subscribing and message.retain:  # the retained message must not follow the live one
+        session.live_meanwhile.add(message.id)
+    return True
 
 
 def _is_subscribed(share: Share) -> bool:
@@ -128,3 +130,22 @@ def wanted(
     shares: dict[str, Share] = {}
     add_shares(shares, message, subscriptions, sessions)
     return ((client, (s.qos, s.retain, tuple(s.identifiers))) for client, s in shares.items())
+
+
+def find_matches(shard: Shard, topic: str, work: Work) -> Steps[list[SessionSubscription]]:
+    """The shard's subscriptions that match."""
+    found = shard.trie.begin(topic, SLICE)
+    if isinstance(found, list):
+        return found
+    while True:
+        if work.spend(SLICE):
+            yield True
+        if found.run(SLICE):
+            return found.found
+
+
+def slices(subscriptions: Sequence[SessionSubscription]) -> Iterable[Sequence[SessionSubscription]]:
+    """As much of them at a time as is not interrupted."""
+    if len(subscriptions) <= SLICE:
+        return (subscriptions,) if subscriptions else ()
+    return (subscriptions[start : start + SLICE] for start in range(0, len(subscriptions), SLICE))

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.record import Record
-from gateway.shard.fold import Fold
-from gateway.shard.ingress_reader import IngressReader, IngressRecord
+from gateway.shard.egress_consumer import EgressConsumer
+from gateway.shard.ingress_reader import IngressReader
+from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.node import Node
 from gateway.shard.work import RECORD, Steps
 
@@ -19,12 +20,12 @@ _DONE: Final = object()
 
 
 class RecordBatches:
-    """Takes what the consumer brings. `folds` are those of the shards that are here, by number."""
+    """Takes what the consumer brings. `consumers` are those of the shards that are here, by number."""
 
-    def __init__(self, node: Node, ingress: IngressReader, folds: Mapping[int, Fold]) -> None:
+    def __init__(self, node: Node, ingress: IngressReader, consumers: Mapping[int, EgressConsumer]) -> None:
         self._node = node
         self._reader = ingress
-        self._folds = folds
+        self._consumers = consumers
         self._egress = node.topics.egress
         self._ingress = node.topics.ingress
         self._retained = node.topics.retained
@@ -67,26 +68,26 @@ class RecordBatches:
         return is_half is _DONE
 
     def _apply(self, batch: list[Record]) -> Steps[None]:
-        work, folds = self._node.work, self._folds
+        work, consumers = self._node.work, self._consumers
         for record in batch:
             topic = record.topic()
             if topic == self._egress:
-                fold = folds.get(record.partition())
-                rest = None if fold is None else fold.instruction(record)
+                consumer = consumers.get(record.partition())
+                rest = None if consumer is None else consumer.apply(record)
                 if rest is not None:
                     yield from rest
             elif topic == self._ingress:
                 self._reader.received(record)
                 read = IngressRecord(record)
-                for fold in list(folds.values()):
-                    yield from fold.direct(read)
+                for consumer in list(consumers.values()):
+                    yield from consumer.read(read)
             elif topic == self._retained:
                 self._node.retained.fold(record)
             else:
                 self._node.message_presence.fold(record)
             if work.spend(RECORD):
                 yield False
-        for fold in list(folds.values()):
-            if fold.waits:
-                yield from fold.reconsider()
-            fold.adjust()
+        for consumer in list(consumers.values()):
+            if consumer.waits:
+                yield from consumer.reconsider()
+            consumer.adjust()

@@ -11,10 +11,10 @@ import structlog
 
 from gateway.errors import SpoolError
 from gateway.record import Record
+from gateway.shard.catch_up_reader import CLOCK_SLACK_MS
 from gateway.shard.changelog import catch_up
-from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, INBOUND, INSTANT, SHARD, InstantPosition
+from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, CATCH_UP, INBOUND, SHARD, CatchUpPosition
 from gateway.shard.earlier_spool import read_earlier, retire
-from gateway.shard.instant import CLOCK_SLACK_MS
 from gateway.shard.messages import GROUP_MARK, assigned_place
 from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
@@ -71,7 +71,7 @@ class Recovery:
             raw = self._positions[number].get(SHARD)
             finished = await home.spool.finished_clients()
             start[node.topics.egress, number] = home.state.restore(raw, *finished) if raw else 0
-            home.state.replay_to = ends[number]
+            home.state.reread_to = ends[number]
             self.read["egress"] += max(0, ends[number] - start[node.topics.egress, number])
         await node.bus.read(node.topics.routes, {0: 0}, self._fold_route)
         retained_ends = await node.bus.read(node.topics.retained, {0: 0}, self._fold_retained)
@@ -85,7 +85,7 @@ class Recovery:
         await self._read_inbound()
         for number, home in homes.items():
             home.unsettled.update(s for s in home.sessions.values() if s.is_unsettled)
-            await self._resume_instant(home, self._positions[number].get(INSTANT))
+            await self._resume_catch_up(home, self._positions[number].get(CATCH_UP))
         return start
 
     async def _start_spools(self) -> None:
@@ -307,11 +307,11 @@ class Recovery:
         for partition, end in ends.items():
             self._node.publishes.stored(partition, end)
 
-    async def _resume_instant(self, home: ShardHome, raw: bytes | None) -> None:
+    async def _resume_catch_up(self, home: ShardHome, raw: bytes | None) -> None:
         """Reads on for subscriptions whose routes were not in effect at the last checkpoint."""
-        saved = msgspec.msgpack.decode(raw, type=InstantPosition) if raw else InstantPosition(None, 0)
-        instant = home.instant
-        instant.done_ms = saved.done_ms
+        saved = msgspec.msgpack.decode(raw, type=CatchUpPosition) if raw else CatchUpPosition(None, 0)
+        catch_up = home.catch_up
+        catch_up.restore(saved.done_ms)
         waiting = [
             s.record
             for session in home.sessions.values()
@@ -322,13 +322,13 @@ class Recovery:
             return
         partitions = range(self._node.settings.kafka.ingress_partitions)
         ends = await self._node.bus.end_offsets(self._node.topics.ingress, len(partitions))
-        instant.replay_to = ends
-        instant.hold_until(max((r.effective_ms for r in waiting), default=0))
+        catch_up.reread(ends)
+        catch_up.hold_until(max((r.effective_ms for r in waiting), default=0))
         if saved.reading is not None:
-            await instant.resume(saved.reading, saved.begun or saved.reading)
+            await catch_up.resume(saved.reading, saved.begun or saved.reading)
             return
         lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
-        await instant.begin(lowest)
+        await catch_up.begin(lowest)
 
 
 def _is_of(meta: Meta, session: Session) -> bool:

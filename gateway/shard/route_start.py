@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gateway.shard.instant import InstantReader
+from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.routes import ShardRoutes
 from schemas.identity import route_key
 
@@ -12,34 +12,38 @@ class RouteStart:
     to which this gateway has acknowledged publishes; `clock` gives seconds since the epoch."""
 
     def __init__(
-        self, routes: ShardRoutes, instant: InstantReader, stored_to: Mapping[int, int], clock: Callable[[], float]
+        self,
+        routes: ShardRoutes,
+        catch_up: IngressCatchUpReader,
+        stored_to: Mapping[int, int],
+        clock: Callable[[], float],
     ) -> None:
         self._routes = routes
-        self._instant = instant
+        self._catch_up = catch_up
         self._stored_to = stored_to
         self._clock = clock
 
     async def use(self, topic_filter: str) -> tuple[int, dict[int, int]]:
         """Since when the filter's route is in effect, and from where on messages on `ingress` are for it: not what this
-        gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the instant reader has
+        gateway has acknowledged before (anywhere where it has acknowledged nothing), nor what the catch-up reader has
         got already; that is for the subscriptions that were there before."""
-        routes, instant, key = self._routes, self._instant, route_key(topic_filter)
+        routes, catch_up, key = self._routes, self._catch_up, route_key(topic_filter)
         begun = routes.effective_ms(key)
         now_ms = int(self._clock() * 1000)
         start, published = {}, dict(self._stored_to)
-        if begun is None or instant.is_needed(begun, now_ms):
-            instant.hold_until(now_ms + routes.lead_ms if begun is None else begun)
-            start = await instant.begin()
-        elif instant.positions is not None:  # it is needed by others
-            start = await instant.begin()
+        if begun is None or catch_up.is_needed(begun, now_ms):
+            catch_up.hold_until(now_ms + routes.lead_ms if begun is None else begun)
+            start = await catch_up.begin()
+        elif catch_up.is_reading:  # it is needed by others
+            start = await catch_up.begin()
         route = await routes.use(key)
         if start:
-            instant.hold_until(route.effective_ms)
+            catch_up.hold_until(route.effective_ms)
         return route.effective_ms, published | {p: max(at, published.get(p, 0)) for p, at in start.items()}
 
     def unpassed(self, start: dict[int, int]) -> dict[int, int]:
-        """`start`, but for what the instant reader has passed since `use`."""
-        return start | self._instant.unpassed(start)
+        """`start`, but for what the catch-up reader has passed since `use`."""
+        return start | self._catch_up.unpassed(start)
 
     def leave(self, topic_filter: str) -> None:
         """A subscription needs the route no more."""

@@ -215,12 +215,10 @@ class Session:
 
     def take_back_unacknowledged(self) -> list[Entry]:
         """Takes out of the session what groups that it is a member of have assigned at QoS 1, and was sent."""
-        assignments = self.assignments
-        if assignments is None:
+        if (assignments := self.assignments) is None:
             return []
-        sent = [
-            e for e in self.in_flight.values() if e.qos == 1 and e.assigned and e.assigned.group in assignments.groups
-        ]
+        groups = assignments.groups
+        sent = [e for e in self.in_flight.values() if e.qos == 1 and e.assigned and e.assigned.group in groups]
         for entry in sent:
             del self.in_flight[entry.packet_id]
             assignments.over(entry)

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.checkpoint import Checkpointer
 from gateway.shard.delivery import Deliverer
+from gateway.shard.direct_deliveries import DirectDeliveries
+from gateway.shard.egress_consumer import EgressConsumer
 from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.entitlement import Entitlement
-from gateway.shard.fold import Fold
 from gateway.shard.ingress_reader import IngressReader
-from gateway.shard.instant import InstantReader
 from gateway.shard.keyed import KeyedMessages
 from gateway.shard.link import Link
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry
 from gateway.shard.node import Node
 from gateway.shard.offering import Offering
-from gateway.shard.own_copies import OwnCopies
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
@@ -97,7 +97,7 @@ class ShardHome:
         node: Node,
         spool: ShardSpool,
         ingress: IngressReader,
-        reached: Callable[[int], int],
+        instructed_to: Callable[[int], int],
         post: Callable[[int, ShareMessage], None],
         presence: PresenceReporter,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
@@ -121,8 +121,8 @@ class ShardHome:
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
         self.inbound = InboundPosition(node.publishes)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
-        self.instant = InstantReader(self.state, ingress, reached, spawn)
-        routes = RouteStart(self.routes, self.instant, node.publishes.stored_to, node.clock)
+        self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
+        routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock)
         self.shares = Shares(node, self.state, routes, post, spawn)
         self.deliverer = Deliverer(
             node,
@@ -144,7 +144,7 @@ class ShardHome:
             self._wills,
             self.deliverer,
             self.writer,
-            self.instant,
+            self.catch_up,
             spawn,
         )
         self.checkpoint = self._checkpointer.run
@@ -156,9 +156,9 @@ class ShardHome:
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
         offering = Offering(self.state, self.deliverer, node)
-        self._own = OwnCopies(node, self.state, self.routes, spool.outage, offering, self.instant)
+        direct = DirectDeliveries(node, self.state, self.routes, spool.outage, offering, self.catch_up)
         flow = EgressFlow(node, self.state, spool.outage, spawn)
-        self.fold = Fold(node, self.state, spool, self.deliverer, self.instant, self._own, offering, flow)
+        self.egress = EgressConsumer(node, self.state, spool, self.deliverer, direct, offering, flow)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -187,11 +187,11 @@ class ShardHome:
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
-        if not self._own.held_back:  # it may be among them
+        if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self.shares.sweep()
-        has_ended = await self.instant.end_if_passed(int(now * 1000))
-        return has_ended or self._own.held_back > 0 or self.fold.is_paused
+        has_ended = await self.catch_up.end_if_passed(int(now * 1000))
+        return has_ended or bool(self.state.order.waiting) or self.egress.is_paused
 
     # -- the interface -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: routes, instant reading, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
+"""SUBSCRIBE and UNSUBSCRIBE: routes, reading `ingress`, the session log, retained messages (MQTT 5.0, 3.8 to 3.11)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,11 @@
-"""A subscription of a session, and which messages on `ingress` are for it."""
+"""A subscription of a session, and how it gets a message on `ingress`: directly while its route is not in effect, by an
+instruction from then on."""
+
+from collections.abc import Sequence
 
 import msgspec
 
+from gateway.shard.messages import Held
 from schemas.session_log import SubscriptionRecord
 
 
@@ -15,11 +19,41 @@ class SessionSubscription(msgspec.Struct):
     def filter(self) -> str:
         return self.record.filter
 
-    def is_routed(self, partition: int, offset: int, appended: int) -> bool:
-        """Whether the subscription gets what is at this place on `ingress` by an instruction."""
-        return self.record.effective_ms <= appended and self.record.ingress_from.get(partition, 0) <= offset
-
     def is_older(self, partition: int, offset: int) -> bool:
         """Whether the subscription was there before what is at this place on `ingress`."""
         start = self.record.ingress_from.get(partition)
         return start is not None and start <= offset
+
+
+def get_by_instruction(held: Held, subscriptions: Sequence[SessionSubscription]) -> list[SessionSubscription]:
+    """Those of matching subscriptions that get the message of an instruction: their route is in effect for it, or a
+    newer subscription of their client has left it to them."""
+    message = held.message
+    appended, partition, offset = message.appended, message.partition, message.offset
+    left = held.left
+    return [
+        s
+        for s in subscriptions
+        if (s.record.effective_ms <= appended and s.record.ingress_from.get(partition, 0) <= offset)
+        or (left and s.client in left and s.is_older(partition, offset))
+    ]
+
+
+def divide(
+    subscriptions: Sequence[SessionSubscription],
+    place: tuple[int, int, int],
+    done_ms: int,
+    newer: list[SessionSubscription],
+    routed: set[str],
+) -> None:
+    """Of subscriptions that match what is at `place` (partition, offset, append time) on `ingress`: adds to `newer`
+    those that may get it directly, their route being not in effect yet, nor by `done_ms`; to `routed` the clients of
+    those that an instruction brings it."""
+    partition, offset, appended = place
+    for subscription in subscriptions:
+        record = subscription.record
+        if record.effective_ms <= appended:
+            if record.ingress_from.get(partition, 0) <= offset:
+                routed.add(subscription.client)
+        elif record.effective_ms > done_ms and subscription.is_older(partition, offset):
+            newer.append(subscription)

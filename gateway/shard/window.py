@@ -5,7 +5,15 @@ and scope, hence the message's offset on its ingress partition identifies it, an
 first copies from later ones.
 """
 
+from typing import Literal, TypeAlias
+
+from schemas.envelope import EVERYONE, ROUTED
+
 WINDOW_SIZE = 4096
+SCOPES = (ROUTED, EVERYONE)
+
+Copy: TypeAlias = Literal["first", "repetition", "of the other scope"]
+"""What an instruction for a message is."""
 _MASK = (1 << WINDOW_SIZE) - 1
 
 
@@ -38,3 +46,38 @@ class AntiReplayWindow:
         """Whether `offset` was shown before."""
         behind = self.top - offset
         return behind >= 0 and (behind >= WINDOW_SIZE or bool(self.bits >> behind & 1))
+
+
+class CopyWindows:
+    """The windows of a shard, one per partition of `ingress` and scope."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, tuple[AntiReplayWindow, AntiReplayWindow]] = {}
+
+    def accept(self, scope: str, partition: int, offset: int) -> Copy:
+        """What an instruction for this message is; afterwards it is seen."""
+        found = self._windows.get(partition)
+        if found is None:
+            found = self._windows[partition] = (AntiReplayWindow(), AntiReplayWindow())
+        own, other = found if scope == ROUTED else found[::-1]
+        if not own.accept(offset):
+            return "repetition"
+        return "of the other scope" if other.seen(offset) else "first"
+
+    def top(self, partition: int) -> int:
+        """The highest offset seen, -1 if none was."""
+        return max((window.top for window in self._windows.get(partition, ())), default=-1)
+
+    def save(self) -> list[tuple[str, int, int, bytes]]:
+        """Scope, partition, highest offset and bits of each window."""
+        return [
+            (scope, partition, window.top, window.bits.to_bytes(WINDOW_SIZE // 8))
+            for partition, windows in self._windows.items()
+            for scope, window in zip(SCOPES, windows, strict=True)
+        ]
+
+    def restore(self, saved: list[tuple[str, int, int, bytes]]) -> None:
+        for scope, partition, top, bits in saved:
+            windows = self._windows.setdefault(partition, (AntiReplayWindow(), AntiReplayWindow()))
+            window = windows[SCOPES.index(scope)]
+            window.top, window.bits = top, int.from_bytes(bits)

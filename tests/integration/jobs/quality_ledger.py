@@ -116,9 +116,9 @@ class Ledger:
         )
 
     def _others(self, rows: Rows, noon: datetime) -> None:
-        """What is no fault: a message that was sent again, a quarantined record of ingress, an instruction of it, an
-        own copy of an old retained message, a message for a client that is offline until tomorrow; and a row of each
-        other table."""
+        """What is no fault: a message that was sent again, a quarantined record of ingress, an instruction of it, a
+        direct delivery of an old retained message, a message for a client that is offline until tomorrow; and a row of
+        each other table."""
         self._sent_again(rows, noon)
         partition, offset = self.offset % 2, self.offset // 2
         self.offset += 1

@@ -41,7 +41,7 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
             here.is_consuming = True
 
             first = here.harness.home.states[0]
-            first.replay_to = 5
+            first.reread_to = 5
             assert await _faults(here) == {"consuming": "5 records from before the start are not read yet"}
             first.position = 5
             assert await _faults(here) == {}
@@ -54,7 +54,7 @@ def test_records_that_kafka_has_deleted_are_not_waited_for(tmp_path: Path) -> No
 
     async def scenario() -> None:
         async with observed(tmp_path) as here:
-            here.harness.home.states[1].replay_to = 900
+            here.harness.home.states[1].reread_to = 900
             assert await _faults(here)
             here.kafka.take_consumer(
                 '{"topics": {"egress": {"partitions": {"1": {"hi_offset": 900, "next_offset": 900, "fetchq_cnt": 3}}}}}'

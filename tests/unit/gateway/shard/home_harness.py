@@ -251,12 +251,12 @@ class HomeHarness:
     @property
     def is_reading(self) -> bool:
         """Whether some shard reads `ingress`."""
-        return any(home.instant.positions is not None for home in self.home.shards.values())
+        return any(home.catch_up.is_reading for home in self.home.shards.values())
 
     @property
     def held_back(self) -> int:
         """How many direct deliveries wait."""
-        return sum(home._own.held_back for home in self.home.shards.values())
+        return sum(shard.order.waiting.records for shard in self.home.states)
 
     @property
     def is_spool_full(self) -> bool:

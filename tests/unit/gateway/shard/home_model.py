@@ -323,7 +323,7 @@ class HomeModel:
         for options, receiver in zip(self.setup.receivers, self.receivers, strict=True):
             assert self.has_died or receiver.most_in_flight <= options.get("receive_maximum", 65_535)
         for shard in harness.home.states:
-            assert not shard.parked
+            assert not shard.order.parked
             for session in shard.sessions.values():
                 assert (session.queued, session.queued_bytes, session.replayed) == (0, 0, None)
                 assert not any((session.in_flight, session.put_back, session.restored))

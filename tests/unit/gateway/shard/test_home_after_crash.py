@@ -9,7 +9,7 @@ from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
 
 
-@pytest.mark.parametrize("wait_s", [0.0, LEAD_S + 5], ids=["own copies", "by route"])
+@pytest.mark.parametrize("wait_s", [0.0, LEAD_S + 5], ids=["direct deliveries", "by route"])
 @pytest.mark.parametrize("aged", [False, True], ids=["from kafka", "from the spool"])
 def test_qos_1_that_comes_again_after_a_crash_carries_dup(tmp_path: Path, wait_s: float, aged: bool) -> None:
     """G8; MQTT 5.0, 3.3.1.1: what may have been sent before says so; what cannot have been does not."""
@@ -167,7 +167,7 @@ def test_a_publish_of_an_earlier_session_is_never_taken_for_one_of_the_next(tmp_
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("wait_s", [0.0, LEAD_S + 5], ids=["own copies", "by route"])
+@pytest.mark.parametrize("wait_s", [0.0, LEAD_S + 5], ids=["direct deliveries", "by route"])
 def test_a_delivery_that_has_begun_ends_though_the_client_has_unsubscribed(
     tmp_path: Path, qos: int, wait_s: float
 ) -> None:

@@ -1,4 +1,4 @@
-"""R8: what one sender sends to one recipient comes in the order sent, whichever way: own copy, instruction, inbox.
+"""R8: what one sender sends to one recipient comes in the order sent, whichever way: directly, by instruction, inbox.
 
 For `route_lead` after a subscription its messages do not come by routers, while those of older ones do: however late
 the routers are, and however often the home is killed meanwhile.
@@ -100,12 +100,12 @@ def test_what_nobody_wants_any_more_is_not_remembered(tmp_path: Path) -> None:
         for n in range(3):
             sender.publish("x/1", b"%d" % n, 1)
         await turn(1)
-        assert sum(len(shard.left) for shard in harness.home.states) == 3
+        assert sum(len(shard.order.left) for shard in harness.home.states) == 3
         await receiver.unsubscribe("x/1", "#")
         set_routers(harness, stopped=False)
         await turn(5)
         assert receiver.payloads == []
-        assert not any(shard.left for shard in harness.home.states)
+        assert not any(shard.order.left for shard in harness.home.states)
 
     run(scenario())
 
@@ -137,13 +137,13 @@ def test_what_an_older_subscription_was_to_bring_comes_though_it_ends(
         await turn(LEAD_S + 5)
         assert receiver.payloads == [b"one", b"two"]
         assert harness.relinquished() == harness.instructions()
-        assert not any(shard.left for shard in harness.home.states)
+        assert not any(shard.order.left for shard in harness.home.states)
 
     run(scenario())
 
 
 def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> None:
-    """R8: what is parked in memory is bounded; unless own copies wait, which may wait for what is still to come."""
+    """R8: what is parked in memory is bounded; unless direct deliveries wait, perhaps for what is still to come."""
 
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path, held_back_messages=20).start()
@@ -155,29 +155,29 @@ def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> N
             return place in harness.bus.reading
 
         for offset in range(9):
-            shard.park(0, offset, MemoryRecord(place, b"a", b"x", []))
-            flow.adjust(own_copies_wait=False)
+            shard.order.park(0, offset, MemoryRecord(place, b"a", b"x", []))
+            flow.adjust(direct_deliveries_wait=False)
         await turn()
         assert is_read()
-        shard.park(0, 9, MemoryRecord(place, b"a", b"x", []))
-        flow.adjust(own_copies_wait=False)
+        shard.order.park(0, 9, MemoryRecord(place, b"a", b"x", []))
+        flow.adjust(direct_deliveries_wait=False)
         await turn()
         assert not is_read()
         assert harness.node.counts["parked_full"] == 1
-        flow.adjust(own_copies_wait=True)
+        flow.adjust(direct_deliveries_wait=True)
         await turn()
         assert is_read()
-        flow.adjust(own_copies_wait=False)
+        flow.adjust(direct_deliveries_wait=False)
         await turn()
         assert not is_read(), "it is as full as before"
         for _ in range(4):
-            shard.unpark(0)
-            flow.adjust(own_copies_wait=False)
+            shard.order.unpark(0)
+            flow.adjust(direct_deliveries_wait=False)
         await turn()
         assert not is_read(), "not with every single one"
-        shard.unpark(0)
-        shard.position = 3
-        flow.adjust(own_copies_wait=False)
+        shard.order.unpark(0)
+        shard.received(2)
+        flow.adjust(direct_deliveries_wait=False)
         await turn()
         assert harness.bus.reading[place] == 3
 
@@ -186,7 +186,7 @@ def test_instructions_far_ahead_of_the_reader_wait_on_kafka(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("end", ["unsubscribe", "end", "expire"])
 def test_what_is_held_back_for_somebody_who_leaves_holds_up_nobody(tmp_path: Path, end: str) -> None:
-    """R8: a subscription, or a session, that ends while own copies for it wait."""
+    """R8: a subscription, or a session, that ends while direct deliveries for it wait."""
 
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path).start()
@@ -233,25 +233,25 @@ def test_a_record_nobody_can_read_holds_up_nobody(tmp_path: Path, meta: bytes | 
     run(scenario())
 
 
-def test_what_is_not_finished_comes_again_before_own_copies() -> None:
+def test_what_is_not_finished_comes_again_before_direct_deliveries() -> None:
     """R8: after a restart the windows say that it has come, but it is not in a queue again yet."""
     before = Shard(0)
     message = Message("id", "s", "x/1", b"", 1, False, None, b"\0", 1, 5, 0)
-    before.position = 4
-    before.windows(ROUTED, 1)[0].accept(5)
-    before.expect(1, 5)
-    assert not before.is_ahead_of_routers(1, 6)
+    before.received(3)
+    before.order.copies.accept(ROUTED, 1, 5)
+    before.order.expect(1, 5)
+    assert not before.order.must_wait(1, 6, before.position)
     before.hold(Held(message, 0, 3, 0.0, []))
-    before.park(0, 9, MemoryRecord(("egress", 0), b"", b"", None))
-    before.expect(1, 6)
+    before.order.park(0, 9, MemoryRecord(("egress", 0), b"", b"", None))
+    before.order.expect(1, 6)
     after = Shard(0)
     after.restore(before.snapshot(), {}, {})
-    assert after.is_ahead_of_routers(0, 1)
-    after.position = 4
-    assert not after.is_ahead_of_routers(0, 1)
-    assert after.is_ahead_of_routers(1, 7), "the one that was expected still is"
-    after.windows(ROUTED, 1)[0].accept(6)
-    assert not after.is_ahead_of_routers(1, 7)
+    assert after.order.must_wait(0, 1, after.position)
+    after.received(3)
+    assert not after.order.must_wait(0, 1, after.position)
+    assert after.order.must_wait(1, 7, after.position), "the one that was expected still is"
+    after.order.copies.accept(ROUTED, 1, 6)
+    assert not after.order.must_wait(1, 7, after.position)
 
 
 def test_an_instruction_of_either_scope_is_what_is_waited_for(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ async def order_seen(tmp_path: Path, first: str, second: str) -> tuple[list[byte
 
 
 def test_order_is_kept_when_a_route_takes_effect_in_mid_stream(tmp_path: Path) -> None:
-    """R8: each message once and in order, across topics, while own copies give way to instructions."""
+    """R8: each message once and in order, across topics, while direct deliveries give way to instructions."""
     sent, got = run(order_seen(tmp_path, "other/#", "#"))
     assert got == sent
 

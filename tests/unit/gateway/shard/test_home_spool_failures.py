@@ -74,7 +74,7 @@ def test_a_full_disk_keeps_nobody_online_waiting_and_loses_nothing(tmp_path: Pat
     run(scenario())
 
 
-@pytest.mark.parametrize("route", [False, True], ids=["own copies", "by route"])
+@pytest.mark.parametrize("route", [False, True], ids=["direct deliveries", "by route"])
 def test_memory_is_bounded_while_the_spool_fails(tmp_path: Path, route: bool) -> None:
     """R8, Q1: what does not fit is not read from Kafka, and comes in order once there is room."""
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.host.host_server import HostServer
 from gateway.record import Record
 from gateway.shard import work as works
-from gateway.shard.fold import LARGE
+from gateway.shard.egress_consumer import LARGE
 from gateway.shard.work import RECIPIENT, SLICE, Work
 from mqtt.packets import Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
@@ -17,9 +17,9 @@ from tests.unit.gateway.shard.home_harness import HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
 
 ROUTED_S = 60
-"""By then every route is in effect: messages come by instructions, before by own copies."""
+"""By then every route is in effect: messages come by instructions, before by direct deliveries."""
 
-by_either_way = pytest.mark.parametrize("after_s", [0, ROUTED_S], ids=["own copies", "instructions"])
+by_either_way = pytest.mark.parametrize("after_s", [0, ROUTED_S], ids=["direct deliveries", "instructions"])
 
 OVERLAPPING = ["/".join([*("+" if n >> bit & 1 else "a" for bit in range(10)), *["+"] * 20]) for n in range(1_000)]
 """Filters of 30 levels that all match `topic(n)`."""
@@ -131,7 +131,7 @@ def test_a_message_to_very_many_is_offered_in_steps(tmp_path: Path, after_s: int
         assert len(work.turns) >= 10
         assert [packet.payload for packet in delivered(wires)] == [b"x"] * 500
         assert harness.node.counts["delivered" if qos else "sent"] == 500
-        assert all(not shard.live and not shard.own for shard in harness.home.states)
+        assert all(not shard.live and not shard.direct for shard in harness.home.states)
         assert not harness.fatal
         await server.stop()
 
@@ -177,7 +177,7 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
             for packet in delivered([wire]):
                 wire.send(Puback(packet.packet_id))
         await turn(ROUTED_S)
-        assert all(not shard.live and not shard.own for shard in harness.home.states)
+        assert all(not shard.live and not shard.direct for shard in harness.home.states)
         assert not harness.fatal
         await server.stop()
 

@@ -5,7 +5,8 @@ import random
 
 from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
 from gateway.record import Record
-from gateway.shard.ingress_reader import IngressReader, IngressRecord
+from gateway.shard.ingress_reader import IngressReader
+from gateway.shard.ingress_record import IngressRecord
 from tests.draw import examples, generator
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
 
@@ -13,7 +14,7 @@ TOPIC, PARTITIONS, RECORDS = "ingress", 2, 60
 
 
 class Reader:
-    """As a shard's instant reader: takes what is next for it or behind that, and nothing while it is away."""
+    """As a shard's catch-up reader: takes what is next for it or behind that, and nothing while it is away."""
 
     def __init__(self, ingress: IngressReader) -> None:
         self._ingress = ingress

@@ -179,7 +179,7 @@ def test_the_record_stays_small_however_much_is_settled() -> None:
 
 
 def test_each_way_that_may_bring_a_message_again_has_its_own_cursor() -> None:
-    """G8: a message settled as an instruction says nothing of own copies, and of rows in the spool."""
+    """G8: a message settled as an instruction says nothing of direct deliveries, and of rows in the spool."""
     session = Session("c", 0, 0)
     for held, row in (
         (Held(message_at(0, 7), 0, 50, 0.0, [], number=1), None),

@@ -72,7 +72,7 @@ def test_racing_subscribers_of_one_key_and_one_that_fails(tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_does_not_take_qos_0_from_a_client_that_is_about_to_get_it(tmp_path: Path) -> None:
-    """Own copies for others go to the spool at once; what waits a moment for this client at QoS 0 stays, in order."""
+    """Direct deliveries for others go to the spool at once; what waits for this client at QoS 0 stays, in order."""
 
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path).start()

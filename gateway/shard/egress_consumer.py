@@ -1,0 +1,175 @@
+"""Applying instructions on `egress`: each once, matched with the shard's subscriptions (R2, R4, R8, M14)."""
+
+from gateway.record import Record
+from gateway.shard.delivery import Deliverer
+from gateway.shard.direct_deliveries import DirectDeliveries
+from gateway.shard.egress_flow import EgressFlow
+from gateway.shard.ingress_record import IngressRecord
+from gateway.shard.messages import Entry, Held, Message, message_of
+from gateway.shard.node import Node
+from gateway.shard.offering import Offering, find_matches, slices
+from gateway.shard.quarantine import quarantine
+from gateway.shard.shard import Shard
+from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.subscription import SessionSubscription, get_by_instruction
+from gateway.shard.trie import Search
+from gateway.shard.window import Copy
+from gateway.shard.work import RECIPIENT, RECORD, Steps
+from schemas.envelope import EVERYONE, ROUTED, Instruction
+from schemas.errors import RecordError
+from schemas.identity import INBOX_MARK
+
+LARGE = 200
+"""A message with more matching subscriptions, or more nodes to search, is offered in steps."""
+
+
+class EgressConsumer:
+    """Applies to one shard its records of `egress`, and passes on those of `ingress`: what concerns one partition of
+    `ingress` in the order there (:mod:`gateway.shard.delivery_order`). Work in steps: see
+    :mod:`gateway.shard.record_batches`.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        shard: Shard,
+        spool: ShardSpool,
+        deliverer: Deliverer,
+        direct: DirectDeliveries,
+        offering: Offering,
+        flow: EgressFlow,
+    ) -> None:
+        self._node = node
+        self._shard = shard
+        self._order = shard.order
+        self._spool = spool
+        self._deliverer = deliverer
+        self._direct = direct
+        self._offering = offering
+        self._flow = flow
+
+    def apply(self, record: Record) -> Steps[None] | None:
+        """Applies an instruction, or parks it if it must wait; returns the remaining work."""
+        order = self._order
+        self._shard.received(record.offset())
+        if order.passed_to is not None or order.parked:
+            place = place_of(record)
+            if place is not None and order.must_park(*place):
+                order.park(*place, record)
+                return None
+        return self._instruct(record)
+
+    def read(self, read: IngressRecord) -> Steps[None]:
+        """Takes a record of `ingress`, if the shard's reader wants it."""
+        return self._direct.receive(read)
+
+    @property
+    def waits(self) -> bool:
+        """Whether records wait for others, or for the spool."""
+        return bool(self._order.parked or self._order.waiting)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no more is read of `egress` for now."""
+        return self._flow.is_paused
+
+    def reconsider(self) -> Steps[None]:
+        """Applies what waits no more."""
+        has_gone_on = True
+        while has_gone_on:  # what one way lets go may be what the other waits for
+            has_gone_on = False
+            for record in self._order.unparked():
+                has_gone_on = True
+                rest = self._instruct(record)
+                if rest is not None:
+                    yield from rest
+                if self._node.work.spend(RECORD):
+                    yield False
+            has_gone_on |= yield from self._direct.reconsider()
+
+    def adjust(self) -> None:
+        """Pauses reading of `egress`, or resumes it, after a batch of records."""
+        self._flow.adjust(direct_deliveries_wait=bool(self._order.waiting))
+
+    def _instruct(self, record: Record) -> Steps[None] | None:
+        """Drops an instruction that is a copy, else offers its message to every session that wants it. Returns the
+        remaining work if there are many."""
+        shard, position = self._shard, record.offset()
+        is_reread = position in shard.unfinished
+        if position < shard.recovered_to and not is_reread:
+            return None
+        is_joined = is_reread and shard.take_unfinished(position)
+        try:
+            headers = record.headers() or []
+            instruction = Instruction.decode(headers[4][1])
+            if instruction.scope not in (ROUTED, EVERYONE):
+                raise RecordError(f"instruction scope {instruction.scope!r} is unknown")
+            topic = (record.key() or b"").decode()
+            place = (instruction.partition, instruction.offset, instruction.appended)
+            message = message_of(topic, record.value() or b"", headers, place)
+        except (RecordError, IndexError, UnicodeDecodeError, AttributeError) as error:
+            if (bad := place_of(record)) is not None:
+                self._order.discard(*bad)
+            quarantine(self._node, record, str(error))
+            return None
+        finished, held_at = shard.finished.take(position), self._node.clock()
+        if is_reread:
+            held_at = min(held_at, message.appended / 1000)
+            copy: Copy = "of the other scope" if is_joined else "first"
+        else:
+            copy = self._order.copies.accept(instruction.scope, instruction.partition, instruction.offset)
+        if copy != "first":
+            self._drop(copy, message, instruction, position)
+            return None
+        left = self._order.take_left(message.partition, message.offset) if self._order.left else ()
+        held = Held(message, shard.number, position, held_at, [instruction], done=finished, left=left)
+        if topic.startswith(INBOX_MARK):
+            self._offer_inbox(held)
+            return None
+        found = shard.trie.begin(topic, LARGE)
+        if isinstance(found, Search) or len(found) > LARGE:
+            return self._offer_many(held)
+        self._node.work.spent += len(found) * RECIPIENT
+        self._offering.offer_at_once(held, get_by_instruction(held, found) if found else ())
+        return None
+
+    def _drop(self, copy: Copy, message: Message, instruction: Instruction, position: int) -> None:
+        """An instruction of the other scope is relinquished with the message; at once if that is done."""
+        if copy == "repetition":
+            self._node.counts["copies_dropped"] += 1
+            return
+        shard, place = self._shard, (message.partition, message.offset)
+        held, mid = shard.find_live(place), shard.spooled.get(place)
+        if held is not None:
+            held.instructions.append(instruction)
+            held.copies += (position,)
+        elif mid is not None:
+            self._spool.add_instruction(mid, message, instruction)
+        else:
+            self._node.reporter.relinquish_later(message, shard.number, [instruction])
+
+    def _offer_inbox(self, held: Held) -> None:
+        message = held.message
+        session = self._shard.sessions.get(message.topic.removeprefix(INBOX_MARK))
+        if session is not None and held.position >= session.since and session.client not in held.done:
+            self._deliverer.offer(session, held, Entry(session.client, held, message.qos, False, ()))
+        self._deliverer.offered(held)
+
+    def _offer_many(self, held: Held) -> Steps[None]:
+        found = yield from find_matches(self._shard, held.message.topic, self._node.work)
+        routed = list[SessionSubscription]()
+        for part in slices(found):
+            routed += get_by_instruction(held, part)
+            if self._node.work.spend(len(part)):
+                yield True
+        yield from self._offering.offer(held, routed)
+
+
+def place_of(instruction: Record) -> tuple[int, int] | None:
+    """Partition and offset on `ingress` of an instruction's message; None if it does not say."""
+    headers = instruction.headers() or []
+    try:
+        partition, offset = headers[4][1].split(b";", 2)[:2]
+        return int(partition), int(offset)
+    except (IndexError, ValueError, AttributeError):
+        return None
