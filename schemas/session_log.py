@@ -2,8 +2,9 @@
 
 A session has up to three records, so that what changes often stays small. The key is the client id, a NUL and the kind;
 a record without a value (tombstone) ends that kind. A share group (MQTT 5.0, 4.8.2) has one record, in the partition of
-its own shard; it exists as long as subscriptions of sessions name it. Instead of a client id, its key has a NUL, which
-no client id contains, and `$share/name/filter`.
+its own shard, and one for each of its members; it exists as long as it has members, or assignments that are open.
+Instead of a client id, its key has a NUL, which no client id contains, and `$share/name/filter`; that of a member has
+another NUL and the client id behind.
 
 | kind | record                  | written                                                          |
 |------|-------------------------|------------------------------------------------------------------|
@@ -11,6 +12,7 @@ no client id contains, and `$share/name/filter`.
 | `s`  | :class:`Subscribed`     | before SUBACK and UNSUBACK                                       |
 | `w`  | :class:`WindowRecord`   | before what it promises is sent: see there                       |
 | `g`  | :class:`GroupRecord`    | the same, for what a share group sends to its members            |
+| `m`  | :class:`MemberRecord`   | before a session is a member of a share group, and when it leaves |
 """
 
 from typing import NamedTuple
@@ -171,6 +173,19 @@ class GroupRecord(msgspec.Struct, frozen=True):
     version: int = 2
 
 
+class MemberRecord(msgspec.Struct, frozen=True):
+    """A session, (`epoch`, `born_us`) of its client, that is a member of a share group; `subscription` is its own."""
+
+    epoch: int
+    born_us: int
+    subscription: SubscriptionRecord
+    version: int = 1
+
+    @property
+    def session(self) -> Incarnation:
+        return Incarnation(self.epoch, self.born_us)
+
+
 class SessionKey(NamedTuple):
     client: str
     kind: str
@@ -189,13 +204,19 @@ class SessionKey(NamedTuple):
             raise RecordError(f"session log key {raw!r} is not UTF-8") from error
 
 
-Record = SessionOpened | Subscribed | WindowRecord | GroupRecord
-KIND_OF: dict[type, str] = {SessionOpened: "o", Subscribed: "s", WindowRecord: "w", GroupRecord: "g"}
+Record = SessionOpened | Subscribed | MemberRecord | WindowRecord | GroupRecord
+KIND_OF: dict[type, str] = {
+    SessionOpened: "o",
+    Subscribed: "s",
+    MemberRecord: "m",
+    WindowRecord: "w",
+    GroupRecord: "g",
+}
 """In the order in which recovery applies them: each needs those before it."""
 KINDS_OF_SESSION = ("o", "s", "w")
-KIND_OF_GROUP = "g"
+KIND_OF_GROUP, KIND_OF_MEMBER = "g", "m"
 _TYPE_OF: dict[str, type[Record]] = {kind: record_type for record_type, kind in KIND_OF.items()}
-_VERSIONS = {"o": (1,), "s": (1,), "w": (1, 2), "g": (1, 2)}
+_VERSIONS = {"o": (1,), "s": (1,), "m": (1,), "w": (1, 2), "g": (1, 2)}
 
 
 def encode(record: Record) -> bytes:

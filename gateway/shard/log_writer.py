@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.bus import Bus
+from gateway.shard.messages import GROUP_MARK
 from gateway.shard.session import Session
 from gateway.shard.session_records import opened_record, subscribed_record, window_record
 from gateway.shard.share_group import ShareGroup, group_record
-from schemas.session_log import KIND_OF, KINDS_OF_SESSION, Record, SessionKey, encode
+from schemas.session_log import KIND_OF, KIND_OF_MEMBER, KINDS_OF_SESSION, MemberRecord, Record, SessionKey, encode
 
 Action = Callable[[], None]
 ALL_KINDS = KINDS_OF_SESSION
@@ -55,6 +56,15 @@ class SessionLogWriter:
     def gone(self, session: Session, then: Action) -> None:
         """`then` runs once all that `ended` has written is stored: one more tombstone stands behind the others."""
         self.ended(session, then, ALL_KINDS[-1:])
+
+    def member(self, group: ShareGroup, client: str, record: MemberRecord | None, then: Action | None = None) -> None:
+        """A member of a share group; None if it is one no more."""
+        key = SessionKey(f"{group.client}{GROUP_MARK}{client}", KIND_OF_MEMBER)
+        self._produce(key, None if record is None else encode(record), then)
+
+    def barrier(self, then: Action) -> None:
+        """`then` runs once all that was written before is stored."""
+        self._produce(SessionKey("", KINDS_OF_SESSION[0]), None, then)
 
     def forget(self, key: SessionKey) -> None:
         """A tombstone for a record that belongs to nothing any more."""

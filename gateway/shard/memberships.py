@@ -14,6 +14,7 @@ from gateway.shard.ready import ReadySessions
 from gateway.shard.session import Session
 from gateway.shard.session_assignments import KEPT_WAITING, SessionAssignments
 from gateway.shard.share_messages import (
+    Announced,
     Assign,
     Finished,
     Join,
@@ -50,7 +51,7 @@ class Memberships:
         self._ready = ready
         self._pump = pump
         self._blocked: set[Session] = set()
-        self._requests: dict[int, asyncio.Future[Joined | Left]] = {}
+        self._requests: dict[int, tuple[Join | Leave, asyncio.Future[Joined | Left]]] = {}
         self._last_request = 0
 
     # -- joining and leaving -------------------------------------------------------------------------------------------
@@ -58,51 +59,64 @@ class Memberships:
     async def join(self, session: Session, record: SubscriptionRecord) -> SubscriptionRecord:
         """Makes a session a member of the group `record.filter`, or gives it new options. Returns, once it is one, the
         record with what the group is."""
-        request, answer = self._ask()
-        self._post(self._shard_of(record.filter), self._join(session, record, request))
-        joined = await answer
+        joined = await self._ask(self._join(session, record))
         assert isinstance(joined, Joined)
         if session.ended:
-            self._leave(session, record.filter, None)
+            self.forget(session, record.filter)
         else:
             self.recover(session, record.filter)
         return joined.record
 
     async def leave(self, session: Session, names: Sequence[str]) -> None:
         """A session leaves groups; what it was sent it may still acknowledge, whatever crashes."""
-        answers = []
+        leaving = []
         for name in names:
             self._give_back(session.take_back_assigned(group=name))
-            request, answer = self._ask()
-            answers.append(answer)
-            self._leave(session, name, request)
-        if answers:
-            await asyncio.gather(*answers)
+            leaving.append(self._left(session, name))
+        if leaving:
+            await asyncio.gather(*map(self._ask, leaving))
 
     def forget(self, session: Session, name: str) -> None:
         """The session is over, and with it its membership."""
-        self._leave(session, name, None)
+        self._post(self._shard_of(name), self._left(session, name))
+
+    def announce(self, shard: int) -> None:
+        """Tells the home of a shard, which has just started, which members its groups have here, and asks again what
+        it has not answered."""
+        for session in list(self._sessions.values()):
+            groups = {} if session.assignments is None else session.assignments.groups
+            for name in [name for name, of in groups.items() if of == shard and name in session.subscriptions]:
+                self._post(shard, self._join(session, session.subscriptions[name].record))
+        for message, _ in self._requests.values():
+            if self._shard_of(message.group) == shard:
+                self._post(shard, message)
+        self._post(shard, Announced(self._shard))
 
     def recover(self, session: Session, name: str) -> None:
         """The session is a member, or was found as one in the session log."""
         assignments = session.assignments = session.assignments or SessionAssignments()
         assignments.groups[name] = self._shard_of(name)
 
-    def _leave(self, session: Session, name: str, request: int | None) -> None:
-        shard = self._shard_of(name)
+    def _left(self, session: Session, name: str) -> Leave:
         if session.assignments is not None:
             session.assignments.groups.pop(name, None)
-        self._post(shard, Leave(name, session.client, session.incarnation, self._shard, request))
+        return Leave(name, session.client, session.incarnation, self._shard, None)
 
-    def _join(self, session: Session, record: SubscriptionRecord, request: int) -> Join:
+    def _join(self, session: Session, record: SubscriptionRecord) -> Join:
         capacity = None if session.link is None else _capacity(session)
-        return Join(record.filter, session.client, session.incarnation, self._shard, record, capacity, request)
+        return Join(record.filter, session.client, session.incarnation, self._shard, record, capacity, None)
 
-    def _ask(self) -> tuple[int, "asyncio.Future[Joined | Left]"]:
+    async def _ask(self, message: Join | Leave) -> Joined | Left:
+        """Sends a message, again if the home of the group's shard starts anew, until there is an answer."""
         self._last_request += 1
+        request = message.request = self._last_request
         answer: asyncio.Future[Joined | Left] = asyncio.get_running_loop().create_future()
-        self._requests[self._last_request] = answer
-        return self._last_request, answer
+        self._requests[request] = message, answer
+        try:
+            self._post(self._shard_of(message.group), message)
+            return await answer
+        finally:
+            del self._requests[request]
 
     # -- connections come and go ---------------------------------------------------------------------------------------
 
@@ -159,7 +173,7 @@ class Memberships:
         if isinstance(message, Assign):
             self._assigned(message)
             return
-        answer = self._requests.pop(message.request, None)
+        _, answer = self._requests.get(message.request, (None, None))
         if answer is not None and not answer.done():
             answer.set_result(message)
 

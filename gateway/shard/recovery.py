@@ -33,6 +33,7 @@ from schemas.session_log import (
     KIND_OF,
     AssignedRecord,
     GroupRecord,
+    MemberRecord,
     OutgoingRecord,
     SessionKey,
     SessionOpened,
@@ -203,6 +204,12 @@ class Recovery:
         if isinstance(record, GroupRecord):
             self._recover_group(home, key, record)
             return
+        if isinstance(record, MemberRecord):
+            _, name, client = (*key.client.split(GROUP_MARK), "", "")[:3]
+            shard = shard_of(client, self._node.settings.kafka.shards)
+            member = Join(name, client, record.session, shard, record.subscription, None, None)
+            home.shares.groups.recover(member, is_logged=True)
+            return
         found = home.sessions.get(key.client)
         if found is None:
             return
@@ -221,8 +228,10 @@ class Recovery:
     def _recover_member(self, home: ShardHome, session: Session, record: SubscriptionRecord) -> None:
         name, shares = record.filter, home.shares
         shares.members.recover(session, name)
-        joining = Join(name, session.client, session.incarnation, home.number, record, None, 0)
-        self._homes[shares.shard_of(name)].shares.groups.recover(joining)
+        of_group = self._homes.get(shares.shard_of(name))
+        if of_group is not None:
+            joining = Join(name, session.client, session.incarnation, home.number, record, None, None)
+            of_group.shares.groups.recover(joining, is_logged=False)
 
     def _recover_group(self, home: ShardHome, key: SessionKey, record: GroupRecord) -> None:
         """What a group has assigned; also of one whose last member has left."""

@@ -174,7 +174,7 @@ class ShardHome:
             self._recovered(session, now)
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
-        self.shares.dispatcher.begin()
+        self.shares.begin()
 
     async def relinquish_finished(self) -> None:
         """At the start: what the spool has finished but not relinquished."""

@@ -13,9 +13,10 @@ Theory of operation. The groups are those of this shard; their members may be in
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
-from gateway.shard.log_writer import SessionLogWriter
+from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Assignment, Entry, Outcome
 from gateway.shard.numbers import ReservedNumbers
 from gateway.shard.session import Session
@@ -36,8 +37,9 @@ from gateway.shard.share_messages import (
     ToGroup,
     ToMember,
 )
+from schemas.envelope import Incarnation
 from schemas.identity import shard_of
-from schemas.session_log import KIND_OF_GROUP, GroupRecord
+from schemas.session_log import KIND_OF_GROUP, GroupRecord, MemberRecord
 
 _CHUNK = 64
 _MOST_CLOSING = 1_000
@@ -102,6 +104,8 @@ class ShareDispatcher:
         self._cover = cover
         self._spawn = spawn
         self._assigned: dict[int, Assigned] = {}
+        self._unconfirmed: dict[int, set[tuple[str, str, Incarnation]]] = {}
+        """Members that their shard has not named since its start, or this one's: group, client, session."""
         self._open: dict[str, dict[int, None]] = {}
         """Numbers that the record of a group may name, by client, lowest first."""
 
@@ -114,9 +118,39 @@ class ShareDispatcher:
         elif isinstance(message, Reachable):
             self._reach(message)
         elif isinstance(message, Join):
+            self._unconfirmed.get(message.shard, set()).discard((message.group, message.client, message.session))
             self._spawn(self._join(message))
-        else:
+        elif isinstance(message, Leave):
             self._spawn(self._leave(message))
+        else:
+            self._announced(message.shard)
+
+    def started(self, shard: int) -> None:
+        """The home of a shard has started: it knows of nothing that was sent to an earlier one, and says which members
+        it has. Until then they are away."""
+        self._ask(shard)
+        lost = []
+        for assigned in [a for a in self._assigned.values() if a.shard == shard]:
+            if assigned.qos < 2:
+                lost.append(self._assigned.pop(assigned.number))
+            elif assigned.is_sent:
+                self._send([assigned])
+        self._take_back(lost)
+
+    def _ask(self, shard: int) -> None:
+        """Members of a shard count again when it has announced them."""
+        unconfirmed = self._unconfirmed[shard] = set()
+        for group in self._groups:
+            for member in [m for m in group.members.values() if m.shard == shard]:
+                unconfirmed.add((group.name, member.client, member.session))
+                group.reach(member, None)
+            if not group.reachable:
+                self._nobody_is_there(group)
+
+    def _announced(self, shard: int) -> None:
+        """Members that the shard has not named are over, and nothing has said so."""
+        for name, client, session in self._unconfirmed.pop(shard, ()):
+            self._spawn(self._leave(Leave(name, client, session, shard, None)))
 
     def recover(self, group: ShareGroup, record: GroupRecord) -> None:
         """Takes up what an earlier life of the home has assigned."""
@@ -127,6 +161,8 @@ class ShareDispatcher:
 
     def begin(self) -> None:
         """After a recovery: sends again what was assigned and is not over, as far as it waits in the spool."""
+        for shard in range(self._shards):
+            self._ask(shard)
         for group in self._groups:
             if group.assigned_before:
                 self._queues.wake(group)
@@ -141,13 +177,21 @@ class ShareDispatcher:
 
     async def _join(self, message: Join) -> None:
         group = await self._groups.join(message)
+        record = self._groups.record_of(group, message.record)
+        member = group.member(message.client, message.session)
+        if member is not None and not member.is_logged:
+            logged = MemberRecord(*message.session, record)
+            await durable(partial(self._writer.member, group, message.client, logged))
+            member.is_logged = True
         self._queues.wake(group)
-        self._post(message.shard, Joined(message.request, self._groups.record_of(group, message.record)))
+        if message.request is not None:
+            self._post(message.shard, Joined(message.request, record))
 
     async def _leave(self, message: Leave) -> None:
         """What the member was sent at QoS 2 nothing brings again but its group: so that is in the spool first."""
         group = self._groups.find(message.group)
         if group is not None and group.leave(message.client, message.session):
+            self._writer.member(group, message.client, None)
             if not group.reachable:
                 self._nobody_is_there(group)
             if group.members:
@@ -249,6 +293,7 @@ class ShareDispatcher:
                 if self._assigned.pop(number, None) is not None:
                     self._take_back([assigned])
                 continue
+            assigned.is_sent = True
             self._post(
                 assigned.shard,
                 Assign(

@@ -35,7 +35,7 @@ def filter_of(name: str) -> str:
 
 class Member(msgspec.Struct, eq=False):
     """A session that belongs to a group: its shard, and its subscription. `capacity` is how many assignments it takes
-    at a time, None while it is away; `outstanding` how many it has."""
+    at a time, None while it is away; `outstanding` how many it has. `is_logged`: the session log has it so."""
 
     client: str
     session: Incarnation
@@ -43,6 +43,12 @@ class Member(msgspec.Struct, eq=False):
     record: SubscriptionRecord
     capacity: int | None = None
     outstanding: int = 0
+    is_logged: bool = False
+
+    @property
+    def options(self) -> tuple[int, bool, int | None]:
+        """Its own part of the subscription."""
+        return self.record.qos, self.record.retain_as_published, self.record.identifier
 
     @property
     def has_capacity(self) -> bool:
@@ -64,6 +70,7 @@ class Assigned(msgspec.Struct, eq=False):
     subscription_ids: tuple[int, ...]
     packet_id: int = 0
     is_logged: bool = False
+    is_sent: bool = False
 
     @property
     def record(self) -> AssignedRecord:
@@ -143,6 +150,7 @@ class ShareGroup(Session):
             self.reach(known, None)
             if known.session == member.session:
                 member.outstanding = known.outstanding
+                member.is_logged = known.is_logged and known.options == member.options
         self.members[member.client] = member
         self.reach(member, member.capacity)
 

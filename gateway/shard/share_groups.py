@@ -62,8 +62,9 @@ class ShareGroups:
         self._add(group, joining)
         return group
 
-    def recover(self, joining: Join) -> None:
-        """Adds a member that was found in the session log."""
+    def recover(self, joining: Join, *, is_logged: bool) -> None:
+        """Adds a member that was found in the session log: in a record of the group (`is_logged`), or by its own
+        subscription only, which is how earlier versions had it."""
         record, group = joining.record, self.find(joining.group)
         if group is None or group.subscription is None or record.group_born_us > group.born_us:
             if group is None or group.subscription is None:
@@ -76,7 +77,7 @@ class ShareGroups:
                 record.effective_ms,
                 record.ingress_from,
             )
-        self._add(group, joining)
+        self._add(group, joining, is_logged=is_logged)
 
     def recover_without_members(self, name: str, born_us: int) -> ShareGroup:
         """A group whose last member has left, but not what it has assigned."""
@@ -114,9 +115,10 @@ class ShareGroups:
         del self._groups[group.name]
         del self._shard.sessions[group.client]
 
-    def _add(self, group: ShareGroup, joining: Join) -> None:
+    def _add(self, group: ShareGroup, joining: Join, *, is_logged: bool = False) -> None:
         member = Member(joining.client, joining.session, joining.shard, joining.record, joining.capacity)
         group.join(member)
+        member.is_logged = member.is_logged or is_logged
         self.match(group)
 
     def _begin(

@@ -11,10 +11,16 @@ that starts says so, and what is still open is sent again. Whoever gets a messag
 | `Reachable`  | how many messages a member takes, or that it is away                                        |
 | `Finished`   | what became of an assignment                                                                |
 | `Returned`   | assignments that the member has not been sent, or at QoS 1 not acknowledged                 |
+| `Announced`  | those were all members that a shard has                                                     |
 
 | to the member | says                                                                                       |
 |---------------|--------------------------------------------------------------------------------------------|
 | `Assign`      | an assignment: a message for one member, and for nobody else until its result is there     |
+
+`Started` goes to all shards. Whoever gets it sends what is open with the shard again, its members, and `Announced`.
+
+Between homes of different processes a message is a record on `egress` of the shard that is to get it, with one header,
+`share`. What was there before a home has started is void: it asks again.
 """
 
 from typing import Literal
@@ -22,16 +28,18 @@ from typing import Literal
 import msgspec
 
 from gateway.shard.messages import Assignment, Message, Outcome
-from schemas.envelope import Incarnation
+from schemas.envelope import Headers, Incarnation
+from schemas.errors import RecordError
 from schemas.session_log import SubscriptionRecord
 
 Result = Outcome | Literal["unknown"]
 """`unknown`: the session that had the assignment is over; nobody knows what became of it."""
 
 
-class Join(msgspec.Struct):
-    """`request` is a number of the member's shard, `shard`; `capacity` as in :class:`Reachable`. `record` has the
-    member's options, and of a member that had joined before also what `Joined` has told it of the group."""
+class Join(msgspec.Struct, tag=True):
+    """`request` is a number of the member's shard, `shard`; without one nobody waits for the answer. `capacity` as in
+    :class:`Reachable`. `record` has the member's options, and of a member that had joined before also what `Joined` has
+    told it of the group."""
 
     group: str
     client: str
@@ -39,17 +47,17 @@ class Join(msgspec.Struct):
     shard: int
     record: SubscriptionRecord
     capacity: int | None
-    request: int
+    request: int | None
 
 
-class Joined(msgspec.Struct):
+class Joined(msgspec.Struct, tag=True):
     """`record` says since when and from where on the group gets messages."""
 
     request: int
     record: SubscriptionRecord
 
 
-class Leave(msgspec.Struct):
+class Leave(msgspec.Struct, tag=True):
     """Without a `request` nobody waits for the answer."""
 
     group: str
@@ -59,11 +67,11 @@ class Leave(msgspec.Struct):
     request: int | None
 
 
-class Left(msgspec.Struct):
+class Left(msgspec.Struct, tag=True):
     request: int
 
 
-class Reachable(msgspec.Struct):
+class Reachable(msgspec.Struct, tag=True):
     """`capacity`: how many assignments the member takes at a time; 0 for none at present, None if it is away."""
 
     group: str
@@ -72,7 +80,7 @@ class Reachable(msgspec.Struct):
     capacity: int | None
 
 
-class Assign(msgspec.Struct, gc=False):
+class Assign(msgspec.Struct, tag=True, gc=False):
     """`packet_id`: under which the session was sent the message before, at QoS 1; 0 if it was not. At QoS 2 no
     assignment below `open_from` is open between the group's shard and this client; what the session remembers of those
     it may forget."""
@@ -88,17 +96,47 @@ class Assign(msgspec.Struct, gc=False):
     open_from: int
 
 
-class Finished(msgspec.Struct, gc=False):
+class Finished(msgspec.Struct, tag=True, gc=False):
     number: int
     result: Result
 
 
-class Returned(msgspec.Struct):
+class Returned(msgspec.Struct, tag=True):
     """`assignments`: number, and the packet id with which the client was sent it, 0 if it was not."""
 
     assignments: list[tuple[int, int]]
 
 
-ToGroup = Join | Leave | Reachable | Finished | Returned
+class Announced(msgspec.Struct, tag=True):
+    shard: int
+
+
+class Started(msgspec.Struct, tag=True):
+    shard: int
+
+
+ToGroup = Join | Leave | Reachable | Finished | Returned | Announced
 ToMember = Joined | Left | Assign
-ShareMessage = ToGroup | ToMember
+ShareMessage = ToGroup | ToMember | Started
+
+SHARE_HEADER = "share"
+_VERSION = b"1"
+_decoder = msgspec.msgpack.Decoder(ShareMessage)
+
+
+def encode(message: ShareMessage) -> tuple[bytes, Headers]:
+    """Value and headers of a record on `egress`."""
+    return msgspec.msgpack.encode(message), [(SHARE_HEADER, _VERSION)]
+
+
+def decode(value: bytes, headers: Headers) -> ShareMessage | None:
+    """None if the record is no such message. Raises RecordError for another version, or a malformed one."""
+    if not headers or headers[0][0] != SHARE_HEADER:
+        return None
+    if headers[0][1] != _VERSION:
+        raise RecordError(f"version {headers[0][1]!r} of a message about share groups is not {_VERSION!r}")
+    try:
+        message: ShareMessage = _decoder.decode(value)
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"a message about share groups is malformed: {error}") from error
+    return message

@@ -15,7 +15,7 @@ from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_dispatcher import ShareDispatcher
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
-from gateway.shard.share_messages import Assign, Joined, Left, ShareMessage
+from gateway.shard.share_messages import Assign, Joined, Left, ShareMessage, Started
 from schemas.identity import shard_of
 
 
@@ -73,10 +73,21 @@ class Shares:
         """The shard in which a group is, or would be."""
         return shard_of(GROUP_MARK + name, self._shards)
 
+    def begin(self) -> None:
+        """After a recovery: tells all shards, and sends again what is open."""
+        self.dispatcher.begin()
+        for shard in range(self._shards):
+            if shard != self._shard.number:
+                self._post(shard, Started(self._shard.number))
+            self.members.announce(shard)
+
     def receive(self, message: ShareMessage) -> None:
         """What another shard says."""
         if isinstance(message, Assign | Joined | Left):
             self.members.receive(message)
+        elif isinstance(message, Started):
+            self.dispatcher.started(message.shard)
+            self.members.announce(message.shard)
         else:
             self.dispatcher.receive(message)
 

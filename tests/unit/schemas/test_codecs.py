@@ -67,6 +67,7 @@ records: st.SearchStrategy[Any] = st.one_of(
         st.builds(session_log.SettledRecord, offsets, offsets, number),
         st.lists(st.tuples(number, number), max_size=3),
     ),
+    st.builds(session_log.MemberRecord, number, number, subscriptions),
     st.builds(
         session_log.GroupRecord,
         st.builds(session_log.SettledRecord, offsets, offsets, number),
