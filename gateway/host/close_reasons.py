@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from gateway.shard.shard_home import LOST_CONNECTING
+from gateway.shard.arrivals import LOST_CONNECTING
 from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
 from mqtt.server_connection import Closed
 

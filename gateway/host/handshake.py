@@ -5,8 +5,8 @@ from uuid import uuid4
 
 from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.outbound import PublishEncoder
+from gateway.shard.arrivals import Arrival
 from gateway.shard.rules import ClientRules
-from gateway.shard.shard_home import Arrival
 from gateway.shard.system_topics import is_bridge_state, is_reserved
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT

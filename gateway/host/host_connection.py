@@ -16,9 +16,10 @@ from gateway.host.host_server import HostServer
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
 from gateway.host.watermarks import is_above
+from gateway.shard.arrivals import LOST_CONNECTING
 from gateway.shard.messages import Entry, Message
 from gateway.shard.rules import FOR_EVER, Paced
-from gateway.shard.shard_home import LOST_CONNECTING, Attached
+from gateway.shard.shard_home import Attached
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from mqtt.packets import (

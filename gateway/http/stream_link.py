@@ -8,8 +8,9 @@ from gateway.host.close_reasons import STREAM_CLOSED, STREAM_STALLED
 from gateway.host.host_server import HostServer
 from gateway.http.event_window import StreamWindow
 from gateway.http.stream_events import EventId, comment, end_event, message_event
+from gateway.shard.arrivals import LOST_CONNECTING
 from gateway.shard.messages import Entry, Message
-from gateway.shard.shard_home import LOST_CONNECTING, Attached
+from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 
 _CHUNK_BYTES = 65_536

@@ -19,9 +19,10 @@ from gateway.http.problems import Problem, bad_request, not_admitted, refusal
 from gateway.http.stream_events import RETRY_MS, EventId
 from gateway.http.stream_link import Pace, StreamLink
 from gateway.http.target import Query
+from gateway.shard.arrivals import Arrival
 from gateway.shard.rules import FOR_EVER
 from gateway.shard.session import Session
-from gateway.shard.shard_home import Arrival, Attached
+from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription, Unsubscribe
 from mqtt.topics import is_topic_filter

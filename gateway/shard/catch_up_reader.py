@@ -133,6 +133,12 @@ class IngressCatchUpReader:
         if partition in self._paused:
             self._spawn(go_on())
 
+    async def stop(self) -> None:
+        """Reads no more; where it was stays, for the home that goes on."""
+        async with self._lock:
+            if self._order.passed_to is not None:
+                await self._ingress.leave(self, self._order.passed_to)
+
     async def end_if_passed(self, now_ms: int) -> bool:
         """Ends reading when nothing more can come this way; True if it has just ended."""
         until_ms, order = self._until_ms, self._order

@@ -114,6 +114,11 @@ class Checkpointer:
                 self._bound()
             self._halted = False
 
+    async def end(self) -> None:
+        """Makes no more checkpoints: another home has the shard."""
+        async with self._lock:
+            self._halted = True
+
     async def _run(self, now: float) -> None:
         shard, spool = self._shard, self._spool
         await self._sweep_expired(now)

@@ -1,5 +1,7 @@
 """Applying instructions on `egress`: each once, matched with the shard's subscriptions (R2, R4, R8, M14)."""
 
+from collections.abc import Callable
+
 from gateway.record import Record
 from gateway.shard.delivery import Deliverer
 from gateway.shard.direct_deliveries import DirectDeliveries
@@ -11,6 +13,7 @@ from gateway.shard.offering import Offering, find_matches, slices
 from gateway.shard.quarantine import quarantine
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.share_messages import ShareMessage, decode
 from gateway.shard.subscription import SessionSubscription, get_by_instruction
 from gateway.shard.trie import Search
 from gateway.shard.window import Copy
@@ -26,7 +29,7 @@ LARGE = 200
 class EgressConsumer:
     """Applies to one shard its records of `egress`, and passes on those of `ingress`: what concerns one partition of
     `ingress` in the order there (:mod:`gateway.shard.delivery_order`). Work in steps: see
-    :mod:`gateway.shard.record_batches`.
+    :mod:`gateway.shard.record_batches`. `receive` takes what other homes say about share groups.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class EgressConsumer:
         direct: DirectDeliveries,
         offering: Offering,
         flow: EgressFlow,
+        receive: Callable[[ShareMessage], None],
     ) -> None:
         self._node = node
         self._shard = shard
@@ -47,6 +51,7 @@ class EgressConsumer:
         self._direct = direct
         self._offering = offering
         self._flow = flow
+        self._receive = receive
 
     def apply(self, record: Record) -> Steps[None] | None:
         """Applies an instruction, or parks it if it must wait; returns the remaining work."""
@@ -108,6 +113,8 @@ class EgressConsumer:
             place = (instruction.partition, instruction.offset, instruction.appended)
             message = message_of(topic, record.value() or b"", headers, place)
         except (RecordError, IndexError, UnicodeDecodeError, AttributeError) as error:
+            if self._is_share_message(record):
+                return None
             if (bad := place_of(record)) is not None:
                 self._order.discard(*bad)
             quarantine(self._node, record, str(error))
@@ -132,6 +139,17 @@ class EgressConsumer:
         self._node.work.spent += len(found) * RECIPIENT
         self._offering.offer_at_once(held, get_by_instruction(held, found) if found else ())
         return None
+
+    def _is_share_message(self, record: Record) -> bool:
+        """Takes what another home says about share groups; not what was there before this home has started."""
+        try:
+            message = decode(record.value() or b"", record.headers() or [])
+        except RecordError as error:
+            quarantine(self._node, record, str(error))
+            return True
+        if message is not None and record.offset() >= self._shard.reread_to:
+            self._node.ready.post(self._receive, message)
+        return message is not None
 
     def _drop(self, copy: Copy, message: Message, instruction: Instruction, position: int) -> None:
         """An instruction of the other scope is relinquished with the message; at once if that is done."""

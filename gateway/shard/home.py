@@ -2,16 +2,21 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from gateway.errors import BusError, SpoolError
+from gateway.errors import BusError, NotAdmitted, SpoolError
+from gateway.shard.arrivals import Arrival, Kicked
 from gateway.shard.changelog import Changelog
+from gateway.shard.egress_consumer import EgressConsumer
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.link import Link
+from gateway.shard.log_writer import durable
 from gateway.shard.node import Node
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishing import Publisher
@@ -20,10 +25,11 @@ from gateway.shard.recovery import Recovery
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
-from gateway.shard.shard_home import Arrival, Attached, Kicked, ShardHome
+from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
-from gateway.shard.share_messages import ShareMessage
+from gateway.shard.share_messages import ShareMessage, encode
 from gateway.shard.spool import SpoolSize
+from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 
 _HOUSEKEEPING_S = 1.0
@@ -45,34 +51,35 @@ class Home:
         self._next_ends = 0.0
         self._stored_to: dict[int, int] = {}
         self._earlier = earlier
-        self.shards: dict[int, ShardHome] = {}
-        ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
+        self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
         self._presence = PresenceReporter(node)
-        for number, file in files.items():
-            self.shards[number] = ShardHome(
-                number,
-                node,
-                ShardSpool(
-                    number,
-                    file,
-                    Changelog(node.bus, node.topics.spool, number),
-                    node.clock,
-                    node.stopping,
-                    node.counts,
-                ),
-                ingress,
-                self._instructed_to,
-                self._post,
-                self._presence,
-                self._spawn,
-            )
-        self._ingress = ingress
-        self.records = RecordBatches(node, ingress, {number: home.egress for number, home in self.shards.items()}).take
+        self._consumers: dict[int, EgressConsumer] = {}
+        self._on_way: Counter[int] = Counter()
+        self.shards = {number: self._home(number, file) for number, file in files.items()}
+        self.records = RecordBatches(node, self._ingress, self._consumers).take
+
+    def _home(self, number: int, file: SpoolThread) -> ShardHome:
+        """The home of a shard; records come to it from now on, as far as they are read."""
+        node = self._node
+        changelog = Changelog(node.bus, node.topics.spool, number)
+        spool = ShardSpool(number, file, changelog, node.clock, node.stopping, node.counts)
+        home = ShardHome(
+            number,
+            node,
+            spool,
+            self._ingress,
+            self._instructed_to,
+            partial(self._post, number),
+            self._presence,
+            self._spawn,
+        )
+        self._consumers[number] = home.egress
+        return home
 
     async def start(self) -> None:
         """Recovers all sessions and begins to consume; clients may attach afterwards."""
         recovery = Recovery(self._node, self.shards, self._earlier)
-        start = await recovery.run()
+        start = await recovery.shards() | await recovery.node()
         self.recovered = dict(recovery.read)
         for home in self.shards.values():
             home.begin()
@@ -84,6 +91,30 @@ class Home:
         self._spawn(self._heartbeats())
         self._spawn(self._checkpoints())
         self._spawn(self._housekeeping())
+
+    async def start_shard(self, number: int, file: SpoolThread) -> None:
+        """Takes up a shard that no other home has, while others run; `file` is its spool. Raises BusError."""
+        home = self._home(number, file)
+        start = await Recovery(self._node, {number: home}).shards()
+        self.shards[number] = home
+        home.begin()
+        await self._node.bus.assign(start)
+        await home.relinquish_finished()
+        self._node.ready.flush()
+
+    async def hand_over(self, number: int) -> None:
+        """Ends a shard here, so that another home can start it; others go on. Its clients are disconnected (0x9D).
+        Raises SpoolError if its last checkpoint fails: then the other home reads more again."""
+        home = self.shards[number]
+        await self._node.bus.unassign([(self._node.topics.egress, number)])
+        del self._consumers[number]
+        try:
+            await home.freeze()
+            while self._on_way[number]:  # what it has said must precede what the next home says
+                await durable(home.writer.barrier)
+        finally:
+            del self.shards[number]
+            home.spool.close()
 
     async def stop(self) -> None:
         """Stops the timers and makes a last checkpoint; connections are gone already. What is being worked on comes to
@@ -131,8 +162,11 @@ class Home:
         return sum(len(home.sessions) - len(home.shares.groups) for home in self.shards.values())
 
     def home_of(self, client: str) -> ShardHome:
-        """The home of a client's shard."""
-        return self.shards[shard_of(client, self._node.settings.kafka.shards)]
+        """The home of a client's shard. Raises NotAdmitted if another gateway has it."""
+        home = self.shards.get(shard_of(client, self._node.settings.kafka.shards))
+        if home is None:
+            raise NotAdmitted(ReasonCode.USE_ANOTHER_SERVER, "another gateway has the client's shard")
+        return home
 
     def session(self, client: str) -> Session | None:
         """The client's session, connected or not."""
@@ -166,10 +200,21 @@ class Home:
         """All packets of one read are handed over: deliver what they made possible, to whichever shard's sessions."""
         self._node.ready.flush()
 
-    def _post(self, shard: int, message: ShareMessage) -> None:
-        ready = self._node.ready
-        if ready.post(self.shards[shard].shares.receive, message):
+    def _post(self, sender: int, shard: int, message: ShareMessage) -> None:
+        """To a shard that is here directly, else by Kafka. What gets lost with a home is asked for by the next one."""
+        home, ready = self.shards.get(shard), self._node.ready
+        if home is None:
+            value, headers = encode(message)
+            self._on_way[sender] += 1
+            done = partial(self._posted, sender)
+            self._node.bus.produce(self._node.topics.egress, shard, b"", value, headers, done)
+        elif ready.post(home.shares.receive, message):
             asyncio.get_running_loop().call_soon(ready.flush)
+
+    def _posted(self, sender: int, error: Any, _record: Any) -> None:
+        self._on_way[sender] -= 1
+        if error is not None:
+            self._node.on_fatal(BusError(f"cannot write a message about share groups: {error.str()}"))
 
     def _instructed_to(self, partition: int) -> int:
         return max((home.state.order.instructed_to(partition) for home in self.shards.values()), default=0)
@@ -190,7 +235,7 @@ class Home:
             self._node.message_presence.forget(now)
             try:
                 await self._look_where_ingress_ends(now)
-                for home in self.shards.values():
+                for home in list(self.shards.values()):
                     if await home.keep(now):
                         self.records([])
             except BusError as error:  # the next time, perhaps

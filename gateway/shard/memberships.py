@@ -76,6 +76,11 @@ class Memberships:
         if leaving:
             await asyncio.gather(*map(self._ask, leaving))
 
+    def stop(self) -> None:
+        """Nobody waits for answers any more: their connections end."""
+        for _, answer in self._requests.values():
+            answer.cancel()
+
     def forget(self, session: Session, name: str) -> None:
         """The session is over, and with it its membership."""
         self._post(self._shard_of(name), self._left(session, name))

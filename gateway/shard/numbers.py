@@ -7,11 +7,15 @@ class ProcessNumbers:
 
     def __init__(self) -> None:
         self.boot = 0
+        self._above = 0
         self._last: dict[str, int] = {}
 
     def begin(self, now: float, earlier_boot: int) -> None:
-        """The process starts at `now`, seconds since the epoch; `earlier_boot` is the highest earlier number."""
-        self.boot = max(int(now * 1e6), earlier_boot + 1)
+        """The process starts at `now`, seconds since the epoch, or a shard in it; `earlier_boot` is the highest number
+        of earlier processes that had what starts."""
+        if not self.boot:
+            self.boot = max(int(now * 1e6), earlier_boot + 1)
+        self._above = max(self._above, earlier_boot)
 
     def connection(self, now: float) -> int:
         """For a connection: the time, µs since the epoch, but greater than all before it: a clock that is set back must
@@ -27,7 +31,7 @@ class ProcessNumbers:
         return self._next("offer", now)
 
     def _next(self, series: str, now: float) -> int:
-        number = self._last[series] = max(int(now * 1e6), self.boot, self._last.get(series, 0) + 1)
+        number = self._last[series] = max(int(now * 1e6), self.boot, self._above + 1, self._last.get(series, 0) + 1)
         return number
 
 

@@ -51,6 +51,11 @@ class InboundPosition:
             self._own[partition] = offset + 1
             self._process.stored(partition, offset + 1)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether publishes are on their way."""
+        return any(self._in_flight.values())
+
     def nothing_before(self, ends: Mapping[int, int]) -> None:
         """Where `ingress` ended a moment ago: idle shards need not read it again from where their last publish was."""
         self.restore({p: end for p, end in ends.items() if not self._in_flight[p]})

@@ -47,7 +47,8 @@ log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Rebuilds the state of the shards `homes`, by number; afterwards the bus may be assigned with what `run` returns.
+    """Rebuilds the state of the shards `homes`, by number, and of what the gateway has beside them; afterwards the bus
+    may be assigned with what that returns.
 
     `read` counts what that took: records by topic (of `egress` those that are to be read again), `spool` rows. That
     depends on sessions and on what is unacknowledged; of compacted topics on how far the broker has compacted them.
@@ -61,8 +62,15 @@ class Recovery:
         self._positions: dict[int, dict[str, bytes]] = {}
         self.read: Counter[str] = Counter()
 
-    async def run(self) -> dict[tuple[str, int], int]:
-        """Restores everything; returns the positions from which to consume what is always consumed."""
+    async def node(self) -> dict[tuple[str, int], int]:
+        """Reads what is the gateway's; returns the positions from which to consume it."""
+        node = self._node
+        ends = await node.bus.read(node.topics.retained, {0: 0}, self._fold_retained)
+        node.retained.begin(ends[0])
+        return {(node.topics.retained, 0): ends[0]} | await self._read_message_presence()
+
+    async def shards(self) -> dict[tuple[str, int], int]:
+        """Restores the shards; returns the positions from which to consume what is always consumed."""
         node, homes = self._node, self._homes
         await self._start_spools()
         await self._boot()
@@ -75,10 +83,6 @@ class Recovery:
             home.state.reread_to = ends[number]
             self.read["egress"] += max(0, ends[number] - start[node.topics.egress, number])
         await node.bus.read(node.topics.routes, {0: 0}, self._fold_route)
-        retained_ends = await node.bus.read(node.topics.retained, {0: 0}, self._fold_retained)
-        start[node.topics.retained, 0] = retained_ends[0]
-        node.retained.begin(retained_ends[0])
-        start |= await self._read_message_presence()
         await self._read_sessions()
         for home in homes.values():
             await self._read_backlogs(home)

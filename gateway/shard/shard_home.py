@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from gateway.errors import SpoolError
+from gateway.shard.arrivals import LOST_CONNECTING, Arrival, Kicked
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.checkpoint import Checkpointer
 from gateway.shard.delivery import Deliverer
@@ -27,12 +29,13 @@ from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry
 from gateway.shard.node import Node
 from gateway.shard.offering import Offering
+from gateway.shard.operations import Operations, Tasks
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
 from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
-from gateway.shard.rules import EVERYTHING, ClientRules
+from gateway.shard.rules import ClientRules
 from gateway.shard.session import MAX_PACKET_ID, Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
@@ -45,26 +48,9 @@ from gateway.shard.wills import Wills
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Unsubscribe
 from schemas.origin import HTTP_FLAG
-from schemas.session_log import SessionKey, WillRecord
-
-LOST_CONNECTING = "connection_lost_while_connecting"
-"""Why a connection ended that never got its CONNACK: lost, but its will was never accepted."""
+from schemas.session_log import SessionKey
 
 log = structlog.get_logger(__name__)
-
-
-class Arrival(NamedTuple):
-    """A client that connects; `expiry_s`: of its session; `hears_refusals`: its protocol can refuse a PUBLISH (5.0)."""
-
-    client: str
-    clean_start: bool
-    expiry_s: int
-    will: WillRecord | None
-    receive_maximum: int
-    peer: str
-    protocol: str
-    rules: ClientRules = EVERYTHING
-    hears_refusals: bool = True
 
 
 class Attached(NamedTuple):
@@ -75,13 +61,6 @@ class Attached(NamedTuple):
     session: Session
     present: bool
     publisher: Publisher
-
-
-class Kicked(NamedTuple):
-    """What an operator's `kick` has ended."""
-
-    connection: bool
-    session: bool
 
 
 class ShardHome:
@@ -111,9 +90,11 @@ class ShardHome:
         self.ended_groups: list[SessionKey] = []
         self.published_wills: list[Session] = []
         self._node = node
-        self._spawn = spawn
+        self._tasks = Tasks(spawn)
+        self._spawn = spawn = self._tasks.spawn
         self._presence = presence
         self.turns = Turns()
+        self._operations = Operations()
         self._timers = SessionTimers()
         settings, topics = node.settings, node.topics
         http = settings.gateway.http
@@ -158,7 +139,9 @@ class ShardHome:
         offering = Offering(self.state, self.deliverer, node)
         direct = DirectDeliveries(node, self.state, self.routes, spool.outage, offering, self.catch_up)
         flow = EgressFlow(node, self.state, spool.outage, spawn)
-        self.egress = EgressConsumer(node, self.state, spool, self.deliverer, direct, offering, flow)
+        self.egress = EgressConsumer(
+            node, self.state, spool, self.deliverer, direct, offering, flow, self.shares.receive
+        )
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -184,6 +167,24 @@ class ShardHome:
         """Wills whose delay is not over, and sessions that expire, stay in the session log."""
         self._timers.cancel_all()
 
+    async def freeze(self) -> None:
+        """Ends the connections of the shard's clients, and all work on it, and commits its positions. Call it once no
+        more records come. Raises SpoolError if there is no last checkpoint."""
+        self.shares.members.stop()
+        await self._operations.end()
+        for session in list(self.sessions.values()):
+            self._disconnect(session, ReasonCode.SERVER_MOVED)
+        self.end_timers()
+        await self.catch_up.stop()
+        while self.inbound.is_busy or self._wills.is_settling or self._tasks.are_left:
+            await durable(self.writer.barrier)
+        await durable(self.writer.barrier)
+        await self.checkpoint(at_once=True)
+        if not self.spool.outage.is_writing:
+            raise SpoolError(self.spool.outage.reason)
+        await self._checkpointer.end()
+        self.shares.end()
+
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
@@ -201,7 +202,7 @@ class ShardHome:
         Returns once that is durable; deliveries begin with `resume`. Raises NotAdmitted if the session is another
         user's (R11).
         """
-        async with self.turns.of(arrival.client):
+        async with self._operations, self.turns.of(arrival.client):
             earlier = self.sessions.get(arrival.client)
             was_logged = earlier is not None and earlier.in_log
             self._entitlement.check_owner(earlier, arrival.rules)
@@ -222,7 +223,7 @@ class ShardHome:
         return Attached(self, session, present, publisher)
 
     def resume(self, session: Session, link: Link) -> None:
-        """CONNACK is sent: resends what was in flight and delivers what waits."""
+        """CONNACK is sent: delivers, again what was in flight."""
         if session.link is link:
             self.deliverer.resend(session)
             self.shares.members.resume(session)
@@ -253,14 +254,16 @@ class ShardHome:
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         """SUBSCRIBE: `answer` is called once the subscriptions are durable and nothing sent from then on is missed;
         retained messages follow it."""
-        changes = self._entitlement.changes
-        await self._subscriber.subscribe(session, packet, answer)
-        if changes != self._entitlement.changes:  # it was answered by the rules before
-            await self._entitlement.end_forbidden(session)
+        async with self._operations:
+            changes = self._entitlement.changes
+            await self._subscriber.subscribe(session, packet, answer)
+            if changes != self._entitlement.changes:  # it was answered by the rules before
+                await self._entitlement.end_forbidden(session)
 
     async def unsubscribe(self, session: Session, packet: Unsubscribe) -> list[ReasonCode]:
         """UNSUBSCRIBE; returns once durable."""
-        return await self._subscriber.unsubscribe(session, packet.filters)
+        async with self._operations:
+            return await self._subscriber.unsubscribe(session, packet.filters)
 
     def rules_changed(self) -> None:
         """What clients may do has changed: the shard's subscriptions that are no longer allowed end (R11)."""
@@ -312,7 +315,7 @@ class ShardHome:
     async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
         """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
         The will is due as after any loss. The client may come back at once. What is ended stays so: it is durable."""
-        async with self.turns.of(client):
+        async with self._operations, self.turns.of(client):
             session = self.sessions.get(client)
             if session is None:
                 return None

@@ -40,6 +40,7 @@ class Shares:
         self._shard = shard
         self._post = post
         self._spawn = spawn
+        self._has_ended = False
         self._shards = node.settings.kafka.shards
         self.groups = ShareGroups(shard, routes, node.numbers, node.settings.gateway.limits.share_in_flight, node.clock)
 
@@ -81,8 +82,14 @@ class Shares:
                 self._post(shard, Started(self._shard.number))
             self.members.announce(shard)
 
+    def end(self) -> None:
+        """Another home has the shard: what still comes is for that one."""
+        self._has_ended = True
+
     def receive(self, message: ShareMessage) -> None:
         """What another shard says."""
+        if self._has_ended:
+            return
         if isinstance(message, Assign | Joined | Left):
             self.members.receive(message)
         elif isinstance(message, Started):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.host.host_server import HostServer
-from gateway.shard.shard_home import LOST_CONNECTING
+from gateway.shard.arrivals import LOST_CONNECTING
 from mqtt.codes import ReasonCode
 from mqtt.packets import Disconnect, Pingreq, Subscribe, Subscription, Will
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted

@@ -8,7 +8,7 @@ import pytest
 from gateway.host.close_reasons import CLOSE_REASONS
 from gateway.observe.counts import count_families
 from gateway.observe.session_stats import SLICE, SessionStatsCollector, slices
-from gateway.shard.shard_home import Arrival
+from gateway.shard.arrivals import Arrival
 from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
 from tests.unit.gateway.host.test_host_connection import Wire, connect
 from tests.unit.gateway.observe.observed import ObservedHarness, observed, run_real, until

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from gateway.shard.arrivals import Arrival
 from gateway.shard.messages import Entry, Message
 from gateway.shard.rules import EVERYTHING, ClientRules
-from gateway.shard.shard_home import Arrival, Attached
+from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish, Subscribe, Subscription, Unsubscribe
 from schemas.identity import inbox_of

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.shard.shard_home import Arrival, Attached
+from gateway.shard.arrivals import Arrival
+from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 from schemas.session_log import WillRecord
 from tests.unit.gateway.shard.home_client import ClientLink
