@@ -108,7 +108,8 @@ class Memberships:
         return Leave(name, session.client, session.incarnation, self._shard, None)
 
     def _join(self, session: Session, record: SubscriptionRecord) -> Join:
-        capacity = None if session.link is None else _capacity(session)
+        is_blocked = session.assignments is not None and session.assignments.is_blocked
+        capacity = None if session.link is None else 0 if is_blocked else _capacity(session)
         return Join(record.filter, session.client, session.incarnation, self._shard, record, capacity, None)
 
     async def _ask(self, message: Join | Leave) -> Joined | Left:

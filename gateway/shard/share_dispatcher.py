@@ -225,6 +225,8 @@ class ShareDispatcher:
         """The last member has left: what waits ends, and what members have at QoS 0 and 1 does for the group."""
         self._groups.unsubscribe(group)
         self._queues.end(group)
+        group.put_back.clear()
+        group.had.clear()
         for assigned in [a for a in group.assigned.values() if a.qos < 2]:
             self._assigned.pop(assigned.number, None)
             group.close(assigned)
@@ -328,9 +330,13 @@ class ShareDispatcher:
         returned = []
         for number, packet_id in message.assignments:
             assigned = self._assigned.pop(number, None)
-            if assigned is not None:
-                assigned.packet_id = packet_id
-                returned.append(assigned)
+            if assigned is None:
+                continue
+            assigned.packet_id = packet_id
+            returned.append(assigned)
+            member = assigned.group.member(assigned.client, assigned.session)
+            if member is not None and member.capacity:
+                assigned.group.reach(member, 0)  # until it says otherwise
         self._take_back(returned)
 
     def _take_back(self, returned: list[Assigned]) -> None:

@@ -261,7 +261,8 @@ class ShareGroup(Session):
         entries = [assigned.entry for assigned in waiting]
         for assigned, entry in zip(waiting, entries, strict=True):
             entry.recipient, entry.sent, entry.dup = None, False, False
-            self.put_back.add(entry.place)
+            if entry.qos:
+                self.put_back.add(entry.place)
             if assigned.packet_id:
                 self.had[entry.place] = assigned.session, assigned.packet_id
             self.queued_bytes += len(entry.held.message.payload)
