@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figures
-from bench.gateway_load import Load, command
+from bench.gateway_load import command
+from bench.load import Load
 from bench.processes import fresh_directory
 from harness.processes import Program
 from jobs.stack.topics import admin_client, create_topics, declared_topics
