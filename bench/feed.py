@@ -50,7 +50,7 @@ async def feed(
     more deliveries are on their way than the load says; a message makes `copies` of them."""
     await connect_all(load.port, clients)
     for client in clients:
-        await client.ask(encode(Subscribe(1, [Subscription(client.topic, 1)]), VERSION))
+        await client.ask(encode(Subscribe(1, [Subscription(client.topic_filter, 1)]), VERSION))
     await asyncio.sleep(load.lead_s + ROUTE_MARGIN_S)
     instructions, most = Instructions(load, linger_ms=1), load.window * load.connections
     usage, first = Usage(load.pid), time.monotonic()

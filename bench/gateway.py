@@ -100,6 +100,13 @@ class GatewayBench:
         for name in ("connect_1000_p50_ms", "connect_1000_p99_ms", "idle_connection_kb"):
             self._figures.add(name, round(found[name.removeprefix("connect_1000_")], 1))
 
+    def share_latency(self, members: int, rate: float) -> None:
+        """Records `share_group_p50_ms`, `share_group_p99_ms`, and with `qos2_` before p50 and p99 those at QoS 2."""
+        with self._gateway() as load:
+            found = run_load("share_latency", load._replace(connections=members, rate=rate))
+        for name, value in found.items():
+            self._figures.add(f"share_group_{name}", round(value, 2))
+
 
 def run_load(what: str, load: Load) -> dict[str, float]:
     """Runs a load process; its answer."""

@@ -27,6 +27,7 @@ from bench.mqtt_clients import (
     connect_all,
     serve_answers,
 )
+from bench.share_load import load_share, load_share_latency
 from mqtt.encode import encode
 from mqtt.packets import Connect, Subscribe, Subscription
 from schemas.identity import shard_of
@@ -63,7 +64,7 @@ async def load_out(load: Load) -> dict[str, float]:
     """Kafka to client: each message to one client, `window` unacknowledged for each."""
     counter = Counter()
     clients = [Subscriber(f"out-{number}", f"bench/out/{number:05}", counter) for number in range(load.connections)]
-    places = [(client.topic, [shard_of(client.name, load.shards)]) for client in clients]
+    places = [(client.topic_filter, [shard_of(client.name, load.shards)]) for client in clients]
     return await feed(load, clients, places, counter)
 
 
@@ -166,6 +167,8 @@ LOADS = {
     "ceiling": load_ceiling,
     "quiet": load_quiet,
     "connect": load_connect,
+    "share": load_share,
+    "share_latency": load_share_latency,
 }
 
 if __name__ == "__main__":
