@@ -70,7 +70,15 @@ def path(figures: Figures, scale: float) -> None:
         stack.path("tls", 1, seconds=60 * scale, warm_s=35, with_tls=True)
 
 
-@measures("bare_server_per_cpu_s", *PER_CPU, "quiet_beside_flood_ratio", "connect_1000_p99_ms", "idle_connection_kb")
+@measures(
+    "bare_server_per_cpu_s",
+    *PER_CPU,
+    "share_group_per_cpu_s",
+    *(f"share_group_{name}_ms" for name in ("p50", "p99", "qos2_p50", "qos2_p99")),
+    "quiet_beside_flood_ratio",
+    "connect_1000_p99_ms",
+    "idle_connection_kb",
+)
 def gateway(figures: Figures, scale: float) -> None:
     say("one gateway, QoS 1, 256 bytes: messages a CPU second of its process")
     with running_broker() as bootstrap:
@@ -81,6 +89,8 @@ def gateway(figures: Figures, scale: float) -> None:
         bench.throughput("out", 50, 20, "gateway_out")
         bench.throughput("out", 2000, 1, "gateway_out_2000")
         bench.throughput("fanout", 1000, 5, "fanout_1000")
+        bench.throughput("share", 4, 250, "share_group")
+        bench.share_latency(4, 200)
         bench.quiet()
         bench.connect(5000, 1000)
 

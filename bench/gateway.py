@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figures
-from bench.gateway_load import Load, command
+from bench.gateway_load import command
+from bench.load import Load
 from bench.processes import fresh_directory
 from harness.processes import Program
 from jobs.stack.topics import admin_client, create_topics, declared_topics
@@ -98,6 +99,13 @@ class GatewayBench:
         self._figures.add("connect_1000_per_s", round(found["per_s"]))
         for name in ("connect_1000_p50_ms", "connect_1000_p99_ms", "idle_connection_kb"):
             self._figures.add(name, round(found[name.removeprefix("connect_1000_")], 1))
+
+    def share_latency(self, members: int, rate: float) -> None:
+        """Records `share_group_p50_ms`, `share_group_p99_ms`, and with `qos2_` before p50 and p99 those at QoS 2."""
+        with self._gateway() as load:
+            found = run_load("share_latency", load._replace(connections=members, rate=rate))
+        for name, value in found.items():
+            self._figures.add(f"share_group_{name}", round(value, 2))
 
 
 def run_load(what: str, load: Load) -> dict[str, float]:

@@ -11,17 +11,13 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
-from statistics import median
-from typing import NamedTuple
 
 import psutil
 import uvloop
-from confluent_kafka import Producer
 
-from bench.figures import percentile
+from bench.feed import feed
+from bench.load import WINDOW_S, Load, Usage, tails
 from bench.mqtt_clients import (
-    PAYLOAD,
     VERSION,
     Client,
     Counter,
@@ -31,75 +27,19 @@ from bench.mqtt_clients import (
     connect_all,
     serve_answers,
 )
+from bench.share_load import load_share, load_share_latency
 from mqtt.encode import encode
 from mqtt.packets import Connect, Subscribe, Subscription
-from schemas.envelope import Instruction, Meta, ingress_headers
-from schemas.identity import new_message_id, shard_of
-from schemas.topics import Topics
+from schemas.identity import shard_of
 
 QUIET_RATE = 50.0
 QUIET_TURNS = 3
 FLOOD_BEGINS_S = 3.0
-WINDOW_S = 1.0
-
-
-class Load(NamedTuple):
-    """Load on the gateway with this `port` and `pid`: so many `connections`, `window` messages of each on their way,
-    for `seconds` after the first `warm_s`; or new connections at `rate` a second. `bootstrap` to `lead_s`: where
-    instructions are written, as a router would, and when routes take effect."""
-
-    port: int = 0
-    pid: int = 0
-    connections: int = 1
-    window: int = 1
-    warm_s: float = 3.0
-    seconds: float = 10.0
-    rate: float = 1000.0
-    bootstrap: str = ""
-    prefix: str = ""
-    shards: int = 0
-    lead_s: float = 0.0
 
 
 def command(what: str, load: Load) -> list[str]:
     """Starts this module."""
     return [sys.executable, "-m", "bench.gateway_load", what, json.dumps(load._asdict())]
-
-
-class Sample(NamedTuple):
-    messages: int
-    cpu_s: float
-    at: float
-
-
-class Usage:
-    """What the gateway's process uses for messages, second by second: of its CPU seconds some are slow, when others on
-    the machine have the core's other half or its cache."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-        self._samples: list[Sample] = []
-
-    def note(self, messages: int) -> None:
-        """So many messages are through now; not more often than every WINDOW_S."""
-        now = time.monotonic()
-        if not self._samples or now - self._samples[-1].at >= WINDOW_S:
-            times = self._process.cpu_times()
-            self._samples.append(Sample(messages, times.user + times.system, now))
-
-    def answer(self) -> dict[str, float]:
-        """Over all that was noted; `per_cpu_s` is the median of the windows, `best_per_cpu_s` the best of them."""
-        windows = list(pairwise(self._samples))
-        rates = [(b.messages - a.messages) / max(b.cpu_s - a.cpu_s, 1e-9) for a, b in windows]
-        first, last = self._samples[0], self._samples[-1]
-        seconds = last.at - first.at
-        return {
-            "messages": last.messages - first.messages,
-            "per_s": (last.messages - first.messages) / seconds,
-            "per_cpu_s": median(rates),
-            "best_per_cpu_s": max(rates),
-            "cores": (last.cpu_s - first.cpu_s) / seconds,
-        }
 
 
 async def load_in(load: Load) -> dict[str, float]:
@@ -124,8 +64,8 @@ async def load_out(load: Load) -> dict[str, float]:
     """Kafka to client: each message to one client, `window` unacknowledged for each."""
     counter = Counter()
     clients = [Subscriber(f"out-{number}", f"bench/out/{number:05}", counter) for number in range(load.connections)]
-    places = [(client.topic, [shard_of(client.name, load.shards)]) for client in clients]
-    return await _feed_all(load, clients, places, counter)
+    places = [(client.topic_filter, [shard_of(client.name, load.shards)]) for client in clients]
+    return await feed(load, clients, places, counter)
 
 
 async def load_fanout(load: Load) -> dict[str, float]:
@@ -133,42 +73,7 @@ async def load_fanout(load: Load) -> dict[str, float]:
     counter = Counter()
     clients = [Subscriber(f"fan-{number}", "bench/fan", counter) for number in range(load.connections)]
     places = [("bench/fan", sorted({shard_of(client.name, load.shards) for client in clients}))]
-    return await _feed_all(load, clients, places, counter, copies=load.connections)
-
-
-async def _feed_all(
-    load: Load, clients: list[Subscriber], places: list[tuple[str, list[int]]], counter: Counter, copies: int = 1
-) -> dict[str, float]:
-    """Writes instructions to `places` (topic, its shards) in turn, so that no more deliveries are on their way than the
-    load says; a message makes `copies` of them."""
-    await connect_all(load.port, clients)
-    for client in clients:
-        await client.ask(encode(Subscribe(1, [Subscription(client.topic, 1)]), VERSION))
-    await asyncio.sleep(load.lead_s + 3)
-    producer = Producer({"bootstrap.servers": load.bootstrap, "linger.ms": 1, "acks": "1"})
-    egress, meta, most = Topics(load.prefix).egress, Meta(1, "", None, 0, None), load.window * load.connections
-    usage, sent, first = Usage(load.pid), 0, time.monotonic()
-    while (now := time.monotonic()) < first + load.warm_s + load.seconds + WINDOW_S:
-        if now - first >= load.warm_s:
-            usage.note(counter.got)
-        appended = int(time.time() * 1000)
-        while sent * copies - counter.got <= most - copies:
-            topic, shards = places[sent % len(places)]
-            headers = ingress_headers(new_message_id(), "bench", meta, b"\0")
-            for number, shard in enumerate(shards):
-                limit = len(shards) if number == len(shards) - 1 else None
-                instruction = Instruction(0, sent, number, limit, appended).encode()
-                whole = [*headers, ("instr", instruction), ("router", b"active")]
-                producer.produce(egress, PAYLOAD, topic.encode(), shard, headers=whole)  # type: ignore[arg-type]
-            sent += 1
-            if not sent % 500:
-                break
-        producer.poll(0)
-        await asyncio.sleep(0 if sent * copies - counter.got <= most - copies else 0.0005)
-    producer.flush(30)
-    for client in clients:
-        client.transport.abort()
-    return usage.answer()
+    return await feed(load, clients, places, counter, copies=load.connections)
 
 
 async def load_ceiling(load: Load) -> dict[str, float]:
@@ -197,8 +102,8 @@ async def load_quiet(load: Load) -> dict[str, float]:
         rates.append(flood["per_s"])
     return {
         "flood_per_s": sum(rates) / QUIET_TURNS,
-        **_tails(took_ms["alone"], "alone_"),
-        **_tails(took_ms["flood"], "flood_"),
+        **tails(took_ms["alone"], "alone_"),
+        **tails(took_ms["flood"], "flood_"),
     }
 
 
@@ -252,12 +157,7 @@ async def load_connect(load: Load) -> dict[str, float]:
     kb = (gateway.memory_info().rss - before) / load.connections / 1024
     for client in clients:
         client.transport.abort()
-    return {"per_s": reached, "idle_connection_kb": kb, **_tails(took_ms)}
-
-
-def _tails(milliseconds: list[float], prefix: str = "") -> dict[str, float]:
-    ordered = sorted(milliseconds)
-    return {f"{prefix}p50_ms": percentile(ordered, 0.5), f"{prefix}p99_ms": percentile(ordered, 0.99)}
+    return {"per_s": reached, "idle_connection_kb": kb, **tails(took_ms)}
 
 
 LOADS = {
@@ -267,6 +167,8 @@ LOADS = {
     "ceiling": load_ceiling,
     "quiet": load_quiet,
     "connect": load_connect,
+    "share": load_share,
+    "share_latency": load_share_latency,
 }
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class LedgerBench:
         self, producer: Producer, consumer: Consumer, topics: Topics, first: int, seconds: float
     ) -> list[float]:
         """Events at the rate for `seconds`; how old each state of theirs was when it was received, ms."""
-        began, sent, fresh_ms = time.time(), 0, []
+        began, sent, fresh_ms = time.time(), 0, list[float]()
         until = began + seconds
         quiet_since = until
         while (now := time.time()) < until or (len(fresh_ms) < sent and now - quiet_since < QUIET_S):

@@ -124,7 +124,7 @@ class TablesBench:
         for one in life(range(first, first + count), 2, SHARDS, begin_ms):
             if one.topic in ("ingress", "egress", "progress"):
                 headers = list(one.headers or [])
-                self._producer.produce(prefix + one.topic, one.value, one.key, one.partition, headers=headers)
+                self._producer.produce(prefix + one.topic, one.value, one.key, one.partition, headers=headers)  # type: ignore[arg-type]
         self._producer.flush(60)
         return sum(work_ms(query, known[name]) for name, query in ledger.running.items())
 

@@ -72,9 +72,16 @@ def life(numbers: Iterable[int], partitions: int, shards: int, begin_ms: int) ->
             at = (shard, n // shards * len(ROUTERS) + copy)
             yield Written(n, "egress", *at, destination, payload, now_ms + 2, routed, copy > 0)
         delivery = Delivery(client=client, outcome="delivered", qos=1, at_us=now_ms * 1000 + 3457)
-        place = {"partition": partition, "offset": offset, "appended_ms": now_ms}
         done = ProgressEvent(
-            kind="relinquish", id=message, shard=shard, number=0, limit=1, deliveries=[delivery], **place
+            kind="relinquish",
+            id=message,
+            partition=partition,
+            offset=offset,
+            shard=shard,
+            number=0,
+            limit=1,
+            appended_ms=now_ms,
+            deliveries=[delivery],
         )
         yield Written(n, "progress", partition, offset, key, encode(done), now_ms + 5)
         whole = CompletionEvent(id=message, touches=1, appended_ms=now_ms, completed_ms=now_ms + 5)

@@ -4,15 +4,18 @@ message: a gateway cannot be loaded with that on the machine it runs on. And the
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import uvloop
 
-from mqtt.encode import encode, encode_publish
+from mqtt.codes import PacketType
+from mqtt.encode import encode, encode_puback, encode_pubcomp, encode_publish, encode_pubrec
 from mqtt.packets import Connect
 
 VERSION = 4
 PAYLOAD = b"x" * 256
+_ACKNOWLEDGEMENT_BYTES = 4
 _CONNECTING_AT_ONCE = 50
 
 
@@ -76,11 +79,12 @@ class Counter:
 
 
 class Subscriber(Client):
-    """Acknowledges each PUBLISH of QoS 1; all of them have one length."""
+    """Acknowledges each PUBLISH of QoS 1 to `topic`; all of them have one length. It subscribes to `topic_filter`, by
+    default the topic itself."""
 
-    def __init__(self, name: str, topic: str, counter: Counter) -> None:
+    def __init__(self, name: str, topic: str, counter: Counter, topic_filter: str | None = None) -> None:
         super().__init__(name)
-        self.topic = topic
+        self.topic_filter = topic_filter or topic
         packet = encode_publish(topic.encode(), PAYLOAD, 1, False, False, 1, None)
         self._length = len(packet)
         self._id_at = self._length - len(PAYLOAD) - 2
@@ -93,6 +97,37 @@ class Subscriber(Client):
         self.transport.write(b"".join(answers))
         self._counter.got += count
         return count * length
+
+
+class Member(Client):
+    """A member of a share group: completes each exchange of this `qos`, 1 or 2, and adds to `took_ms` how old each
+    PUBLISH is when it comes. A payload begins with when it was sent, ns of the monotonic clock."""
+
+    STAMP_BYTES = 8
+
+    def __init__(self, name: str, topic: str, qos: int, took_ms: list[float]) -> None:
+        super().__init__(name)
+        self._length = len(encode_publish(topic.encode(), PAYLOAD, qos, False, False, 1, None))
+        self._encode_answer = encode_puback if qos == 1 else encode_pubrec
+        self._took_ms = took_ms
+
+    def take(self, data: bytes) -> int:
+        now_ns, at, answers = time.monotonic_ns(), 0, []
+        while at < len(data):
+            is_publish = data[at] >> 4 == PacketType.PUBLISH
+            end = at + (self._length if is_publish else _ACKNOWLEDGEMENT_BYTES)
+            if len(data) < end:
+                break
+            if is_publish:
+                begins = end - len(PAYLOAD)
+                sent_ns = int.from_bytes(data[begins : begins + self.STAMP_BYTES])
+                self._took_ms.append((now_ns - sent_ns) / 1e6)
+                answers.append(self._encode_answer(int.from_bytes(data[begins - 2 : begins])))
+            else:
+                answers.append(encode_pubcomp(int.from_bytes(data[at + 2 : end])))
+            at = end
+        self.transport.write(b"".join(answers))
+        return at
 
 
 class Quiet(Client):
@@ -109,14 +144,14 @@ class Quiet(Client):
         return (time.perf_counter() - began) * 1000
 
 
-async def connect_all(port: int, clients: list[Any]) -> None:
-    """Connects and waits for CONNACK, some at a time."""
+async def connect_all(port: int, clients: Sequence[Client], clean_start: bool = True) -> None:
+    """Connects and waits for CONNACK, some at a time. Without `clean_start` sessions are persistent."""
     loop, turn = asyncio.get_running_loop(), asyncio.Semaphore(_CONNECTING_AT_ONCE)
 
     async def connect(client: Client) -> None:
         async with turn:
             await loop.create_connection(lambda: client, "127.0.0.1", port)
-            await client.ask(encode(Connect(client.name, version=VERSION), VERSION))
+            await client.ask(encode(Connect(client.name, version=VERSION, clean_start=clean_start), VERSION))
 
     await asyncio.gather(*map(connect, clients))
 
