@@ -169,8 +169,9 @@ class Home:
         return home
 
     def session(self, client: str) -> Session | None:
-        """The client's session, connected or not."""
-        return self.home_of(client).sessions.get(client)
+        """The client's session here, connected or not."""
+        home = self.shards.get(shard_of(client, self._node.settings.kafka.shards))
+        return None if home is None else home.sessions.get(client)
 
     async def attach(self, arrival: Arrival, link: Link) -> Attached:
         """See :meth:`ShardHome.attach`."""

@@ -383,9 +383,8 @@ class Session:
             entry.dup = entry.dup or not entry.is_expired(now)
 
     def _free_packet_id(self) -> int:
-        reserved = {record.packet_id for record in self.restored.values()} if self.restored else set()
-        if self.assignments is not None:
-            reserved.update(self.assignments.packet_ids())
+        reserved = [record.packet_id for record in self.restored.values()]
+        reserved += [] if self.assignments is None else self.assignments.packet_ids()
         packet_id = self._last_packet_id
         for _ in range(MAX_PACKET_ID):
             packet_id = packet_id % MAX_PACKET_ID + 1

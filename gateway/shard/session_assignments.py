@@ -58,8 +58,7 @@ class SessionAssignments:
 
     def take_up(self, entry: Entry) -> None:
         """Gives an assignment that comes again after a crash its packet id from before."""
-        record = self._restored.pop(entry.place, None)
-        if record is not None:
+        if self._restored and (record := self._restored.pop(entry.place, None)) is not None:
             entry.packet_id, entry.dup = record.packet_id, True
 
     def completed(self, packet_id: int) -> None:
@@ -98,7 +97,7 @@ class SessionAssignments:
         over = [assigned_place(shard, number) for shard, numbers in self._over.items() for number in numbers]
         return [*self._restored.values(), *(OutgoingRecord(0, *place, True) for place in over)]
 
-    def packet_ids(self) -> Iterable[int]:
+    def packet_ids(self) -> list[int]:
         """Those that may not be given to others."""
         return [record.packet_id for record in self._restored.values()]
 

@@ -78,15 +78,15 @@ class Assigned(msgspec.Struct, eq=False):
 
     @property
     def record_bytes(self) -> int:
-        """Its part of the group's record, about."""
-        return _BYTES_PER_ASSIGNMENT + len(msgspec.json.encode(self.client)) if self.qos == 2 else 0
+        """Its part of the group's record at QoS 2, about."""
+        return _BYTES_PER_ASSIGNMENT + len(msgspec.json.encode(self.client))
 
 
 class ShareGroup(Session):
     """The sessions that share the subscription `name`, `$share/<share name>/<filter>`.
 
     `reachable` are members that are connected, `ready` those of them that may have capacity, in turn. `assigned` are
-    the entries that members have, by place; `assigned_before` what an earlier life of the home has assigned at QoS 2
+    the entries that members have, by number; `assigned_before` what an earlier life of the home has assigned at QoS 2
     and has not come again, by place. `closing` are client and number of those that are over but may stand in the record
     in the session log. `had` says, of entries that came back, which session was sent them last, and with which packet
     id. A group without members
@@ -101,7 +101,7 @@ class ShareGroup(Session):
         self.members: dict[str, Member] = {}
         self.reachable: dict[str, Member] = {}
         self.ready: dict[str, Member] = {}
-        self.assigned: dict[Place, Assigned] = {}
+        self.assigned: dict[int, Assigned] = {}
         self.assigned_before: dict[Place, AssignedRecord] = {}
         self.closing: list[tuple[str, int]] = []
         self.had: dict[Place, tuple[Incarnation, int]] = {}
@@ -204,8 +204,9 @@ class ShareGroup(Session):
             retain=message.retain and record.retain_as_published,
             subscription_ids=() if record.identifier is None else (record.identifier,),
         )
-        session, packet_id = self.had.pop(entry.place, (None, 0))
-        assigned.packet_id = packet_id if session == member.session else 0
+        if self.had:
+            session, packet_id = self.had.pop(entry.place, (None, 0))
+            assigned.packet_id = packet_id if session == member.session else 0
         return self._note(assigned)
 
     def assign_again(self, entry: Entry, shard: int) -> Assigned:
@@ -231,12 +232,13 @@ class ShareGroup(Session):
     def _note(self, assigned: Assigned) -> Assigned:
         entry = assigned.entry
         entry.recipient, entry.sent = (assigned.client, assigned.qos), True
-        self.assigned[entry.place] = assigned
+        self.assigned[assigned.number] = assigned
         self._count(assigned, 1)
         return assigned
 
     def _count(self, assigned: Assigned, sign: int) -> None:
-        self._record_bytes += sign * assigned.record_bytes
+        if assigned.qos == 2:
+            self._record_bytes += sign * assigned.record_bytes
         member = self.member(assigned.client, assigned.session)
         if member is None:
             return
@@ -246,8 +248,7 @@ class ShareGroup(Session):
 
     def close(self, assigned: Assigned) -> None:
         """Its result is there."""
-        if self.assigned.get(assigned.entry.place) is assigned:
-            del self.assigned[assigned.entry.place]
+        if self.assigned.pop(assigned.number, None) is not None:
             self._count(assigned, -1)
             if assigned.qos == 2:
                 self.closing.append((assigned.client, assigned.number))
@@ -278,7 +279,8 @@ class ShareGroup(Session):
         """Takes the first entry out of the queue."""
         entry = self.queue.popleft()
         self.queued_bytes -= len(entry.held.message.payload)
-        self.put_back.discard(entry.place)
+        if self.put_back:
+            self.put_back.discard(entry.place)
         return entry
 
     # -- what is durable, and a restart --------------------------------------------------------------------------------
@@ -336,7 +338,7 @@ def _order(entry: Entry) -> tuple[bool, int]:
 def group_record(group: ShareGroup) -> GroupRecord:
     """What the session log says of a group, now."""
     at_qos_2 = [assigned.record for assigned in group.assigned.values() if assigned.qos == 2]
-    in_hand = {p for p, a in group.assigned.items() if a.qos < 2 and group.settled.covers(a.entry)}
+    in_hand = {a.entry.place for a in group.assigned.values() if a.qos < 2 and group.settled.covers(a.entry)}
     return GroupRecord(
         settled=group.settled.record(),
         open=sorted(in_hand | group.put_back),

@@ -20,6 +20,7 @@ from gateway.shard.progress import ProgressReporter
 from gateway.shard.retained import RetainedMessages
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.shard_spool import SpoolThread
+from gateway.shard.share_messages import SHARE_HEADER
 from gateway.shard.spool import Spool
 from schemas.envelope import Instruction
 from schemas.events import PresenceEvent, ProgressEvent, decode
@@ -123,9 +124,18 @@ class HomeHarness:
         settings, bus = self.settings(), MemoryBus(self.broker, self._loop)
         self.bus, self.spool = bus, InlineSpools(self.spool_directory, SHARDS)
         self.spool.die = self.crash
+        self.node = self.make_node(settings, bus)
+        self.home = Home(self.node, self.spool.files, self.earlier)
+        bus.start(self.home.records)
+        await self.home.start()
+        self.is_up = True
+        return self
+
+    def make_node(self, settings: Settings, bus: MemoryBus) -> Node:
+        """What the homes of one gateway share."""
         reporter = ProgressReporter(bus, self.topics.progress, PARTITIONS, lambda error: self.fatal.append(error))
         counts = Counter[str]()
-        self.node = Node(
+        return Node(
             settings=settings,
             topics=self.topics,
             bus=bus,
@@ -144,11 +154,6 @@ class HomeHarness:
             on_fatal=self.fatal.append,
             counts=counts,
         )
-        self.home = Home(self.node, self.spool.files, self.earlier)
-        bus.start(self.home.records)
-        await self.home.start()
-        self.is_up = True
-        return self
 
     def crash(self, stored: int = 0) -> None:
         """kill -9 of the gateway: connections break, nothing of it happens any more."""
@@ -222,6 +227,8 @@ class HomeHarness:
         for shard in range(SHARDS):
             for record in self.broker.partitions[self.topics.egress, shard]:
                 headers = record.headers() or []
+                if headers[0][0] == SHARE_HEADER:
+                    continue
                 instruction = Instruction.decode(headers[4][1])
                 if headers[0][1].decode() in ids:
                     found.add((headers[0][1].decode(), instruction.scope, instruction.number))

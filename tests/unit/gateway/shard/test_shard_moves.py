@@ -1,0 +1,147 @@
+"""A shard moves from one gateway to another under load, and gateways are killed meanwhile (R6, R8, G8, Q4; design
+"State of a shard")."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import NotAdmitted
+from gateway.shard.arrivals import Arrival
+from tests.draw import some
+from tests.unit.gateway.shard.home_client import Client, ClientLink
+from tests.unit.gateway.shard.home_harness import LEAD_S, turn
+from tests.unit.gateway.shard.two_gateways import TwoGateways
+from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
+
+GROUPS = ("$share/g/a/#", "$share/h/a/#", "$share/k/b/+")
+
+
+class Load:
+    """Two senders and four members of three groups, which also have subscriptions and inboxes of their own."""
+
+    def __init__(self, harness: TwoGateways) -> None:
+        self.harness = harness
+        self.sent: list[tuple[str, bytes, int]] = []
+        self.senders: list[Client] = []
+        self.members: list[Client] = []
+
+    async def begin(self) -> None:
+        self.senders = [await self.harness.client(f"sender{n}") for n in range(2)]
+        self.members = [await self.harness.client(f"member{n}", receive_maximum=20) for n in range(4)]
+        for n, member in enumerate(self.members):
+            await member.subscribe(*GROUPS[: 2 + n % 2], "c/#")
+        await turn(LEAD_S + 5)
+
+    def publish(self, count: int) -> None:
+        """To a group or two, to everybody, or to one's inbox, at QoS 1 and 2 in turn."""
+        for _ in range(count):
+            n = len(self.sent)
+            topic = ("a/x", "b/y", "c/z", f"@member{n % 4}")[n % 4 if n % 8 < 4 else (n + 1) % 4]
+            sender, payload, qos = self.senders[n % 2], b"%d" % n, 1 + n // 2 % 2
+            if sender.link is not None:
+                self.sent.append((topic, payload, qos))
+                sender.publish(topic, payload, qos)
+            else:
+                self.sent.append(("", payload, qos))
+
+    def check(self, *, killed: bool) -> None:
+        harness = self.harness
+        assert not harness.fatal
+        got = Counter(payload for member in self.members for payload in member.payloads)
+        for topic, payload, qos in self.sent:
+            if not topic:
+                continue
+            assert any(payload in sender.acknowledged for sender in self.senders), f"{payload!r} is not acknowledged"
+            wanted = {"a/x": 2, "b/y": 1, "c/z": 4}.get(topic, 1)
+            assert got[payload] >= wanted, f"{topic} {payload!r} came {got[payload]} times, not {wanted}"
+            if qos == 2 or not killed:
+                assert got[payload] == wanted or qos == 1, f"{topic} {payload!r} came {got[payload]} times"
+        for member in self.members:
+            for sender in range(2):
+                own = [int(p) for p in dict.fromkeys(member.payloads) if self.sent[int(p)][0] == "c/z"]
+                mine = [n for n in own if n % 2 == sender]
+                assert mine == sorted(mine), f"{member.name} got {mine}"
+        assert harness.relinquished() == harness.instructions()
+        assert harness.completed() == set(harness.published())
+        assert harness.spool_rows() == 0
+
+
+def test_shards_move_to_and_fro_under_load(tmp_path: Path) -> None:
+    """Others go on; sessions, queues, groups and exchanges at QoS 2 go on where the shard is."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        load = Load(harness)
+        await load.begin()
+        one, other = harness.gateways
+        for number, source, target in [(0, one, other), (1, other, one), (0, other, one), (1, one, other)]:
+            load.members[number].mute = True
+            load.publish(40)
+            await turn(0.02)
+            await source.hand_over(number)
+            load.publish(20)
+            await target.start_shard(number)
+            await harness.reconnect()
+            load.publish(40)
+            await turn(1)
+            load.members[number].mute = False
+            load.members[number].answer_all()
+        await harness.settle()
+        load.check(killed=False)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("who", ["source", "target"])
+@pytest.mark.parametrize("rounds", some(range(1, 200, 3), 6, "rounds of a move"))
+def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) -> None:
+    """G8, Q4: whoever is left takes the shards up, from Kafka alone."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        load = Load(harness)
+        await load.begin()
+        source, target = harness.gateways
+        load.members[0].mute = load.members[3].mute = True
+        load.publish(60)
+        await turn(0.02)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.call_at_turn(loop.turns + rounds, (source if who == "source" else target).kill)
+
+        async def move() -> None:
+            await source.hand_over(0)
+            await target.start_shard(0)
+            await harness.reconnect()
+
+        with contextlib.suppress(TimeoutError, KeyError):
+            await asyncio.wait_for(move(), 5)
+        load.publish(20)
+        await turn(1)
+        (source if who == "source" else target).kill()
+        await harness.take_up()
+        await harness.reconnect()
+        load.publish(20)
+        await harness.settle()
+        load.check(killed=True)
+
+    run(scenario())
+
+
+def test_a_client_whose_shard_is_elsewhere_is_refused(tmp_path: Path) -> None:
+    """G2: 0x9C; its session is not made here."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        client = await harness.client("client")
+        number = client.attached.session.shard
+        wrong = harness.gateways[1 - number]
+        arrival = Arrival("client", False, 10, None, 10, "peer", "mqtt5")
+        with pytest.raises(NotAdmitted, match="another gateway has the client's shard"):
+            await wrong.home.attach(arrival, ClientLink(client))
+        assert wrong.home.session("client") is None
+
+    run(scenario())

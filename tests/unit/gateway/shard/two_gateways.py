@@ -1,0 +1,132 @@
+"""Two gateways over one broker in memory, each with the homes of some shards; shards move, and gateways are killed."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import NotAdmitted
+from gateway.memory_bus import MemoryBus
+from gateway.shard.arrivals import Arrival
+from gateway.shard.home import Home
+from gateway.shard.link import Link
+from gateway.shard.shard_home import Attached
+from gateway.shard.spool import Spool
+from mqtt.codes import ReasonCode
+from schemas.identity import shard_of
+from tests.unit.gateway.shard.home_client import Client
+from tests.unit.gateway.shard.home_harness import SHARDS, HomeHarness, InlineSpool, InlineSpools, turn
+
+
+class Gateway:
+    """One process, with the homes of its `shards`."""
+
+    def __init__(self, harness: "TwoGateways", directory: Path) -> None:
+        self._directory = directory
+        self._harness = harness
+        self.bus = MemoryBus(harness.broker, asyncio.get_running_loop())
+        self.spools = InlineSpools(directory, 0)
+        self.node = harness.make_node(harness.settings(), self.bus)
+        self.is_up = True
+        self.home: Home
+
+    async def start(self, *shards: int) -> "Gateway":
+        self.home = Home(self.node, {number: self._spool(number) for number in shards})
+        self.bus.start(self.home.records)
+        await self.home.start()
+        return self
+
+    async def start_shard(self, number: int) -> None:
+        await self.home.start_shard(number, self._spool(number))
+
+    async def hand_over(self, number: int) -> None:
+        await self.home.hand_over(number)
+        del self.spools.files[number]
+
+    def kill(self) -> None:
+        if not self.is_up:
+            return
+        self.is_up = False
+        self.bus.crash()
+        self.spools.close()
+        for client in self._harness.clients:
+            if client.link is not None and client.attached.home in self.home.shards.values():
+                client.link = None
+
+    def _spool(self, number: int) -> InlineSpool:
+        spool = InlineSpool(Spool(str(self._directory / f"{number}.sqlite")), self.spools)
+        self.spools.files[number] = spool
+        return spool
+
+
+class Either:
+    """What clients see: whichever gateway has their shard."""
+
+    def __init__(self, gateways: list[Gateway]) -> None:
+        self._gateways = gateways
+
+    async def attach(self, arrival: Arrival, link: Link) -> Attached:
+        number = shard_of(arrival.client, SHARDS)
+        for gateway in self._gateways:
+            if gateway.is_up and number in gateway.home.shards:
+                return await gateway.home.attach(arrival, link)
+        raise NotAdmitted(ReasonCode.USE_ANOTHER_SERVER, "nobody has the shard")
+
+    def flush(self) -> None:
+        for gateway in self._gateways:
+            gateway.node.ready.flush()
+
+
+class TwoGateways(HomeHarness):
+    """`gateways` are those that were ever started; a killed one is followed by another with an empty disk."""
+
+    def __init__(self, directory: Path, **limits: Any) -> None:
+        super().__init__(directory, **limits)
+        self._path = directory
+        self.gateways: list[Gateway] = []
+
+    async def start(self) -> "TwoGateways":
+        self.home = Either(self.gateways)  # type: ignore[assignment]
+        self.is_up = True
+        for number in range(SHARDS):
+            await (await self.gateway()).start(number)
+        return self
+
+    async def gateway(self) -> Gateway:
+        gateway = Gateway(self, self._path / f"gateway{len(self.gateways)}")
+        self.gateways.append(gateway)
+        return gateway
+
+    def owner(self, number: int) -> Gateway | None:
+        """Who has a shard."""
+        found = [g for g in self.gateways if g.is_up and hasattr(g, "home") and number in g.home.shards]
+        assert len(found) <= 1, "two have it"
+        return found[0] if found else None
+
+    async def take_up(self) -> None:
+        """Whoever is up starts the shards that nobody has; a new gateway, if nobody is."""
+        for number in range(SHARDS):
+            if self.owner(number) is None:
+                up = [g for g in self.gateways if g.is_up]
+                await up[0].start_shard(number) if up else await (await self.gateway()).start(number)
+
+    async def reconnect(self) -> None:
+        """All clients that have lost their connection connect again."""
+        for client in self.clients:
+            if client.link is None:
+                with contextlib.suppress(TimeoutError, NotAdmitted):
+                    await asyncio.wait_for(Client.connect(client), 1)
+
+    def spool_rows(self) -> int:
+        spools = [spool.inline for g in self.gateways if g.is_up for spool in g.spools.files.values()]
+        return sum(rows for spool in spools for rows, _ in spool.backlogs().values())
+
+    async def settle(self) -> None:
+        """Everybody is there, and all that is on its way arrives."""
+        await self.take_up()
+        for _ in range(3):
+            await self.reconnect()
+            for client in self.clients:
+                client.mute = False
+                client.answer_all()
+            await turn(20)
