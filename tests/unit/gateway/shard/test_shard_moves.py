@@ -5,14 +5,17 @@ import asyncio
 import contextlib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.errors import NotAdmitted
 from gateway.shard.arrivals import Arrival
+from gateway.shard.messages import GROUP_MARK
+from schemas.identity import shard_of
 from tests.draw import some
 from tests.unit.gateway.shard.home_client import Client, ClientLink
-from tests.unit.gateway.shard.home_harness import LEAD_S, turn
+from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, turn
 from tests.unit.gateway.shard.two_gateways import TwoGateways
 from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
 
@@ -143,5 +146,151 @@ def test_a_client_whose_shard_is_elsewhere_is_refused(tmp_path: Path) -> None:
         with pytest.raises(NotAdmitted, match="another gateway has the client's shard"):
             await wrong.home.attach(arrival, ClientLink(client))
         assert wrong.home.session("client") is None
+
+    run(scenario())
+
+
+def named(number: int) -> list[str]:
+    """Clients of one shard."""
+    return [name for name in map("client{}".format, range(20)) if shard_of(name, SHARDS) == number]
+
+
+def group_in(number: int) -> str:
+    """A group of one shard."""
+    names = (f"$share/g{n}/a/#" for n in range(20))
+    return next(name for name in names if shard_of(GROUP_MARK + name, SHARDS) == number)
+
+
+async def apart(harness: TwoGateways, *, members: int = 1, **options: Any) -> tuple[Client, list[Client], str]:
+    """A sender, members with one gateway, and their group with the other, which also has the sender."""
+    sender = await harness.client(named(0)[0])
+    found = [await harness.client(name, **options) for name in named(1)[:members]]
+    for member in found:
+        await member.subscribe(group_in(0))
+    await turn(LEAD_S + 5)
+    return sender, found, group_in(0)
+
+
+def test_a_group_moves_while_its_member_stays_connected(tmp_path: Path) -> None:
+    """R6: it is asked for again; what it has in hand it completes with the next home of the group."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        sender, [member], group = await apart(harness)
+        one, other = harness.gateways
+        member.mute = True
+        for n in range(10):
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+        await turn(0.2)
+        assert len(member.got) == 10
+        await one.hand_over(0)
+        member.mute = False
+        member.answer_all()
+        await turn(0.2)
+        await other.start_shard(0)
+        await sender.connect()
+        for n in range(10, 20):
+            sender.publish("a", b"%d" % n, 1 + n % 2)
+        await turn(1)
+        counts = Counter(member.payloads)
+        assert set(counts) == {b"%d" % n for n in range(20)}
+        assert all(counts[b"%d" % n] == 1 for n in range(1, 20, 2)), "QoS 2 once"
+        await member.unsubscribe(group)
+        await turn(20)
+        assert not list(other.home.shards[0].shares.groups)
+        assert harness.relinquished() == harness.instructions()
+        assert harness.spool_rows() == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_gateway_of_a_member_is_killed(tmp_path: Path, qos: int) -> None:
+    """[MQTT-4.8.2-4], Q4: at QoS 1 what it had in hand waits again, at QoS 2 it is sent to that session again."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        sender, [member, other], _ = await apart(harness, members=2, mute=True)
+        for n in range(10):
+            sender.publish("a", b"%d" % n, qos)
+        await turn(0.3)
+        assert len(member.got) == len(other.got) == 5
+        harness.gateways[1].kill()
+        await harness.take_up()
+        other.mute = False
+        await other.connect()
+        await turn(1)
+        assert len(set(other.payloads)) == (10 if qos == 1 else 5)
+        await harness.settle()
+        everything = Counter(member.payloads + other.payloads)
+        assert set(everything) == {b"%d" % n for n in range(10)}
+        assert qos == 1 or set(everything.values()) == {1}
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+def test_assignments_of_before_a_start_are_void(tmp_path: Path) -> None:
+    """Q1: `egress` has them still, but the session has forgotten that they are over."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        sender, [member], _ = await apart(harness)
+        for n in range(20):
+            sender.publish("a", b"%d" % n, 2)
+            await turn(0.01)
+        await turn(0.1)
+        harness.gateways[1].kill()
+        await harness.take_up()
+        await harness.settle()
+        assert member.payloads == [b"%d" % n for n in range(20)]
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+def test_who_subscribes_while_the_group_is_nowhere_is_answered_later(tmp_path: Path) -> None:
+    """G8: the request is sent again to the home that starts."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        sender, [member], group = await apart(harness)
+        other = await harness.client(named(1)[1])
+        harness.gateways[0].kill()
+        subscribing = asyncio.create_task(other.subscribe(group))
+        leaving = asyncio.create_task(member.unsubscribe(group))
+        await turn(5)
+        assert not subscribing.done()
+        assert not leaving.done()
+        await harness.take_up()
+        await turn(1)
+        assert subscribing.done()
+        assert leaving.done()
+        await sender.connect()
+        sender.publish("a", b"one", 2)
+        await turn(LEAD_S)
+        assert (member.payloads, other.payloads) == ([], [b"one"])
+
+    run(scenario())
+
+
+def test_a_member_whose_end_the_group_has_missed_is_none(tmp_path: Path) -> None:
+    """R6: a group must not give to sessions that are over."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        sender, [gone, other], _ = await apart(harness, members=2)
+        harness.gateways[0].kill()
+        gone.disconnect(expiry_s=0)
+        await turn(1)
+        await harness.take_up()
+        await turn(1)
+        [found] = harness.gateways[1].home.shards[0].shares.groups
+        assert set(found.members) == {other.name}
+        await sender.connect()
+        for n in range(4):
+            sender.publish("a", b"%d" % n, 1)
+        await turn(1)
+        assert other.payloads == [b"%d" % n for n in range(4)]
 
     run(scenario())
