@@ -16,6 +16,9 @@ A record of `egress` has the same key, value and headers, then
 | `instr`  | `partition;offset;number;limit;appended;scope`, see :class:`Instruction`                       |
 | `router` | which router wrote this copy: `active` or `backup`                                             |
 
+On `egress` there are also records that a gateway has written to another shard, with the one header `share`: what share
+groups and their members say to one another (:mod:`gateway.shard.share_messages`). They are no instructions.
+
 The order is fixed so that a reader can access headers by position. The router reads key and headers, never the payload
 (R2).
 """
@@ -29,6 +32,7 @@ _VERSION_BYTES = VERSION.encode()
 _QOS = {b"0": 0, b"1": 1, b"2": 2}
 INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
+SHARE_HEADER = "share"
 NO_PROPERTIES = b"\0"
 """As `props`: an empty property section as MQTT 5.0 encodes it."""
 RETAIN_FLAG = "r"

@@ -121,7 +121,7 @@ class Home:
         its end; wills whose delay is not over stay in the session log. Raises SpoolError if there is no checkpoint.
         """
         for home in self.shards.values():
-            home.end_timers()
+            home.timers.cancel_all()  # wills whose delay is not over stay in the session log
         self._node.stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._presence.heartbeat("disconnected")

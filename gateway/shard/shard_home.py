@@ -95,7 +95,7 @@ class ShardHome:
         self._presence = presence
         self.turns = Turns()
         self._operations = Operations()
-        self._timers = SessionTimers()
+        self.timers = SessionTimers()
         settings, topics = node.settings, node.topics
         http = settings.gateway.http
         self.keyed = KeyedMessages(http.idempotency_keys, http.idempotency_s, spool, node.clock, node.counts)
@@ -163,10 +163,6 @@ class ShardHome:
         """At the start: what the spool has finished but not relinquished."""
         await self._checkpointer.relinquish_finished()
 
-    def end_timers(self) -> None:
-        """Wills whose delay is not over, and sessions that expire, stay in the session log."""
-        self._timers.cancel_all()
-
     async def freeze(self) -> None:
         """Ends the connections of the shard's clients, and all work on it, and commits its positions. Call it once no
         more records come. Raises SpoolError if there is no last checkpoint."""
@@ -174,7 +170,7 @@ class ShardHome:
         await self._operations.end()
         for session in list(self.sessions.values()):
             self._disconnect(session, ReasonCode.SERVER_MOVED)
-        self.end_timers()
+        self.timers.cancel_all()  # wills whose delay is not over, and sessions that expire, stay in the log
         await self.catch_up.stop()
         while self.inbound.is_busy or self._wills.is_settling or self._tasks.are_left:
             await durable(self.writer.barrier)
@@ -305,12 +301,12 @@ class ShardHome:
         session.forget_spooled(self.spool.committed_row)
         self.shares.members.lost(session)
         if session.will is not None:
-            self._timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
+            self.timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
         if session.expiry_s == 0:
             self._expire(session)
         elif session.logged:
             self.writer.opened(session)
-            self._timers.after(session.expiry_s, session, "expiry", self._expire)
+            self.timers.after(session.expiry_s, session, "expiry", self._expire)
 
     async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
         """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
@@ -339,7 +335,7 @@ class ShardHome:
         born_us = self._node.numbers.session(self._node.clock())
         if session is not None:
             born_us = max(born_us, session.born_us + 1)
-            self._timers.cancel(session.client)
+            self.timers.cancel(session.client)
             if arrival.clean_start and not session.ended:
                 self._end(session)
             if not session.ended:
@@ -381,8 +377,8 @@ class ShardHome:
         gone_s = now - session.disconnected_ms / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
-            self._timers.after(max(0.0, delay), session, "will", self._wills.publish)
-        self._timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
+            self.timers.after(max(0.0, delay), session, "will", self._wills.publish)
+        self.timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
 
     def _expire(self, session: Session) -> None:
         """The session's time is over."""
@@ -395,7 +391,7 @@ class ShardHome:
         session.ended = True
         if self.sessions.get(session.client) is session:
             del self.sessions[session.client]
-        self._timers.cancel(session.client)
+        self.timers.cancel(session.client)
         self._subscriber.forget(session)
         self.deliverer.end(session)
         if session.in_log:

@@ -28,7 +28,7 @@ from typing import Literal
 import msgspec
 
 from gateway.shard.messages import Assignment, Message, Outcome
-from schemas.envelope import Headers, Incarnation
+from schemas.envelope import SHARE_HEADER, Headers, Incarnation
 from schemas.errors import RecordError
 from schemas.session_log import SubscriptionRecord
 
@@ -119,7 +119,6 @@ ToGroup = Join | Leave | Reachable | Finished | Returned | Announced
 ToMember = Joined | Left | Assign
 ShareMessage = ToGroup | ToMember | Started
 
-SHARE_HEADER = "share"
 _VERSION = b"1"
 _decoder = msgspec.msgpack.Decoder(ShareMessage)
 

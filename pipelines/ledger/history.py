@@ -28,7 +28,7 @@ from pipelines.records import (
     text,
     younger_than_record,
 )
-from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
+from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, SHARE_HEADER, VERSION
 from schemas.events import CompletionEvent, QuarantineEvent
 
 UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
@@ -157,9 +157,10 @@ def messages(records: DataFrame) -> DataFrame:
 
 def instructions(records: DataFrame) -> DataFrame:
     """Rows of `instructions`, from `egress`, including copies by the other router or a rerun. All copies of an
-    instruction are on one partition, so the first one is well defined."""
-    record = F.col("record")
-    rows = judged(records, instruction_format()).select(
+    instruction are on one partition, so the first one is well defined. What gateways say to one another there is left
+    out."""
+    record, first_header = F.col("record"), F.coalesce(F.get("headers", F.lit(0))["key"], F.lit(""))
+    rows = judged(records.where(first_header != SHARE_HEADER), instruction_format()).select(
         record["id"].alias("message_id"),
         record["destination"].alias("destination"),
         F.col("partition").alias("shard"),

@@ -21,7 +21,7 @@ from pipelines.ledger import history
 from pipelines.sinks import append_to_table, ensure_tables
 from pipelines.sources import Kafka, topic_stream
 from pipelines.streams import StreamId
-from schemas.envelope import EVERYONE, Headers, Meta
+from schemas.envelope import EVERYONE, SHARE_HEADER, Headers, Meta
 from schemas.events import (
     CompletionEvent,
     Delivery,
@@ -91,7 +91,11 @@ def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path
         [
             [row(0, egress("backup")), row(1, egress("active")), row(0, egress("active", 1, 2), partition=0)],
             [row(2, egress("active")), row(3, egress("backup", 3, 4, EVERYONE))],
-            [row(4, egress("active"), ms=late), row(5, egress("backup", 3, 4, EVERYONE), ms=late)],
+            [
+                row(9, [(SHARE_HEADER, b"1")]),
+                row(4, egress("active"), ms=late),
+                row(5, egress("backup", 3, 4, EVERYONE), ms=late),
+            ],
         ],
         history.instructions,
         INSTRUCTIONS,

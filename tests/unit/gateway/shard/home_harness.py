@@ -20,9 +20,8 @@ from gateway.shard.progress import ProgressReporter
 from gateway.shard.retained import RetainedMessages
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.shard_spool import SpoolThread
-from gateway.shard.share_messages import SHARE_HEADER
 from gateway.shard.spool import Spool
-from schemas.envelope import Instruction
+from schemas.envelope import SHARE_HEADER, Instruction
 from schemas.events import PresenceEvent, ProgressEvent, decode
 from schemas.settings import Settings, process_settings
 from schemas.topics import Topics

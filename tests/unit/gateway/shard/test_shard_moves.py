@@ -1,4 +1,4 @@
-"""A shard moves from one gateway to another under load, and gateways are killed meanwhile (R6, R8, G8, Q4; design
+"""A shard moves from one gateway to another under load, and gateways are killed meanwhile (R6, R8, G8; design
 "State of a shard")."""
 
 import asyncio
@@ -101,7 +101,7 @@ def test_shards_move_to_and_fro_under_load(tmp_path: Path) -> None:
 @pytest.mark.parametrize("who", ["source", "target"])
 @pytest.mark.parametrize("rounds", some(range(1, 200, 3), 6, "rounds of a move"))
 def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) -> None:
-    """G8, Q4: whoever is left takes the shards up, from Kafka alone."""
+    """G8: whoever is left takes the shards up, from Kafka alone."""
 
     async def scenario() -> None:
         harness = await TwoGateways(tmp_path).start()
@@ -135,7 +135,7 @@ def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) ->
 
 
 def test_a_client_whose_shard_is_elsewhere_is_refused(tmp_path: Path) -> None:
-    """G2: 0x9C; its session is not made here."""
+    """0x9C; its session is not made here."""
 
     async def scenario() -> None:
         harness = await TwoGateways(tmp_path).start()
@@ -206,7 +206,7 @@ def test_a_group_moves_while_its_member_stays_connected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_gateway_of_a_member_is_killed(tmp_path: Path, qos: int) -> None:
-    """[MQTT-4.8.2-4], Q4: at QoS 1 what it had in hand waits again, at QoS 2 it is sent to that session again."""
+    """[MQTT-4.8.2-4], G8: at QoS 1 what it had in hand waits again, at QoS 2 it is sent to that session again."""
 
     async def scenario() -> None:
         harness = await TwoGateways(tmp_path).start()
