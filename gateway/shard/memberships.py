@@ -50,6 +50,7 @@ class Memberships:
         self._post = post
         self._ready = ready
         self._pump = pump
+        self._has_stopped = False
         self._blocked: set[Session] = set()
         self._requests: dict[int, tuple[Join | Leave, asyncio.Future[Joined | Left]]] = {}
         self._last_request = 0
@@ -59,7 +60,12 @@ class Memberships:
     async def join(self, session: Session, record: SubscriptionRecord) -> SubscriptionRecord:
         """Makes a session a member of the group `record.filter`, or gives it new options. Returns, once it is one, the
         record with what the group is."""
-        joined = await self._ask(self._join(session, record))
+        try:
+            joined = await self._ask(self._join(session, record))
+        except asyncio.CancelledError:
+            if record.filter not in session.subscriptions:  # nobody will know of it
+                self.forget(session, record.filter)
+            raise
         assert isinstance(joined, Joined)
         if session.ended:
             self.forget(session, record.filter)
@@ -78,6 +84,7 @@ class Memberships:
 
     def stop(self) -> None:
         """Nobody waits for answers any more: their connections end."""
+        self._has_stopped = True
         for _, answer in self._requests.values():
             answer.cancel()
 
@@ -117,6 +124,8 @@ class Memberships:
         self._last_request += 1
         request = message.request = self._last_request
         answer: asyncio.Future[Joined | Left] = asyncio.get_running_loop().create_future()
+        if self._has_stopped:
+            answer.cancel()
         self._requests[request] = message, answer
         try:
             self._post(self._shard_of(message.group), message)

@@ -37,6 +37,7 @@ from gateway.shard.share_messages import (
     ToGroup,
     ToMember,
 )
+from gateway.shard.turns import Turns
 from schemas.envelope import Incarnation
 from schemas.identity import shard_of
 from schemas.session_log import KIND_OF_GROUP, GroupRecord, MemberRecord
@@ -103,6 +104,7 @@ class ShareDispatcher:
         self._post = post
         self._cover = cover
         self._spawn = spawn
+        self._turns = Turns()
         self._assigned: dict[int, Assigned] = {}
         self._unconfirmed: dict[int, set[tuple[str, str, Incarnation]]] = {}
         """Members that their shard has not named since its start, or this one's: group, client, session."""
@@ -119,9 +121,9 @@ class ShareDispatcher:
             self._reach(message)
         elif isinstance(message, Join):
             self._unconfirmed.get(message.shard, set()).discard((message.group, message.client, message.session))
-            self._spawn(self._join(message))
+            self._spawn(self._in_turn(message.group, self._join(message)))
         elif isinstance(message, Leave):
-            self._spawn(self._leave(message))
+            self._spawn(self._in_turn(message.group, self._leave(message)))
         else:
             self._announced(message.shard)
 
@@ -150,7 +152,7 @@ class ShareDispatcher:
     def _announced(self, shard: int) -> None:
         """Members that the shard has not named are over, and nothing has said so."""
         for name, client, session in self._unconfirmed.pop(shard, ()):
-            self._spawn(self._leave(Leave(name, client, session, shard, None)))
+            self._spawn(self._in_turn(name, self._leave(Leave(name, client, session, shard, None))))
 
     def recover(self, group: ShareGroup, record: GroupRecord) -> None:
         """Takes up what an earlier life of the home has assigned."""
@@ -174,6 +176,11 @@ class ShareDispatcher:
                 self._end_if_over(group)
 
     # -- members come and go -------------------------------------------------------------------------------------------
+
+    async def _in_turn(self, group: str, work: Coroutine[Any, Any, None]) -> None:
+        """One after the other for a group: who leaves must not overtake itself joining."""
+        async with self._turns.of(group):
+            await work
 
     async def _join(self, message: Join) -> None:
         group = await self._groups.join(message)
@@ -291,7 +298,8 @@ class ShareDispatcher:
         for assigned in taken:
             number = assigned.number
             group = assigned.group
-            if not assigned.is_logged and group.member(assigned.client, assigned.session) is None:  # it has left
+            is_new = not (assigned.is_logged or assigned.is_sent)
+            if is_new and group.member(assigned.client, assigned.session) is None:  # it has left
                 if self._assigned.pop(number, None) is not None:
                     self._take_back([assigned])
                 continue
@@ -353,7 +361,7 @@ class ShareDispatcher:
             else:
                 group.take_back(some)
                 if any(assigned.qos == 2 for assigned in some):
-                    self._log(group, _nothing)
+                    self._log(group, None)
                 if not group.reachable:
                     self._nobody_is_there(group)
             self._freed(group)
@@ -363,20 +371,21 @@ class ShareDispatcher:
             if group.queue or group.backlog:
                 self._queues.wake(group)
             if len(group.closing) >= _MOST_CLOSING:
-                self._log(group, _nothing)
+                self._log(group, None)
         else:
             self._end_if_over(group)
 
     # -- the record ----------------------------------------------------------------------------------------------------
 
-    def _log(self, group: ShareGroup, then: Callable[[], None]) -> None:
+    def _log(self, group: ShareGroup, then: Callable[[], None] | None) -> None:
         """Runs `then` once the group's record is durable; what it does not name any more, sessions may forget then."""
         closing, group.closing = group.closing, []
         group.in_log = group.in_log or not group.ended
 
         def stored() -> None:
             self._forget(closing)
-            then()
+            if then is not None:
+                then()
 
         self._writer.windows(group, stored)
 
@@ -387,7 +396,3 @@ class ShareDispatcher:
                 numbers.pop(number, None)
                 if not numbers:
                     del self._open[client]
-
-
-def _nothing() -> None:
-    """Nobody waits for the record."""

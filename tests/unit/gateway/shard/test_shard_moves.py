@@ -294,3 +294,45 @@ def test_a_member_whose_end_the_group_has_missed_is_none(tmp_path: Path) -> None
         assert other.payloads == [b"%d" % n for n in range(4)]
 
     run(scenario())
+
+
+def test_what_a_leaver_has_in_hand_stays_with_it_though_its_gateway_is_killed(tmp_path: Path) -> None:
+    """[MQTT-3.10.4-3], [MQTT-4.8.2-5]: at QoS 2, and others are in the group."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        sender, [leaver, other], group = await apart(harness, members=2)
+        leaver.mute = True
+        for n in range(6):
+            sender.publish("a", b"%d" % n, 2)
+        await turn(0.3)
+        await leaver.unsubscribe(group)
+        harness.gateways[1].kill()
+        await harness.take_up()
+        await other.connect()
+        await turn(1)
+        await harness.settle()
+        assert sorted(leaver.payloads + other.payloads) == [b"%d" % n for n in range(6)]
+        assert len(leaver.payloads) == len(other.payloads) == 3
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+def test_who_gives_up_subscribing_is_no_member(tmp_path: Path) -> None:
+    """Also the first one, whose group is only about to begin."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        client = await harness.client(named(1)[0])
+        harness.gateways[0].bus.held_acks = {harness.topics.routes}
+        subscribing = asyncio.create_task(client.subscribe(group_in(0)))
+        await turn(1)
+        subscribing.cancel()
+        await turn(1)
+        harness.gateways[0].bus.held_acks = set()
+        harness.gateways[0].bus.release()
+        await turn(1)
+        assert not list(harness.gateways[0].home.shards[0].shares.groups)
+
+    run(scenario())
