@@ -104,13 +104,12 @@ class SessionAssignments:
     def take_back(self, kept: int, group: str | None) -> list[Entry]:
         """Takes those that wait and may go to another member out of the session: those of `group` only, if it is
         given, and not the first `kept`."""
-        returned = [
-            entry
-            for entry in list(self.waiting)[kept:]
-            if entry.may_return and entry.assigned and group in (None, entry.assigned.group)
-        ]
+        staying, returned = deque[Entry](), list[Entry]()
+        for number, entry in enumerate(self.waiting):
+            is_wanted = group is None or (entry.assigned is not None and entry.assigned.group == group)
+            (returned if number >= kept and entry.may_return and is_wanted else staying).append(entry)
+        self.waiting = staying
         for entry in returned:
-            self.waiting.remove(entry)
             self.over(entry)
         return returned
 

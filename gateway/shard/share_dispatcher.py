@@ -250,19 +250,19 @@ class ShareDispatcher:
     # -- assigning -----------------------------------------------------------------------------------------------------
 
     def pump(self, group: ShareGroup) -> None:
-        """Assigns as much of the queue as members have capacity for."""
-        while group.is_reachable and not group.sending:
-            if not group.queue:
-                self._queues.load(group)
-                return
-            taken = self._take(group)
-            if not taken:
-                return
-            if any(assigned.qos == 2 and not assigned.is_logged for assigned in taken):
-                group.sending = True
-                self._log(group, lambda taken=taken: self._send_logged(group, taken))  # type: ignore[misc]
-            else:
-                self._send(taken)
+        """Assigns the next of the queue, as far as members have capacity; more once they have heard of it."""
+        if not group.is_reachable or group.sending:
+            return
+        if not group.queue:
+            self._queues.load(group)
+            return
+        taken = self._take(group)
+        if any(assigned.qos == 2 and not assigned.is_logged for assigned in taken):
+            group.sending = True
+            self._log(group, lambda: self._send_logged(group, taken))
+        elif taken:
+            self._send(taken)
+            self._queues.wake(group)
 
     def _take(self, group: ShareGroup) -> list[Assigned]:
         """What was assigned before a restart, and the next of the queue, in order; fewer than `_CHUNK` if nobody has
