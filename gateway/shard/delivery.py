@@ -126,6 +126,9 @@ class Deliverer:
                 self.load(session)
                 if not session.has_waiting:
                     return
+            if session.dropping:  # a crash could bring those again, behind what follows them (R8)
+                self.overflow.settle_soon(session)
+                return
             entries = self._unexpired(session, session.take(_CHUNK))
             if not entries:
                 if session.has_waiting and session.is_window_full:

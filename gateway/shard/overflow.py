@@ -59,6 +59,7 @@ class Overflow:
         self._most, self._most_bytes, self._choice = limits.queue_messages, limits.queue_bytes, limits.queue_full
         self._leaving: set[Session] = set()
         self._trimming: set[Session] = set()
+        self._settling: set[Session] = set()
 
     def has_room(self, session: Session, entry: Entry) -> bool:
         """Whether an entry may be queued: there is room, or others make it. What was sent in an earlier life of the
@@ -118,6 +119,17 @@ class Overflow:
         for entry in session.dropping.values():
             self._queues.drop(entry)
         session.dropping.clear()
+
+    def settle_soon(self, session: Session) -> None:
+        """Begins to settle, unless it is being done, and sends what waits for it."""
+        if session not in self._settling:
+            self._settling.add(session)
+            self._spawn(self._settle_and_pump(session))
+
+    async def _settle_and_pump(self, session: Session) -> None:
+        await self.settle(session)
+        self._settling.discard(session)
+        self._queues.pump(session)
 
     async def settle(self, session: Session) -> None:
         """Makes durable what was dropped so far, and ends it."""
