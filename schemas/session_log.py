@@ -96,6 +96,10 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
     offset: int
     released: bool
 
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.partition, self.offset
+
     def without_packet_id(self) -> "OutgoingRecord":
         """The exchange is over, but the message must still not be delivered again."""
         return msgspec.structs.replace(self, packet_id=0)
@@ -153,6 +157,10 @@ class AssignedRecord(msgspec.Struct, frozen=True):
     client: str
     epoch: int
     born_us: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.partition, self.offset
 
     @property
     def session(self) -> Incarnation:

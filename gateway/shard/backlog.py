@@ -96,7 +96,7 @@ class Backlog:
                 session.queued_bytes -= len(spooled.message.payload)
                 self._queues.finish(entry, session.earlier_outcome(entry))
                 continue
-            session.mark_repeated(entry, now)
+            entry.mark_repeated(session.sent_to_ms, now)
             session.queue.append(entry)
         if not page and session.backlog:
             log.warning("backlog count of the spool corrected", client=session.client, rows=session.backlog)

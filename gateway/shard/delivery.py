@@ -3,8 +3,6 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-import structlog
-
 from gateway.shard.backlog import Backlog
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import GROUP_MARK, Entry, Held, Outcome
@@ -17,9 +15,6 @@ from mqtt.codes import ReasonCode
 from schemas.events import Delivery
 
 _CHUNK = 64
-_PAGE = 500
-
-log = structlog.get_logger(__name__)
 
 
 class Shares(Protocol):
@@ -62,7 +57,6 @@ class Deliverer:
         self._spool = spool
         self._writer = writer
         self._shares = shares
-        self._spawn = spawn
         self.backlog = Backlog(spool, self, node.clock, spawn)
         self.load = self.backlog.load
         self.overflow = Overflow(node.settings.gateway.limits, self, writer, unsettled, spawn, too_slow)
@@ -86,7 +80,7 @@ class Deliverer:
             self.overflow.drop(session, entry)
             return
         if held.message.appended <= session.sent_to_ms:
-            session.mark_repeated(entry, self._clock())
+            entry.mark_repeated(session.sent_to_ms, self._clock())
         session.enqueue(entry)
         if session.is_reachable:
             self._ready.add(session, self.pump)
@@ -113,6 +107,9 @@ class Deliverer:
 
     def pump(self, session: Session) -> None:
         """Sends as much of the queue as the client's window and its connection take now."""
+        if session.dropping and session.may_send:  # a crash could bring those again, behind what follows them (R8)
+            self.overflow.settle_soon(session)
+            return
         if session.is_group:
             self._shares.pump(session)
             return
@@ -126,9 +123,6 @@ class Deliverer:
                 self.load(session)
                 if not session.has_waiting:
                     return
-            if session.dropping:  # a crash could bring those again, behind what follows them (R8)
-                self.overflow.settle_soon(session)
-                return
             entries = self._unexpired(session, session.take(_CHUNK))
             if not entries:
                 if session.has_waiting and session.is_window_full:

@@ -141,7 +141,8 @@ class EgressConsumer:
         return None
 
     def _is_share_message(self, record: Record) -> bool:
-        """Takes what another home says about share groups; not what was there before this home has started."""
+        """Takes what another home says about share groups; not what was there before this home has started. Only a
+        record without an instruction is looked at, so that instructions do not pay for it."""
         try:
             message = decode(record.value() or b"", record.headers() or [])
         except RecordError as error:

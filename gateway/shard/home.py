@@ -81,12 +81,7 @@ class Home:
         recovery = Recovery(self._node, self.shards, self._earlier)
         start = await recovery.shards() | await recovery.node()
         self.recovered = dict(recovery.read)
-        for home in self.shards.values():
-            home.begin()
-        await self._node.bus.assign(start)
-        for home in self.shards.values():
-            await home.relinquish_finished()
-        self._node.ready.flush()
+        await self._begin(start, *self.shards.values())
         self._presence.heartbeat()  # before any client of this process: those of earlier ones are void from now on
         self._spawn(self._heartbeats())
         self._spawn(self._checkpoints())
@@ -97,9 +92,15 @@ class Home:
         home = self._home(number, file)
         start = await Recovery(self._node, {number: home}).shards()
         self.shards[number] = home
-        home.begin()
+        await self._begin(start, home)
+
+    async def _begin(self, start: dict[tuple[str, int], int], *homes: ShardHome) -> None:
+        """Their state is restored: records come, from `start` on."""
+        for home in homes:
+            home.begin()
         await self._node.bus.assign(start)
-        await home.relinquish_finished()
+        for home in homes:
+            await home.relinquish_finished()
         self._node.ready.flush()
 
     async def hand_over(self, number: int) -> None:
@@ -121,7 +122,7 @@ class Home:
         its end; wills whose delay is not over stay in the session log. Raises SpoolError if there is no checkpoint.
         """
         for home in self.shards.values():
-            home.timers.cancel_all()  # wills whose delay is not over stay in the session log
+            home.timers.cancel_all()
         self._node.stopping.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._presence.heartbeat("disconnected")
@@ -163,14 +164,17 @@ class Home:
 
     def home_of(self, client: str) -> ShardHome:
         """The home of a client's shard. Raises NotAdmitted if another gateway has it."""
-        home = self.shards.get(shard_of(client, self._node.settings.kafka.shards))
+        home = self._find(client)
         if home is None:
             raise NotAdmitted(ReasonCode.USE_ANOTHER_SERVER, "another gateway has the client's shard")
         return home
 
+    def _find(self, client: str) -> ShardHome | None:
+        return self.shards.get(shard_of(client, self._node.settings.kafka.shards))
+
     def session(self, client: str) -> Session | None:
         """The client's session here, connected or not."""
-        home = self.shards.get(shard_of(client, self._node.settings.kafka.shards))
+        home = self._find(client)
         return None if home is None else home.sessions.get(client)
 
     async def attach(self, arrival: Arrival, link: Link) -> Attached:

@@ -142,7 +142,7 @@ class Memberships:
             return
         for packet_id in assignments.to_release():
             session.link.release(packet_id)
-        assignments.is_blocked = False
+        assignments.unblock()
         self._announce(session, assignments, _capacity(session))
 
     def lost(self, session: Session) -> None:
@@ -162,12 +162,11 @@ class Memberships:
         if assignments.waiting and (is_full or not link.writable):
             kept = min(KEPT_WAITING, max(1, session.receive_maximum // 2)) if link.writable else 0
             self._give_back(session.take_back_assigned(kept=kept))
-            if not assignments.is_blocked:
-                assignments.is_blocked, assignments.is_stuck = True, False
+            if assignments.block():
                 self._blocked.add(session)
                 self._announce(session, assignments, 0)
         elif link.writable and not assignments.waiting and not (is_full and assignments.is_stuck):
-            assignments.is_blocked = assignments.is_stuck = False
+            assignments.unblock()
             self._announce(session, assignments, _capacity(session))
 
     def sweep(self) -> None:
@@ -176,10 +175,8 @@ class Memberships:
             assignments = session.assignments
             if assignments is None or not assignments.is_blocked or session.ended:
                 self._blocked.discard(session)
-            elif assignments.is_stuck:
+            elif assignments.look():
                 self._give_back(session.take_back_assigned())
-            else:
-                assignments.is_stuck = True
 
     # -- assignments ---------------------------------------------------------------------------------------------------
 
@@ -211,16 +208,12 @@ class Memberships:
             self._post(assignment.shard, Finished(assignment.number, "unknown"))
             return
         assignments = session.assignments = session.assignments or SessionAssignments()
-        place = assignment.place
         if message.qos == 2:
             assignments.forget_below(assignment.shard, message.open_from)
-            if assignments.is_over(place):
-                self._post(assignment.shard, Finished(assignment.number, "delivered"))
-                return
-        known = assignments.open.get(place)
-        if known is not None:
-            if known.released:
-                self._post(assignment.shard, Finished(assignment.number, "delivered"))
+        if assignments.is_over(assignment.place):
+            self._post(assignment.shard, Finished(assignment.number, "delivered"))
+            return
+        if assignment.place in assignments.open:
             return
         held = Held(message.message, self._shard, -1, 0, [], spooled=True)
         entry = Entry(message.client, held, message.qos, message.retain, message.subscription_ids, assigned=assignment)

@@ -140,6 +140,13 @@ class Entry(msgspec.Struct, eq=False):
         expires = self.held.message.expires
         return expires is not None and expires <= now * 1000
 
+    def mark_repeated(self, sent_to_ms: int, now: float) -> None:
+        """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1), for what was
+        appended by `sent_to_ms` may have been sent."""
+        message = self.held.message
+        if self.qos == 1 and message.partition >= 0 and message.appended <= sent_to_ms:
+            self.dup = self.dup or not self.is_expired(now)
+
     @property
     def may_return(self) -> bool:
         """Whether another member of the share group that assigned it may get it: not what may have been sent at QoS 2

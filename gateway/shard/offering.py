@@ -70,7 +70,8 @@ class Offering:
 
 
 def _is_for(session: Session, held: Held) -> bool:
-    """Whether a session whose subscriptions match gets the message, or has it already."""
+    """Whether a session whose subscriptions match gets the message, or has it already. A session that is being sent
+    retained messages notes that this one has come."""
     message = held.message
     if message.id in session.retained_sent:
         return False

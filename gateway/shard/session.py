@@ -135,6 +135,13 @@ class Session:
         return len(self.in_flight) >= self.receive_maximum
 
     @property
+    def may_send(self) -> bool:
+        """Whether the next of the queue can be sent now."""
+        if self.link is None or not self.link.writable:
+            return False
+        return not self.is_window_full or (bool(self.queue) and not self.queue[0].qos)
+
+    @property
     def has_waiting(self) -> bool:
         """Whether anything waits in memory to be sent."""
         return bool(self.queue) or (self.assignments is not None and bool(self.assignments.waiting))
@@ -165,12 +172,12 @@ class Session:
         if assignments is None or not assignments.waiting:
             self._take(self.queue, most, taken)
         elif not self.queue or not assignments.own_is_next:
-            assignments.own_is_next = self._take(assignments.waiting, most, taken)
+            has_taken = self._take(assignments.waiting, most, taken)
             self._take(self.queue, most, taken)
-            assignments.is_stuck = assignments.is_stuck and not assignments.own_is_next
+            assignments.had_turn(has_taken, own_is_next=has_taken)
         else:
-            assignments.own_is_next = not self._take(self.queue, most, taken)
-            assignments.is_stuck = not self._take(assignments.waiting, most, taken) and assignments.is_stuck
+            own_has_taken = self._take(self.queue, most, taken)
+            assignments.had_turn(self._take(assignments.waiting, most, taken), own_is_next=not own_has_taken)
         return taken
 
     def _take(self, waiting: deque[Entry], most: int, taken: list[Entry]) -> bool:
@@ -226,9 +233,8 @@ class Session:
 
     def recover(self, record: WindowRecord) -> None:
         """Takes up the windows that an earlier life of the home has written."""
-        places = {(o.partition, o.offset): o for o in record.outgoing}
-        self.restored = {place: o for place, o in places.items() if not is_assigned(place)}
-        self.recover_assignments([o for place, o in places.items() if is_assigned(place)])
+        self.restored = {o.place: o for o in record.outgoing if not is_assigned(o.place)}
+        self.recover_assignments([o for o in record.outgoing if is_assigned(o.place)])
         self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back = set(record.open)
         self.dropped_before = set(record.dropped)
@@ -375,12 +381,6 @@ class Session:
         self.put_back &= here
         self.replayed = None
         self.dropped_before = set()
-
-    def mark_repeated(self, entry: Entry, now: float) -> None:
-        """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1)."""
-        message = entry.held.message
-        if entry.qos == 1 and message.partition >= 0 and message.appended <= self.sent_to_ms:
-            entry.dup = entry.dup or not entry.is_expired(now)
 
     def _free_packet_id(self) -> int:
         reserved = [record.packet_id for record in self.restored.values()]

@@ -9,7 +9,7 @@ so a session remembers which ones are over, until the group says that it forgets
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.shard.messages import Entry, assigned_place, is_assigned, shard_of_place
+from gateway.shard.messages import Entry, assigned_place, shard_of_place
 from schemas.session_log import OutgoingRecord
 
 Place = tuple[int, int]
@@ -42,6 +42,26 @@ class SessionAssignments:
         self.open[entry.place] = entry
         self.waiting.append(entry)
 
+    def had_turn(self, has_taken: bool, *, own_is_next: bool) -> None:
+        """The session was to be sent what its client takes; whether any of those that wait was among it."""
+        self.own_is_next = own_is_next
+        self.is_stuck = self.is_stuck and not has_taken
+
+    def block(self) -> bool:
+        """Groups are to assign no more; False if they know."""
+        is_new, self.is_blocked = not self.is_blocked, True
+        self.is_stuck = self.is_stuck and not is_new
+        return is_new
+
+    def unblock(self) -> None:
+        """Groups may assign again."""
+        self.is_blocked = self.is_stuck = False
+
+    def look(self) -> bool:
+        """Whether none of those that wait was sent since the last look."""
+        was_stuck, self.is_stuck = self.is_stuck, True
+        return was_stuck
+
     def over(self, entry: Entry) -> None:
         """The session has nothing to do with it any more."""
         self.open.pop(entry.place, None)
@@ -52,9 +72,9 @@ class SessionAssignments:
         self._remember(entry.place)
 
     def is_over(self, place: Place) -> bool:
-        """Whether a QoS 2 assignment that is not open is known to be over, or at least with the client."""
-        restored = self._restored.get(place)
-        return place[1] in self._over.get(shard_of_place(place), ()) or (restored is not None and restored.released)
+        """Whether a QoS 2 assignment is known to be over, or at least with the client."""
+        known = self.open.get(place) or self._restored.get(place)
+        return place[1] in self._over.get(shard_of_place(place), ()) or (known is not None and known.released)
 
     def take_up(self, entry: Entry) -> None:
         """Gives an assignment that comes again after a crash its packet id from before."""
@@ -86,11 +106,10 @@ class SessionAssignments:
     def recover(self, outgoing: Iterable[OutgoingRecord]) -> None:
         """Takes up what an earlier life of the home has written."""
         for record in outgoing:
-            place = record.partition, record.offset
-            if is_assigned(place) and record.packet_id:
-                self._restored[place] = record
-            elif is_assigned(place):
-                self._remember(place)
+            if record.packet_id:
+                self._restored[record.place] = record
+            else:
+                self._remember(record.place)
 
     def records(self) -> list[OutgoingRecord]:
         """What has to be durable, but for what is in flight."""

@@ -30,7 +30,7 @@ def window_record(session: Session) -> WindowRecord:
     requeued = [e for e in waiting if e.packet_id] if session.kept_packet_ids else []
     sent: list[Entry] = [*session.in_flight.values(), *requeued]
     outgoing = [OutgoingRecord(e.packet_id, *e.place, e.released) for e in sent if e.qos == 2]
-    held = {(o.partition, o.offset) for o in outgoing}
+    held = {o.place for o in outgoing}
     outgoing += [record for place, record in session.restored.items() if place not in held]
     outgoing += [] if assignments is None else assignments.records()
     own = (e for e in session.in_flight.values() if e.assigned is None)

@@ -170,16 +170,16 @@ class ShardHome:
         await self._operations.end()
         for session in list(self.sessions.values()):
             self._disconnect(session, ReasonCode.SERVER_MOVED)
-        self.timers.cancel_all()  # wills whose delay is not over, and sessions that expire, stay in the log
+        self.timers.cancel_all()
         await self.catch_up.stop()
         while self.inbound.is_busy or self._wills.is_settling or self._tasks.are_left:
             await durable(self.writer.barrier)
         await durable(self.writer.barrier)
         await self.checkpoint(at_once=True)
-        if not self.spool.outage.is_writing:
-            raise SpoolError(self.spool.outage.reason)
         await self._checkpointer.end()
         self.shares.end()
+        if not self.spool.outage.is_writing:
+            raise SpoolError(self.spool.outage.reason)
 
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""

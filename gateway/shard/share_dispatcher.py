@@ -18,11 +18,10 @@ from typing import Any, Protocol
 
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Assignment, Entry, Outcome
-from gateway.shard.numbers import ReservedNumbers
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
-from gateway.shard.share_group import Assigned, ShareGroup
+from gateway.shard.share_group import Assigned, Member, ShareGroup
 from gateway.shard.share_groups import ShareGroups
 from gateway.shard.share_messages import (
     Assign,
@@ -88,7 +87,6 @@ class ShareDispatcher:
         queues: GroupQueues,
         writer: SessionLogWriter,
         spool: ShardSpool,
-        numbers: ReservedNumbers,
         shards: int,
         post: Callable[[int, ToMember], None],
         cover: Callable[[], Awaitable[None]],
@@ -99,7 +97,6 @@ class ShareDispatcher:
         self._queues = queues
         self._writer = writer
         self._spool = spool
-        self._numbers = numbers
         self._shards = shards
         self._post = post
         self._cover = cover
@@ -145,9 +142,7 @@ class ShareDispatcher:
         for group in self._groups:
             for member in [m for m in group.members.values() if m.shard == shard]:
                 unconfirmed.add((group.name, member.client, member.session))
-                group.reach(member, None)
-            if not group.reachable:
-                self._nobody_is_there(group)
+                self._set_capacity(group, member, None)
 
     def _announced(self, shard: int) -> None:
         """Members that the shard has not named are over, and nothing has said so."""
@@ -199,8 +194,7 @@ class ShareDispatcher:
         group = self._groups.find(message.group)
         if group is not None and group.leave(message.client, message.session):
             self._writer.member(group, message.client, None)
-            if not group.reachable:
-                self._nobody_is_there(group)
+            self._look_who_is_there(group)
             if group.members:
                 self._groups.match(group)
             else:
@@ -215,18 +209,23 @@ class ShareDispatcher:
 
     def _reach(self, message: Reachable) -> None:
         group = self._groups.find(message.group)
-        member = None if group is None else group.members.get(message.client)
-        if group is None or member is None or member.session != message.session:
+        member = None if group is None else group.member(message.client, message.session)
+        if group is not None and member is not None:
+            self._set_capacity(group, member, message.capacity)
+
+    def _set_capacity(self, group: ShareGroup, member: Member, capacity: int | None) -> None:
+        if capacity is None and member.capacity is None:
             return
-        group.reach(member, message.capacity)
+        group.reach(member, capacity)
+        self._look_who_is_there(group)
+
+    def _look_who_is_there(self, group: ShareGroup) -> None:
+        """Members may take something; or nobody is there, and what waits goes where it keeps longer, or ends."""
         if group.reachable:
             self._queues.wake(group)
         else:
-            self._nobody_is_there(group)
-
-    def _nobody_is_there(self, group: ShareGroup) -> None:
-        self._queues.drop_qos0(group)
-        group.forget_spooled(self._spool.committed_row)
+            self._queues.drop_qos0(group)
+            group.forget_spooled(self._spool.committed_row)
 
     def _end(self, group: ShareGroup) -> None:
         """The last member has left: what waits ends, and what members have at QoS 0 and 1 does for the group."""
@@ -277,7 +276,7 @@ class ShareDispatcher:
                 self._queues.finish(group.drop_first(), "expired")
                 continue
             member = None if group.is_full else group.choose()
-            number = None if member is None else self._numbers.take()
+            number = None if member is None else self._shard.assignment_numbers.take()
             if member is None or number is None:
                 break
             taken.append(self._note(group.assign(entry, number, member)))
@@ -362,8 +361,7 @@ class ShareDispatcher:
                 group.take_back(some)
                 if any(assigned.qos == 2 for assigned in some):
                     self._log(group, None)
-                if not group.reachable:
-                    self._nobody_is_there(group)
+                self._look_who_is_there(group)
             self._freed(group)
 
     def _freed(self, group: ShareGroup) -> None:

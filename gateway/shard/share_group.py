@@ -89,8 +89,7 @@ class ShareGroup(Session):
     the entries that members have, by number; `assigned_before` what an earlier life of the home has assigned at QoS 2
     and has not come again, by place. `closing` are client and number of those that are over but may stand in the record
     in the session log. `had` says, of entries that came back, which session was sent them last, and with which packet
-    id. A group without members
-    ends when its QoS 2 assignments are over.
+    id. A group without members ends when its QoS 2 assignments are over.
     """
 
     is_group = True
@@ -135,6 +134,10 @@ class ShareGroup(Session):
     @property
     def highest_qos(self) -> int:
         return max(member.record.qos for member in self.members.values())
+
+    @property
+    def may_send(self) -> bool:
+        return bool(self.ready) and not self.is_full
 
     @property
     def is_full(self) -> bool:
@@ -293,7 +296,7 @@ class ShareGroup(Session):
             return False
         self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back, self.dropped_before = set(record.open), set(record.dropped)
-        self.assigned_before = {(a.partition, a.offset): a for a in record.assigned}
+        self.assigned_before = {a.place: a for a in record.assigned}
         return True
 
     def restore(self, entry: Entry) -> bool:

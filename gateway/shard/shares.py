@@ -60,7 +60,6 @@ class Shares:
             deliverer,
             writer,
             spool,
-            self._shard.assignment_numbers,
             self._shards,
             self._post,
             cover,

@@ -38,5 +38,6 @@ class SessionTimers:
                 timer.cancel()
 
     def cancel_all(self) -> None:
+        """Wills whose delay is not over, and sessions that expire, stay in the session log."""
         for timer in self._timers.values():
             timer.cancel()

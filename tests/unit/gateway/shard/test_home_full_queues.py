@@ -261,3 +261,24 @@ def test_a_lower_limit_drops_nothing_that_waits_already(tmp_path: Path) -> None:
         assert receiver.payloads == numbers(0, 10)
 
     run(scenario())
+
+
+def test_nothing_is_sent_behind_a_drop_that_is_not_durable(tmp_path: Path) -> None:
+    """R8: a crash could bring the dropped message again, behind what follows it."""
+
+    async def scenario() -> None:
+        harness, sender, receiver = await meeting(tmp_path, 1, queue_messages=1, queue_full="drop_oldest")
+        receiver.mute = True
+        harness.bus.held_acks = {harness.topics.sessions}
+        await send(sender, numbers(0, 3), 1)
+        await turn(0.1)
+        receiver.mute = False
+        receiver.answer_all()
+        await turn(0.1)
+        assert receiver.payloads == [b"0"]
+        harness.bus.held_acks = set()
+        harness.bus.release()
+        await turn(0.1)
+        assert receiver.payloads == [b"0", b"2"]
+
+    run(scenario())
