@@ -259,6 +259,7 @@ class Session:
         if record.released:
             return False
         entry.packet_id, entry.dup = record.packet_id, True
+        self.kept_packet_ids.add(record.packet_id)
         return True
 
     def earlier_outcome(self, entry: Entry) -> Outcome:

@@ -198,3 +198,29 @@ def test_a_delivery_that_has_begun_ends_though_the_client_has_unsubscribed(
         assert harness.spool_rows() == 0
 
     run(scenario())
+
+
+def test_what_was_sent_before_a_crash_keeps_its_packet_id_however_often_it_is_loaded(tmp_path: Path) -> None:
+    """G8: its connection ends while the spool is read, and the message is dropped from memory and loaded again."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver", mute=True)
+        sender.publish(receiver.inbox, b"one", 2)
+        await turn(20)
+        await harness.restart()
+        await sender.connect()
+        await receiver.connect()
+        receiver.lose()
+        await turn(1)
+        sender.publish(receiver.inbox, b"two", 1)
+        await turn(20)
+        assert receiver.attached.session.backlog
+        await receiver.connect()
+        await turn(1)
+        receiver.mute = False
+        receiver.answer_all()
+        await turn(1)
+        assert receiver.payloads == [b"one", b"two"]
+
+    run(scenario())
