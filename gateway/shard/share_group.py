@@ -5,6 +5,7 @@ shard of its own name. What it has to deliver it assigns to a member, as far as 
 the member's shard says what became of it. Pure: no clock, no I/O.
 """
 
+import itertools
 from collections.abc import Iterable
 
 import msgspec
@@ -213,8 +214,11 @@ class ShareGroup(Session):
         return self._note(assigned)
 
     def assign_again(self, entry: Entry, shard: int) -> Assigned:
-        """Gives an entry to the session that had it before a restart; `shard` is that of its client."""
+        """Gives an entry to the session that had it before a restart; `shard` is that of its client. What waits before
+        it is not settled with it."""
         record = self.assigned_before.pop(entry.place)
+        earlier = itertools.takewhile(lambda waiting: waiting is not entry, self.queue)
+        self.put_back.update(waiting.place for waiting in earlier if waiting.qos)
         self.remove(entry)
         member = self.member(record.client, record.session)
         of = None if member is None else member.record

@@ -330,3 +330,29 @@ def test_what_earlier_versions_had_assigned_goes_on(tmp_path: Path, released: bo
         assert not member.attached.session.in_flight
 
     run(scenario())
+
+
+def test_what_waits_before_an_exchange_of_before_a_restart_is_not_settled_with_it(tmp_path: Path) -> None:
+    """G8, Q1: the exchange ends first, the group writes its record, and there is another crash."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [gone, other] = await with_members(harness, "m0", "m1")
+        other.lose()
+        gone.mute = True
+        sender.publish("a", b"one", 1)
+        sender.publish("a", b"two", 2)
+        await turn(20)
+        await harness.restart()
+        await turn(1)
+        await gone.connect(clean_start=True)
+        await turn(1)
+        harness.home.shards[group_of(harness).shard].writer.windows(group_of(harness), lambda: None)
+        await turn(1)
+        await harness.restart()
+        await other.connect()
+        await turn(5)
+        assert other.payloads == [b"one"]
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
