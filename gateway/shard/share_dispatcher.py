@@ -132,7 +132,7 @@ class ShareDispatcher:
         for assigned in [a for a in self._assigned.values() if a.shard == shard]:
             if assigned.qos < 2:
                 lost.append(self._assigned.pop(assigned.number))
-            elif assigned.is_sent:
+            elif assigned.times_sent:
                 self._send([assigned])
         self._take_back(lost)
 
@@ -297,12 +297,12 @@ class ShareDispatcher:
         for assigned in taken:
             number = assigned.number
             group = assigned.group
-            is_new = not (assigned.is_logged or assigned.is_sent)
+            is_new = not (assigned.is_logged or assigned.times_sent)
             if is_new and group.member(assigned.client, assigned.session) is None:  # it has left
                 if self._assigned.pop(number, None) is not None:
                     self._take_back([assigned])
                 continue
-            assigned.is_sent = True
+            assigned.times_sent += 1
             self._post(
                 assigned.shard,
                 Assign(
@@ -325,11 +325,15 @@ class ShareDispatcher:
         if assigned is None:
             return
         group, entry = assigned.group, assigned.entry
+        if result == "unknown":
+            self._reach(Reachable(group.name, assigned.client, assigned.session, None))
+            if assigned.qos < 2 or (assigned.times_sent == 1 and not assigned.is_logged):  # the session never had it
+                self._take_back([assigned])
+                return
+            entry.recipient = None
         group.close(assigned)
         if assigned.qos == 2:
             group.settle(entry)
-        if result == "unknown":
-            entry.recipient = None
         self._queues.finish(entry, "ended" if result == "unknown" else result)
         self._freed(group)
 

@@ -71,7 +71,7 @@ class Assigned(msgspec.Struct, eq=False):
     subscription_ids: tuple[int, ...]
     packet_id: int = 0
     is_logged: bool = False
-    is_sent: bool = False
+    times_sent: int = 0
 
     @property
     def record(self) -> AssignedRecord:

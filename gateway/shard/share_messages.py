@@ -33,7 +33,7 @@ from schemas.errors import RecordError
 from schemas.session_log import SubscriptionRecord
 
 Result = Outcome | Literal["unknown"]
-"""`unknown`: the session that had the assignment is over; nobody knows what became of it."""
+"""`unknown`: the session is over; whether it had the assignment before, its shard does not know."""
 
 
 class Join(msgspec.Struct, tag=True):

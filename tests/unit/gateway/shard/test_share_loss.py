@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.shard.share_group import ShareGroup
+from gateway.shard.share_messages import Assign, ToMember
 from schemas.session_log import GroupRecord, LentRecord, SessionKey, SettledRecord, encode
 from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
 from tests.unit.gateway.shard.share_harness import NAME, group_of, with_members
@@ -353,6 +354,34 @@ def test_what_waits_before_an_exchange_of_before_a_restart_is_not_settled_with_i
         await other.connect()
         await turn(5)
         assert other.payloads == [b"one"]
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_on_its_way_to_a_session_that_ends_goes_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    """G8, [MQTT-4.8.2-5]: a session that never had a message takes nothing with it."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        short = await harness.client("m0", expiry_s=0)
+        await short.subscribe(NAME)
+        sender, [other] = await with_members(harness, "m1")
+        members, on_way = short.attached.home.shares.members, list[ToMember]()
+        with monkeypatch.context() as patch:
+            patch.setattr(members, "receive", on_way.append)
+            for n in range(4):
+                sender.publish("a", b"%d" % n, qos)
+            await turn(1)
+            short.lose()
+        for message in on_way:
+            members.receive(message)
+        await turn(1)
+        assert any(isinstance(message, Assign) and message.client == "m0" for message in on_way)
+        assert sorted(other.payloads) == [b"0", b"1", b"2", b"3"]
         assert harness.relinquished() == harness.instructions()
 
     run(scenario())
