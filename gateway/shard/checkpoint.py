@@ -12,6 +12,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from gateway.errors import SpoolError
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.delivery import Deliverer
-from gateway.shard.log_writer import SessionLogWriter
+from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Held
 from gateway.shard.node import Node
 from gateway.shard.publishes import InboundPosition
@@ -125,7 +126,8 @@ class Checkpointer:
         inbound = None if self._wills.is_settling else msgspec.msgpack.encode(self._inbound.position())
         self._unsettled.intersection_update([s for s in self._unsettled if s.is_unsettled and not s.ended])
         sessions = list(self._unsettled)
-        await asyncio.gather(*(self._deliverer.overflow.settle(s) for s in sessions if s.dropping))
+        settle = self._deliverer.overflow.settle
+        await asyncio.gather(*(durable(partial(settle, s)) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound_dirty]
         await self._node.work.whole()
         self._touched |= self._spool_aged(now)

@@ -1,12 +1,13 @@
 """Delivering: a held message into sessions' queues, queues into links, and what becomes of each recipient's share."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from gateway.shard.backlog import Backlog
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import GROUP_MARK, Entry, Held, Outcome
 from gateway.shard.node import Node
+from gateway.shard.operations import Tasks
 from gateway.shard.overflow import Overflow
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
@@ -35,8 +36,8 @@ class Shares(Protocol):
 
 class Deliverer:
     """Moves entries through the sessions of a shard: queued → sent → finished; a message whose last recipient is
-    finished is relinquished. `shares` are what share groups need beside. `spawn` starts a coroutine whose failure is
-    fatal; `too_slow` ends the connection of a session."""
+    finished is relinquished. `shares` are what share groups need beside. `tasks` are those of the shard; `too_slow`
+    ends the connection of a session."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Deliverer:
         writer: SessionLogWriter,
         shares: Shares,
         unsettled: set[Session],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        tasks: Tasks,
         too_slow: Callable[[Session], None],
     ) -> None:
         self._clock = node.clock
@@ -57,9 +58,9 @@ class Deliverer:
         self._spool = spool
         self._writer = writer
         self._shares = shares
-        self.backlog = Backlog(spool, self, node.clock, spawn)
+        self.backlog = Backlog(spool, self, node.clock, tasks.spawn)
         self.load = self.backlog.load
-        self.overflow = Overflow(node.settings.gateway.limits, self, writer, unsettled, spawn, too_slow)
+        self.overflow = Overflow(node.settings.gateway.limits, self, writer, unsettled, tasks.soon, too_slow)
 
     def offer(self, session: Session, held: Held, entry: Entry) -> None:
         """Gives a session its share of a message. QoS 0 goes to connected clients only."""

@@ -4,33 +4,22 @@ A group assigns a message to a member only as far as the member's capacity goes.
 that others could have: what a slow client does not take goes back. What was sent at QoS 2 stays with its session, also
 across a restart. What was sent at QoS 1 goes back when the connection is lost, for others to get it; unless the session
 has left the group: then it gets that itself, as the standard asks [MQTT-3.10.4-3].
+
+Pure: no clock, no I/O. Who has to wait for a group's answer does so in :mod:`gateway.shard.group_requests`.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from gateway.shard.messages import Entry, Held, Outcome
 from gateway.shard.ready import ReadySessions
 from gateway.shard.session import Session
 from gateway.shard.session_assignments import KEPT_WAITING, SessionAssignments
-from gateway.shard.share_messages import (
-    Announced,
-    Assign,
-    Finished,
-    Join,
-    Joined,
-    Leave,
-    Left,
-    Reachable,
-    Returned,
-    ToGroup,
-    ToMember,
-)
+from gateway.shard.share_messages import Assign, Finished, Join, Leave, Reachable, Returned, ToGroup
 from schemas.session_log import SubscriptionRecord
 
 
 class Memberships:
-    """Joins and leaves groups, takes what they assign, and says what has become of it.
+    """Knows the groups of each session, takes what they assign, and says what has become of it.
 
     `post` sends a message to the shard of a group; `shard_of` gives that, by name; `pump` sends what a session has.
     """
@@ -50,88 +39,40 @@ class Memberships:
         self._post = post
         self._ready = ready
         self._pump = pump
-        self._has_stopped = False
         self._blocked: set[Session] = set()
-        self._requests: dict[int, tuple[Join | Leave, asyncio.Future[Joined | Left]]] = {}
-        self._last_request = 0
 
-    # -- joining and leaving -------------------------------------------------------------------------------------------
+    # -- belonging to groups -------------------------------------------------------------------------------------------
 
-    async def join(self, session: Session, record: SubscriptionRecord) -> SubscriptionRecord:
-        """Makes a session a member of the group `record.filter`, or gives it new options. Returns, once it is one, the
-        record with what the group is."""
-        try:
-            joined = await self._ask(self._join(session, record))
-        except asyncio.CancelledError:
-            if record.filter not in session.subscriptions:  # nobody will know of it
-                self.forget(session, record.filter)
-            raise
-        assert isinstance(joined, Joined)
-        if session.ended:
-            self.forget(session, record.filter)
-        else:
-            self.recover(session, record.filter)
-        return joined.record
+    def joining(self, session: Session, record: SubscriptionRecord) -> Join:
+        """What tells the group `record.filter` that a session is a member of it, as it is now."""
+        is_blocked = session.assignments is not None and session.assignments.is_blocked
+        capacity = None if session.link is None else 0 if is_blocked else _capacity(session)
+        return Join(record.filter, session.client, session.incarnation, self._shard, record, capacity, None)
 
-    async def leave(self, session: Session, names: Sequence[str]) -> None:
-        """A session leaves groups; what it was sent it may still acknowledge, whatever crashes."""
-        leaving = []
-        for name in names:
-            self._give_back(session.take_back_assigned(group=name))
-            leaving.append(self._left(session, name))
-        if leaving:
-            await asyncio.gather(*map(self._ask, leaving))
-
-    def stop(self) -> None:
-        """Nobody waits for answers any more: their connections end."""
-        self._has_stopped = True
-        for _, answer in self._requests.values():
-            answer.cancel()
+    def leaving(self, session: Session, name: str) -> Leave:
+        """What tells a group that a session leaves it; what waits for the session goes back."""
+        self._give_back(session.take_back_assigned(group=name))
+        return self._left(session, name)
 
     def forget(self, session: Session, name: str) -> None:
         """The session is over, and with it its membership."""
         self._post(self._shard_of(name), self._left(session, name))
 
+    def belongs(self, session: Session, name: str) -> None:
+        """The session is a member, or was found as one in the session log."""
+        session.assigning().groups[name] = self._shard_of(name)
+
     def announce(self, shard: int) -> None:
-        """Tells the home of a shard, which has just started, which members its groups have here, and asks again what
-        it has not answered."""
+        """Tells the home of a shard, which has just started, which members its groups have here."""
         for session in list(self._sessions.values()):
             groups = {} if session.assignments is None else session.assignments.groups
             for name in [name for name, of in groups.items() if of == shard and name in session.subscriptions]:
-                self._post(shard, self._join(session, session.subscriptions[name].record))
-        for message, _ in self._requests.values():
-            if self._shard_of(message.group) == shard:
-                self._post(shard, message)
-        self._post(shard, Announced(self._shard))
-
-    def recover(self, session: Session, name: str) -> None:
-        """The session is a member, or was found as one in the session log."""
-        assignments = session.assignments = session.assignments or SessionAssignments()
-        assignments.groups[name] = self._shard_of(name)
+                self._post(shard, self.joining(session, session.subscriptions[name].record))
 
     def _left(self, session: Session, name: str) -> Leave:
         if session.assignments is not None:
             session.assignments.groups.pop(name, None)
         return Leave(name, session.client, session.incarnation, self._shard, None)
-
-    def _join(self, session: Session, record: SubscriptionRecord) -> Join:
-        is_blocked = session.assignments is not None and session.assignments.is_blocked
-        capacity = None if session.link is None else 0 if is_blocked else _capacity(session)
-        return Join(record.filter, session.client, session.incarnation, self._shard, record, capacity, None)
-
-    async def _ask(self, message: Join | Leave) -> Joined | Left:
-        """Sends a message, again if the home of the group's shard starts anew, until there is an answer."""
-        self._last_request += 1
-        request = message.request = self._last_request
-        answer: asyncio.Future[Joined | Left] = asyncio.get_running_loop().create_future()
-        if self._has_stopped:
-            answer.cancel()
-        self._requests[request] = message, answer
-        try:
-            self._post(self._shard_of(message.group), message)
-            return await answer
-        finally:
-            del self._requests[request]
 
     # -- connections come and go ---------------------------------------------------------------------------------------
 
@@ -180,15 +121,6 @@ class Memberships:
 
     # -- assignments ---------------------------------------------------------------------------------------------------
 
-    def receive(self, message: ToMember) -> None:
-        """What a group says."""
-        if isinstance(message, Assign):
-            self._assigned(message)
-            return
-        _, answer = self._requests.get(message.request, (None, None))
-        if answer is not None and not answer.done():
-            answer.set_result(message)
-
     def finished(self, entry: Entry, outcome: Outcome) -> None:
         """The session is finished with what it was assigned: what was never sent may go to others."""
         assignment = entry.assigned
@@ -202,12 +134,13 @@ class Memberships:
         else:
             self._post(assignment.shard, Finished(assignment.number, outcome))
 
-    def _assigned(self, message: Assign) -> None:
+    def assign(self, message: Assign) -> None:
+        """A group assigns a message to a session."""
         assignment, session = message.assignment, self._sessions.get(message.client)
         if session is None or session.incarnation != message.session:
             self._post(assignment.shard, Finished(assignment.number, "unknown"))
             return
-        assignments = session.assignments = session.assignments or SessionAssignments()
+        assignments = session.assigning()
         if message.qos == 2:
             assignments.forget_below(assignment.shard, message.open_from)
         if assignments.is_over(assignment.place):

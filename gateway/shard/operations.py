@@ -48,6 +48,14 @@ class Tasks:
         task.add_done_callback(self._running.discard)
         return task
 
+    def soon(self, action: Callable[[], None]) -> None:
+        """Calls `action` in the next round of the loop; its failure is fatal."""
+
+        async def call() -> None:
+            action()
+
+        self.spawn(call())
+
     @property
     def are_left(self) -> bool:
         """Whether any of them runs."""

@@ -5,15 +5,14 @@ just come (`drop_newest`, `disconnect`); QoS 0 always gives way itself. What is 
 
 Contract: in a session that outlives its connection a message has its outcome only when the session log knows it is
 dropped; so it does not come back afterwards, whatever crashes. Until then it may still come, and no crash loses it. A
-checkpoint settles what was dropped since the last one.
+checkpoint settles what was dropped since the last one. Pure: no clock, no I/O.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from math import ceil
-from typing import Any, Protocol
+from typing import Protocol
 
-from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Entry
 from gateway.shard.session import Session
 from schemas.settings import GatewayLimits
@@ -39,22 +38,31 @@ class Queues(Protocol):
         ...
 
 
+class SessionLog(Protocol):
+    """Where it is made durable (:class:`gateway.shard.log_writer.SessionLogWriter`)."""
+
+    def windows(self, session: Session, then: Callable[[], None]) -> None:
+        """Writes what the session log has to know of a session now; calls `then` once that is durable."""
+        ...
+
+
 class Overflow:
-    """`spawn` starts a coroutine whose failure is fatal; `too_slow` ends the connection of a session."""
+    """`unsettled` are sessions for the next checkpoint; `soon` calls a function in the next round of the loop;
+    `too_slow` ends the connection of a session."""
 
     def __init__(
         self,
         limits: GatewayLimits,
         queues: Queues,
-        writer: SessionLogWriter,
+        log: SessionLog,
         unsettled: set[Session],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        soon: Callable[[Callable[[], None]], object],
         too_slow: Callable[[Session], None],
     ) -> None:
         self._unsettled = unsettled
         self._queues = queues
-        self._writer = writer
-        self._spawn = spawn
+        self._log = log
+        self._soon = soon
         self._too_slow = too_slow
         self._most, self._most_bytes, self._choice = limits.queue_messages, limits.queue_bytes, limits.queue_full
         self._leaving: set[Session] = set()
@@ -74,7 +82,7 @@ class Overflow:
         session.note_dropping(entry)
         self._unsettled.add(session)
         if len(session.dropping) % _DROPPING_MOST == 0:
-            self._spawn(self.settle(session))
+            self._soon(partial(self.settle, session))
 
     def _is_full(self, session: Session, entry: Entry) -> bool:
         size = session.queued_bytes + len(entry.held.message.payload)
@@ -89,7 +97,7 @@ class Overflow:
                 return True
         if self._choice == "disconnect" and session.link is not None and session not in self._leaving:
             self._leaving.add(session)
-            self._spawn(self._end_connection(session))
+            self._soon(partial(self._end_connection, session))  # it changes what messages are being offered to
         if self._choice != "drop_oldest" or not entry.qos or len(entry.held.message.payload) > self._most_bytes:
             return False
         while self._is_full(session, entry):
@@ -124,20 +132,24 @@ class Overflow:
         """Begins to settle, unless it is being done, and sends what waits for it."""
         if session not in self._settling:
             self._settling.add(session)
-            self._spawn(self._settle_and_pump(session))
+            self._soon(partial(self.settle, session, partial(self._settled, session)))
 
-    async def _settle_and_pump(self, session: Session) -> None:
-        await self.settle(session)
+    def settle(self, session: Session, then: Callable[[], None] | None = None) -> None:
+        """Makes durable what was dropped so far, and ends it; calls `then` after that."""
+        entries = list(session.dropping.values())
+
+        def stored() -> None:
+            for entry in entries:
+                session.dropping.pop(entry.place, None)
+                self._queues.drop(entry)
+            if then is not None:
+                then()
+
+        self._log.windows(session, stored)
+
+    def _settled(self, session: Session) -> None:
         self._settling.discard(session)
         self._queues.pump(session)
-
-    async def settle(self, session: Session) -> None:
-        """Makes durable what was dropped so far, and ends it."""
-        entries = list(session.dropping.values())
-        await durable(partial(self._writer.windows, session))
-        for entry in entries:
-            session.dropping.pop(entry.place, None)
-            self._queues.drop(entry)
 
     def _is_over(self, session: Session) -> bool:
         return session.queued > self._most or session.queued_bytes > self._most_bytes
@@ -160,7 +172,6 @@ class Overflow:
             excess = max(excess, ceil((session.queued_bytes - self._most_bytes) / mean))
         self._queues.load(session, min(max(excess, _PAGE_LEAST), _PAGE_MOST))
 
-    async def _end_connection(self, session: Session) -> None:
-        """Not while messages are being offered: it changes what they are offered to."""
+    def _end_connection(self, session: Session) -> None:
         self._leaving.discard(session)
         self._too_slow(session)

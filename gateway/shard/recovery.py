@@ -231,7 +231,7 @@ class Recovery:
 
     def _recover_member(self, home: ShardHome, session: Session, record: SubscriptionRecord) -> None:
         name, shares = record.filter, home.shares
-        shares.members.recover(session, name)
+        shares.members.belongs(session, name)
         of_group = self._homes.get(shares.shard_of(name))
         if of_group is not None:
             joining = Join(name, session.client, session.incarnation, home.number, record, None, None)

@@ -200,10 +200,15 @@ class Session:
             taken.append(entry)
         return len(taken) > before
 
+    def assigning(self) -> SessionAssignments:
+        """What share groups have assigned to it, from now on if not before."""
+        assignments = self.assignments = self.assignments or SessionAssignments()
+        return assignments
+
     def accept_assignment(self, entry: Entry, packet_id: int) -> None:
         """Takes what a share group has assigned to the session; it waits to be sent. It was sent before, with
         `packet_id`, unless that is 0."""
-        assignments = self.assignments = self.assignments or SessionAssignments()
+        assignments = self.assigning()
         assignments.take_up(entry)
         if packet_id:
             entry.dup = True
@@ -243,8 +248,7 @@ class Session:
     def recover_assignments(self, outgoing: list[OutgoingRecord]) -> None:
         """Takes up what an earlier life of the home has written of QoS 2 assignments."""
         if outgoing:
-            self.assignments = self.assignments or SessionAssignments()
-            self.assignments.recover(outgoing)
+            self.assigning().recover(outgoing)
 
     def restore(self, entry: Entry) -> bool:
         """Gives an entry that a recovery brings again its place from before; False if it is finished (see

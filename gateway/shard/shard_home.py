@@ -112,7 +112,7 @@ class ShardHome:
             self.writer,
             self.shares,
             self.unsettled,
-            spawn,
+            self._tasks,
             partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED),
         )
         self._wills = Wills(self.sessions, self._will_publisher, self.writer)
@@ -131,7 +131,7 @@ class ShardHome:
         self.checkpoint = self._checkpointer.run
         self.shares.connect(self.deliverer, self.writer, spool, self._checkpointer.cover)
         self._subscriber = Subscriber(
-            node, self.state, routes, self.deliverer, self.writer, self.shares.members, self._checkpointer.cover
+            node, self.state, routes, self.deliverer, self.writer, self.shares.requests, self._checkpointer.cover
         )
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.acknowledged = self.deliverer.acknowledged
@@ -166,7 +166,7 @@ class ShardHome:
     async def freeze(self) -> None:
         """Ends the connections of the shard's clients, and all work on it, and commits its positions. Call it once no
         more records come. Raises SpoolError if there is no last checkpoint."""
-        self.shares.members.stop()
+        self.shares.requests.stop()
         await self._operations.end()
         for session in list(self.sessions.values()):
             self._disconnect(session, ReasonCode.SERVER_MOVED)

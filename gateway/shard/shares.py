@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from gateway.shard.delivery import Deliverer
+from gateway.shard.group_requests import GroupRequests
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.memberships import Memberships
 from gateway.shard.messages import GROUP_MARK, Entry, Outcome
@@ -15,18 +16,20 @@ from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_dispatcher import ShareDispatcher
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
-from gateway.shard.share_messages import Assign, Joined, Left, ShareMessage, Started
+from gateway.shard.share_messages import Announced, Assign, Joined, Left, ShareMessage, Started
 from schemas.identity import shard_of
 
 
 class Shares:
-    """`groups` are those of the shard, `dispatcher` has what they assign, `members` are the shard's sessions.
+    """`groups` are those of the shard, `dispatcher` has what they assign, `members` are the shard's sessions,
+    `requests` what these ask of groups.
 
     `post` sends a message to another shard, or this one; `spawn` starts a coroutine whose failure is fatal.
     """
 
     dispatcher: ShareDispatcher
     members: Memberships
+    requests: GroupRequests
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Shares:
         self.members = Memberships(
             self._shard.number, self._shard.sessions, self.shard_of, self._post, node.ready, deliverer.pump
         )
+        self.requests = GroupRequests(self.members, self.shard_of, self._post)
 
     def shard_of(self, name: str) -> int:
         """The shard in which a group is, or would be."""
@@ -79,7 +83,7 @@ class Shares:
         for shard in range(self._shards):
             if shard != self._shard.number:
                 self._post(shard, Started(self._shard.number))
-            self.members.announce(shard)
+            self._announce(shard)
 
     def end(self) -> None:
         """Another home has the shard: what still comes is for that one."""
@@ -89,13 +93,21 @@ class Shares:
         """What another shard says."""
         if self._has_ended:
             return
-        if isinstance(message, Assign | Joined | Left):
-            self.members.receive(message)
+        if isinstance(message, Assign):
+            self.members.assign(message)
+        elif isinstance(message, Joined | Left):
+            self.requests.answered(message)
         elif isinstance(message, Started):
             self.dispatcher.started(message.shard)
-            self.members.announce(message.shard)
+            self._announce(message.shard)
         else:
             self.dispatcher.receive(message)
+
+    def _announce(self, shard: int) -> None:
+        """Tells the home of a shard all that it has to know of this one."""
+        self.members.announce(shard)
+        self.requests.ask_again(shard)
+        self._post(shard, Announced(self._shard.number))
 
     def sweep(self) -> None:
         """What is due every second."""

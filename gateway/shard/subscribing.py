@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 
 from gateway.shard.delivery import Deliverer
+from gateway.shard.group_requests import GroupRequests
 from gateway.shard.log_writer import SessionLogWriter, durable
-from gateway.shard.memberships import Memberships
 from gateway.shard.messages import Entry, Held
 from gateway.shard.node import Node
 from gateway.shard.route_start import RouteStart
@@ -48,7 +48,7 @@ class Subscriber:
         routes: RouteStart,
         deliverer: Deliverer,
         writer: SessionLogWriter,
-        memberships: Memberships,
+        groups: GroupRequests,
         checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
         self._node = node
@@ -57,7 +57,7 @@ class Subscriber:
         self._checkpoint = checkpoint
         self._deliverer = deliverer
         self._writer = writer
-        self._memberships = memberships
+        self._groups = groups
         self._fenced: set[Session] = set()
 
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
@@ -105,7 +105,7 @@ class Subscriber:
                 elif found is not None:
                     self._detach(session, topic_filter)
             await asyncio.sleep(0)
-        await self._memberships.leave(session, shared)
+        await self._groups.leave(session, shared)
         if session.persistent and (sent := sent_from_memory(session)):
             self._shard.spool_through(max(entry.held.number for entry in sent))
             await self._checkpoint()  # a delivery that has begun must end, and no subscription brings it again
@@ -117,7 +117,7 @@ class Subscriber:
         """The session is over."""
         for topic_filter in list(session.subscriptions):
             if split_shared(topic_filter) is not None:
-                self._memberships.forget(session, topic_filter)
+                self._groups.forget(session, topic_filter)
             else:
                 self._detach(session, topic_filter)
         self._fenced.discard(session)
@@ -189,7 +189,7 @@ class Subscriber:
 
     async def _share(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
         """Makes the session a member of a share group, the first one if there is no such group."""
-        record = await self._memberships.join(session, _record(wanted, identifier, 0, {}))
+        record = await self._groups.join(session, _record(wanted, identifier, 0, {}))
         if not session.ended:
             session.subscriptions[wanted.filter] = SessionSubscription(session.client, record)
 
