@@ -199,9 +199,7 @@ class Checkpointer:
 
     async def _write_windows(self, session: Session) -> None:
         session.inbound_dirty = False
-        written = asyncio.Event()
-        self._writer.windows(session, written.set)
-        await written.wait()
+        await durable(partial(self._writer.windows, session))
 
     def _spool_aged(self, now: float) -> set[Session]:
         """Moves what waits too long into the next commit; returns the sessions that got rows.

@@ -10,36 +10,21 @@ Theory of operation. The groups are those of this shard; their members may be in
 * What is over leaves the record when that is written next, not at once. Until then a crash sends it again, and so the
   session must remember it: `open_from` in each assignment says what it may forget.
 * A group without members keeps what is assigned at QoS 2 until the results are there.
+
+Who belongs to a group: :mod:`gateway.shard.group_members`. Pure: no clock, no I/O.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Assignment, Entry, Outcome
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
-from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_group import Assigned, Member, ShareGroup
 from gateway.shard.share_groups import ShareGroups
-from gateway.shard.share_messages import (
-    Assign,
-    Finished,
-    Join,
-    Joined,
-    Leave,
-    Left,
-    Reachable,
-    Result,
-    Returned,
-    ToGroup,
-    ToMember,
-)
-from gateway.shard.turns import Turns
-from schemas.envelope import Incarnation
+from gateway.shard.share_messages import Assign, Finished, Reachable, Result, Returned, ToMember
 from schemas.identity import shard_of
-from schemas.session_log import KIND_OF_GROUP, GroupRecord, MemberRecord
+from schemas.session_log import KIND_OF_GROUP, GroupRecord
 
 _CHUNK = 64
 _MOST_CLOSING = 1_000
@@ -73,61 +58,54 @@ class GroupQueues(Protocol):
         ...
 
 
-class ShareDispatcher:
-    """Has the assignments of a shard's groups.
+class GroupLog(Protocol):
+    """Where the records of groups are made durable (:class:`gateway.shard.log_writer.SessionLogWriter`)."""
 
-    `post` sends a message to the shard of a member; `cover` returns once a checkpoint has what waits by now; `spawn`
-    starts a coroutine whose failure is fatal.
-    """
+    def windows(self, session: Session, then: Callable[[], None]) -> None:
+        """Writes a group's record as it is now; calls `then` once that is durable."""
+        ...
+
+    def ended(self, session: Session, then: Callable[[], None] | None = None, kinds: Sequence[str] = ()) -> None:
+        """Ends the records of `kinds`; calls `then` once that is durable."""
+        ...
+
+
+class ShareDispatcher:
+    """Has the assignments of a shard's groups. `committed_row` is the last row that the spool holds; `post` sends a
+    message to the shard of a member."""
 
     def __init__(
         self,
         shard: Shard,
         groups: ShareGroups,
         queues: GroupQueues,
-        writer: SessionLogWriter,
-        spool: ShardSpool,
+        log: GroupLog,
+        committed_row: Callable[[], int],
         shards: int,
         post: Callable[[int, ToMember], None],
-        cover: Callable[[], Awaitable[None]],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._shard = shard
         self._groups = groups
         self._queues = queues
-        self._writer = writer
-        self._spool = spool
+        self._log_records = log
+        self._committed_row = committed_row
         self._shards = shards
         self._post = post
-        self._cover = cover
-        self._spawn = spawn
-        self._turns = Turns()
         self._assigned: dict[int, Assigned] = {}
-        self._unconfirmed: dict[int, set[tuple[str, str, Incarnation]]] = {}
-        """Members that their shard has not named since its start, or this one's: group, client, session."""
         self._open: dict[str, dict[int, None]] = {}
         """Numbers that the record of a group may name, by client, lowest first."""
 
-    def receive(self, message: ToGroup) -> None:
+    def receive(self, message: Finished | Returned | Reachable) -> None:
         """What the shard of a member says."""
         if isinstance(message, Finished):
             self._finished(message.number, message.result)
         elif isinstance(message, Returned):
             self._returned(message)
-        elif isinstance(message, Reachable):
-            self._reach(message)
-        elif isinstance(message, Join):
-            self._unconfirmed.get(message.shard, set()).discard((message.group, message.client, message.session))
-            self._spawn(self._in_turn(message.group, self._join(message)))
-        elif isinstance(message, Leave):
-            self._spawn(self._in_turn(message.group, self._leave(message)))
         else:
-            self._announced(message.shard)
+            self._reach(message)
 
     def started(self, shard: int) -> None:
-        """The home of a shard has started: it knows of nothing that was sent to an earlier one, and says which members
-        it has. Until then they are away."""
-        self._ask(shard)
+        """The home of a shard has started: it knows of nothing that was sent to an earlier one."""
         lost = []
         for assigned in [a for a in self._assigned.values() if a.shard == shard]:
             if assigned.qos < 2:
@@ -135,19 +113,6 @@ class ShareDispatcher:
             elif assigned.times_sent:
                 self._send([assigned])
         self._take_back(lost)
-
-    def _ask(self, shard: int) -> None:
-        """Members of a shard count again when it has announced them."""
-        unconfirmed = self._unconfirmed[shard] = set()
-        for group in self._groups:
-            for member in [m for m in group.members.values() if m.shard == shard]:
-                unconfirmed.add((group.name, member.client, member.session))
-                self._set_capacity(group, member, None)
-
-    def _announced(self, shard: int) -> None:
-        """Members that the shard has not named are over, and nothing has said so."""
-        for name, client, session in self._unconfirmed.pop(shard, ()):
-            self._spawn(self._in_turn(name, self._leave(Leave(name, client, session, shard, None))))
 
     def recover(self, group: ShareGroup, record: GroupRecord) -> None:
         """Takes up what an earlier life of the home has assigned."""
@@ -158,8 +123,6 @@ class ShareDispatcher:
 
     def begin(self) -> None:
         """After a recovery: sends again what was assigned and is not over, as far as it waits in the spool."""
-        for shard in range(self._shards):
-            self._ask(shard)
         for group in self._groups:
             if group.assigned_before:
                 self._queues.wake(group)
@@ -172,40 +135,21 @@ class ShareDispatcher:
 
     # -- members come and go -------------------------------------------------------------------------------------------
 
-    async def _in_turn(self, group: str, work: Coroutine[Any, Any, None]) -> None:
-        """One after the other for a group: who leaves must not overtake itself joining."""
-        async with self._turns.of(group):
-            await work
-
-    async def _join(self, message: Join) -> None:
-        group = await self._groups.join(message)
-        record = self._groups.record_of(group, message.record)
-        member = group.member(message.client, message.session)
-        if member is not None and not member.is_logged:
-            logged = MemberRecord(*message.session, record)
-            await durable(partial(self._writer.member, group, message.client, logged))
-            member.is_logged = True
+    def joined(self, group: ShareGroup) -> None:
+        """There is a member more, or one has new options."""
         self._queues.wake(group)
-        if message.request is not None:
-            self._post(message.shard, Joined(message.request, record))
 
-    async def _leave(self, message: Leave) -> None:
-        """What the member was sent at QoS 2 nothing brings again but its group: so that is in the spool first."""
-        group = self._groups.find(message.group)
-        if group is not None and group.leave(message.client, message.session):
-            self._writer.member(group, message.client, None)
-            self._look_who_is_there(group)
-            if group.members:
-                self._groups.match(group)
-            else:
-                self._end(group)
-            in_hand = [a.entry for a in group.assigned.values() if a.qos == 2 and a.client == message.client]
-            numbers = [entry.held.number for entry in in_hand if entry.row is None]
-            if numbers and message.request is not None:
-                self._shard.spool_through(max(numbers))
-                await self._cover()
-        if message.request is not None:
-            self._post(message.shard, Left(message.request))
+    def away(self, group: ShareGroup, member: Member) -> None:
+        """A member takes nothing until its shard says otherwise."""
+        self._set_capacity(group, member, None)
+
+    def left(self, group: ShareGroup) -> None:
+        """There is a member less."""
+        self._look_who_is_there(group)
+        if group.members:
+            self._groups.match(group)
+        else:
+            self._end(group)
 
     def _reach(self, message: Reachable) -> None:
         group = self._groups.find(message.group)
@@ -225,7 +169,7 @@ class ShareDispatcher:
             self._queues.wake(group)
         else:
             self._queues.drop_qos0(group)
-            group.forget_spooled(self._spool.committed_row)
+            group.forget_spooled(self._committed_row())
 
     def _end(self, group: ShareGroup) -> None:
         """The last member has left: what waits ends, and what members have at QoS 0 and 1 does for the group."""
@@ -242,9 +186,9 @@ class ShareDispatcher:
     def _end_if_over(self, group: ShareGroup) -> None:
         if group.is_over and not group.ended:
             self._groups.remove(group)
-            closing = group.closing
+            closing = group.take_closing()
             if group.in_log:
-                self._writer.ended(group, lambda: self._forget(closing), kinds=[KIND_OF_GROUP])
+                self._log_records.ended(group, lambda: self._forget(closing), kinds=[KIND_OF_GROUP])
 
     # -- assigning -----------------------------------------------------------------------------------------------------
 
@@ -302,7 +246,7 @@ class ShareDispatcher:
                 if self._assigned.pop(number, None) is not None:
                     self._take_back([assigned])
                 continue
-            assigned.times_sent += 1
+            group.sent(assigned)
             self._post(
                 assigned.shard,
                 Assign(
@@ -330,7 +274,7 @@ class ShareDispatcher:
             if assigned.qos < 2 or (assigned.times_sent == 1 and not assigned.is_logged):  # the session never had it
                 self._take_back([assigned])
                 return
-            entry.recipient = None
+            group.unknown(assigned)
         group.close(assigned)
         if assigned.qos == 2:
             group.settle(entry)
@@ -343,11 +287,8 @@ class ShareDispatcher:
             assigned = self._assigned.pop(number, None)
             if assigned is None:
                 continue
-            assigned.packet_id = packet_id
+            assigned.group.returned(assigned, packet_id)
             returned.append(assigned)
-            member = assigned.group.member(assigned.client, assigned.session)
-            if member is not None and member.capacity:
-                assigned.group.reach(member, 0)  # until it says otherwise
         self._take_back(returned)
 
     def _take_back(self, returned: list[Assigned]) -> None:
@@ -381,15 +322,14 @@ class ShareDispatcher:
 
     def _log(self, group: ShareGroup, then: Callable[[], None] | None) -> None:
         """Runs `then` once the group's record is durable; what it does not name any more, sessions may forget then."""
-        closing, group.closing = group.closing, []
-        group.in_log = group.in_log or not group.ended
+        closing = group.take_closing()
 
         def stored() -> None:
             self._forget(closing)
             if then is not None:
                 then()
 
-        self._writer.windows(group, stored)
+        self._log_records.windows(group, stored)
 
     def _forget(self, closing: list[tuple[str, int]]) -> None:
         for client, number in closing:

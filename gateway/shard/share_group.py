@@ -253,6 +253,21 @@ class ShareGroup(Session):
         if member.has_capacity:
             self.ready.setdefault(member.client, member)
 
+    def sent(self, assigned: Assigned) -> None:
+        """It is on its way to the member."""
+        assigned.times_sent += 1
+
+    def returned(self, assigned: Assigned, packet_id: int) -> None:
+        """The member gives it back, and takes no more until it says otherwise; `packet_id` as in Assigned."""
+        assigned.packet_id = packet_id
+        member = self.member(assigned.client, assigned.session)
+        if member is not None and member.capacity:
+            self.reach(member, 0)
+
+    def unknown(self, assigned: Assigned) -> None:
+        """Nobody knows whether the member's session had it."""
+        assigned.entry.recipient = None
+
     def close(self, assigned: Assigned) -> None:
         """Its result is there."""
         if self.assigned.pop(assigned.number, None) is not None:
@@ -290,7 +305,22 @@ class ShareGroup(Session):
             self.put_back.discard(entry.place)
         return entry
 
+    def in_hand_unspooled(self, client: str) -> list[int]:
+        """Numbers of the messages that a member has at QoS 2 and the spool does not hold."""
+        in_hand = [a.entry for a in self.assigned.values() if a.qos == 2 and a.client == client]
+        return [entry.held.number for entry in in_hand if entry.row is None]
+
     # -- what is durable, and a restart --------------------------------------------------------------------------------
+
+    def take_closing(self) -> list[tuple[str, int]]:
+        """Takes those that the next record, which is written now, does not name any more."""
+        closing, self.closing = self.closing, []
+        self.in_log = self.in_log or not self.ended
+        return closing
+
+    def note_logged(self, member: Member) -> None:
+        """The session log has the member as it is."""
+        member.is_logged = True
 
     def recover_group(self, record: GroupRecord) -> bool:
         """Takes up what an earlier life of the home has written of this group; False if it was of an earlier group of

@@ -47,18 +47,23 @@ class ShareGroups:
         """The group `$share/name/filter`, also one that only waits for results."""
         return self._groups.get(name)
 
-    async def join(self, joining: Join) -> ShareGroup:
-        """Adds a member, or gives it new options; begins the group if it has no members."""
-        name = joining.group
+    def has_members(self, name: str) -> bool:
+        """Whether a group has a route in use, for its members."""
         group = self.find(name)
-        if group is None or group.subscription is None:
-            effective_ms, start = await self._routes.use(filter_of(name))
-            group = self.find(name)
-            if group is not None and group.subscription is not None:  # meanwhile
-                self._routes.leave(filter_of(name))
-            else:
-                start = self._routes.unpassed(start)
-                group = self._begin(name, group, self._shard.received_to, None, effective_ms, start)
+        return group is not None and group.subscription is not None
+
+    def begin(self, name: str, effective_ms: int, start: dict[int, int]) -> None:
+        """Begins a group for its first member. Its route is in use: since when, and from where on (see
+        :meth:`RouteStart.use`)."""
+        if self.has_members(name):  # meanwhile
+            self._routes.leave(filter_of(name))
+        else:
+            start = self._routes.unpassed(start)
+            self._begin(name, self.find(name), self._shard.received_to, None, effective_ms, start)
+
+    def join(self, joining: Join) -> ShareGroup:
+        """Adds a member to a group that has begun, or gives it new options."""
+        group = self._groups[joining.group]
         self._add(group, joining)
         return group
 
@@ -118,7 +123,8 @@ class ShareGroups:
     def _add(self, group: ShareGroup, joining: Join, *, is_logged: bool = False) -> None:
         member = Member(joining.client, joining.session, joining.shard, joining.record, joining.capacity)
         group.join(member)
-        member.is_logged = member.is_logged or is_logged
+        if is_logged:
+            group.note_logged(member)
         self.match(group)
 
     def _begin(

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from gateway.shard.delivery import Deliverer
+from gateway.shard.group_members import GroupMembers
 from gateway.shard.group_requests import GroupRequests
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.memberships import Memberships
@@ -16,13 +17,13 @@ from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_dispatcher import ShareDispatcher
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
-from gateway.shard.share_messages import Announced, Assign, Joined, Left, ShareMessage, Started
+from gateway.shard.share_messages import Announced, Assign, Join, Joined, Leave, Left, ShareMessage, Started
 from schemas.identity import shard_of
 
 
 class Shares:
-    """`groups` are those of the shard, `dispatcher` has what they assign, `members` are the shard's sessions,
-    `requests` what these ask of groups.
+    """`groups` are those of the shard, `dispatcher` has what they assign; `members` are the shard's sessions as
+    members, `requests` what these ask of groups.
 
     `post` sends a message to another shard, or this one; `spawn` starts a coroutine whose failure is fatal.
     """
@@ -43,6 +44,7 @@ class Shares:
         self._shard = shard
         self._post = post
         self._spawn = spawn
+        self._routes = routes
         self._has_ended = False
         self._shards = node.settings.kafka.shards
         self.groups = ShareGroups(shard, routes, node.numbers, node.settings.gateway.limits.share_in_flight, node.clock)
@@ -62,11 +64,12 @@ class Shares:
             self.groups,
             deliverer,
             writer,
-            spool,
+            lambda: spool.committed_row,
             self._shards,
             self._post,
-            cover,
-            self._spawn,
+        )
+        self._group_members = GroupMembers(
+            self._shard, self.groups, self.dispatcher, self._routes, writer, self._post, cover, self._spawn
         )
         self.members = Memberships(
             self._shard.number, self._shard.sessions, self.shard_of, self._post, node.ready, deliverer.pump
@@ -79,6 +82,8 @@ class Shares:
 
     def begin(self) -> None:
         """After a recovery: tells all shards, and sends again what is open."""
+        for shard in range(self._shards):
+            self._group_members.started(shard)
         self.dispatcher.begin()
         for shard in range(self._shards):
             if shard != self._shard.number:
@@ -98,8 +103,11 @@ class Shares:
         elif isinstance(message, Joined | Left):
             self.requests.answered(message)
         elif isinstance(message, Started):
+            self._group_members.started(message.shard)
             self.dispatcher.started(message.shard)
             self._announce(message.shard)
+        elif isinstance(message, Join | Leave | Announced):
+            self._group_members.receive(message)
         else:
             self.dispatcher.receive(message)
 
