@@ -124,7 +124,9 @@ class HostConnection:
     def awaits_kafka(self) -> bool:
         """Whether the client still waits for an answer."""
         attached = self._attached
-        return self._busy or (attached is not None and (attached.publisher.in_flight > 0 or attached.session.logging))
+        if self._busy or attached is None:
+            return self._busy
+        return attached.publisher.in_flight > 0 or attached.session.is_logging
 
     # -- called by the home (Link) -------------------------------------------------------------------------------------
 

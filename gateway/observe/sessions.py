@@ -74,8 +74,8 @@ def detail(session: Session) -> dict[str, Any]:
             "to_client": session.unacknowledged,
             "to_client_maximum": session.receive_maximum,
             "to_client_released": sum(entry.released for entry in session.in_flight.values()),
-            "from_client_received": len(session.received),
-            "from_client_on_way": len(session.publishing),
+            "from_client_received": len(session.inbound.received),
+            "from_client_on_way": len(session.inbound.publishing),
         },
         "subscription_list": [
             {

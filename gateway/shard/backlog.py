@@ -44,14 +44,13 @@ class Backlog:
 
     def load(self, session: Session, most: int = _PAGE) -> None:
         """Begins to load up to `most` rows of the session's backlog, unless it is being done."""
-        if session.backlog and not session.loading:
-            session.loading = True
+        if session.begin_loading():
             self._spawn(self._load(session, most))
 
     def end(self, session: Session) -> None:
         """The session is over, and all that it still had to get; not what a share group has assigned."""
         if session.backlog:
-            session.backlog = session.queued_bytes = 0
+            session.recover_backlog(0, 0)
             self._spawn(self.end_rows(session.spool_key, session.rows_in_memory))
 
     async def end_rows(self, spool_key: str, kept: Callable[[], Container[int]] = tuple) -> None:
@@ -67,16 +66,14 @@ class Backlog:
     def expire(self, session: Session, spooled: SpooledEntry) -> None:
         """The time of a message in an offline session's backlog is over."""
         entry = self._spool.entry_of(spooled, self._clock())
-        session.backlog -= 1
-        session.queued_bytes -= len(spooled.message.payload)
-        session.put_back.discard(entry.place)
+        session.leave_backlog(entry)
         self._queues.finish(entry, "expired")
         session.join_tail()
 
     async def _load(self, session: Session, most: int) -> None:
         start = session.loaded_row
         page = await self._spool.load(session.spool_key, start, most)
-        session.loading = False
+        session.end_loading()
         if session.ended:
             return
         if session.loaded_row == start:  # else more was dropped from memory meanwhile, and must come first
@@ -87,18 +84,17 @@ class Backlog:
         now = self._clock()
         in_memory = session.rows_in_memory()
         for spooled in page:
-            session.loaded_row = spooled.row
+            session.looked_at(spooled.row)
             if spooled.row in in_memory or self._spool.is_gone(spooled.row):
                 continue
-            session.backlog -= 1
             entry = self._spool.entry_of(spooled, now)
             if session.replayed is not None and not session.restore(entry):
-                session.queued_bytes -= len(spooled.message.payload)
+                session.leave_backlog(entry)
                 self._queues.finish(entry, session.earlier_outcome(entry))
                 continue
             entry.mark_repeated(session.sent_to_ms, now)
-            session.queue.append(entry)
+            session.load(entry)
         if not page and session.backlog:
             log.warning("backlog count of the spool corrected", client=session.client, rows=session.backlog)
-            session.backlog = 0
+            session.has_no_backlog()
         session.join_tail()

@@ -128,7 +128,7 @@ class Checkpointer:
         sessions = list(self._unsettled)
         settle = self._deliverer.overflow.settle
         await asyncio.gather(*(durable(partial(settle, s)) for s in sessions if s.dropping))
-        dirty = [s for s in sessions if s.inbound_dirty]
+        dirty = [s for s in sessions if s.inbound.is_dirty]
         await self._node.work.whole()
         self._touched |= self._spool_aged(now)
         self._report_partly_done()
@@ -151,7 +151,7 @@ class Checkpointer:
         self._outage.mended("write", now)
         self._node.unspooled.note(shard.number, 0, 0)
         for session, places in dropped:
-            session.dropped -= places
+            session.forget_dropped(places)
         touched, self._touched = self._touched, set()
         for session in touched:
             if session.link is None and not session.ended:
@@ -198,7 +198,7 @@ class Checkpointer:
         return CatchUpPosition(self._shard.order.passed_to, self._catch_up.done_ms, self._shard.order.direct_from)
 
     async def _write_windows(self, session: Session) -> None:
-        session.inbound_dirty = False
+        session.inbound.written()
         await durable(partial(self._writer.windows, session))
 
     def _spool_aged(self, now: float) -> set[Session]:

@@ -130,7 +130,7 @@ class Deliverer:
                     return
                 continue
             if session.persistent and any(e.qos == 2 and not e.dup for e in entries):
-                session.sending = True
+                session.begin_sending()
                 self._writer.windows(session, lambda entries=entries: self._send_logged(session, entries))  # type: ignore[misc]
             else:
                 self._send(session, entries)
@@ -160,7 +160,7 @@ class Deliverer:
         entry = session.in_flight.get(packet_id)
         if entry is None or entry.qos != 1:
             return
-        del session.in_flight[packet_id]
+        session.close_exchange(packet_id)
         self.finish(entry, "delivered")
         self._has_room(session)
 
@@ -197,19 +197,15 @@ class Deliverer:
     def completed(self, session: Session, packet_id: int) -> None:
         """PUBCOMP: a QoS 2 exchange is over and its packet id free."""
         entry = session.in_flight.get(packet_id)
-        if entry is not None and entry.qos == 2 and entry.released:
+        if entry is None:
+            session.completed_before(packet_id)
+        elif entry.qos == 2 and entry.released:
             self._complete(session, entry)
-        if entry is None and session.assignments is not None:
-            session.assignments.completed(packet_id)
-        for place, record in session.restored.items():
-            if record.packet_id == packet_id and record.released:
-                session.restored[place] = record.without_packet_id()
-                break
 
     def undeliverable(self, session: Session, entry: Entry) -> None:
         """An entry that was sent but is too large for its client."""
         if session.in_flight.get(entry.packet_id) is entry:
-            del session.in_flight[entry.packet_id]
+            session.close_exchange(entry.packet_id)
         self.finish(entry, "dropped")
         self.pump(session)
 
@@ -237,15 +233,8 @@ class Deliverer:
 
     def end(self, session: Session) -> None:
         """The session is over: everything it still had to get ends, in memory here and in the spool behind."""
-        session.subscriptions.clear()
         self.overflow.end(session)
-        assigned = () if session.assignments is None else session.assignments.waiting
-        in_flight = (e for e in session.in_flight.values() if not e.released)
-        entries = [*session.queue, *session.tail, *assigned, *in_flight]
-        session.queue.clear()
-        session.tail.clear()
-        session.in_flight.clear()
-        for entry in entries:
+        for entry in session.clear():
             self.finish(entry, "ended")
         self.backlog.end(session)
 
@@ -297,7 +286,7 @@ class Deliverer:
         kept = []
         for entry in entries:
             if self.is_expired(entry) and not entry.dup:
-                session.in_flight.pop(entry.packet_id, None)
+                session.close_exchange(entry.packet_id)
                 self.finish(entry, "expired")
             else:
                 kept.append(entry)
@@ -314,7 +303,7 @@ class Deliverer:
             session.requeue(kept)
             for entry in entries:
                 if entry not in kept:
-                    session.in_flight.pop(entry.packet_id, None)
+                    session.close_exchange(entry.packet_id)
                     self.finish(entry, "ended")
             return
         for entry in entries:
@@ -326,12 +315,12 @@ class Deliverer:
                 self.finish(entry, "sent" if taken else "dropped")
 
     def _send_logged(self, session: Session, entries: list[Entry]) -> None:
-        session.sending = False
+        session.end_sending()
         self._send(session, entries)
         self.pump(session)
 
     def _complete(self, session: Session, entry: Entry) -> None:
-        del session.in_flight[entry.packet_id]
+        session.close_exchange(entry.packet_id)
         if session.persistent or entry.assigned:
             session.settle(entry)
         self._has_room(session)

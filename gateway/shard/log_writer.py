@@ -41,7 +41,7 @@ class SessionLogWriter:
         self._on_fatal = on_fatal
 
     def opened(self, session: Session, then: Action | None = None) -> None:
-        session.in_log = session.in_log or not session.ended
+        session.note_in_log(is_there=True)
         self._put(session, opened_record(session), then)
 
     def subscribed(self, session: Session, then: Action | None = None) -> None:
@@ -49,7 +49,7 @@ class SessionLogWriter:
 
     def ended(self, session: Session, then: Action | None = None, kinds: Sequence[str] = ALL_KINDS) -> None:
         """Tombstones for all kinds; `then` runs after the last."""
-        session.in_log = False
+        session.note_in_log(is_there=False)
         for kind in kinds:
             self._send(session, kind, None, then if kind == kinds[-1] else None)
 
@@ -72,19 +72,17 @@ class SessionLogWriter:
 
     def windows(self, session: Session, then: Action) -> None:
         """Writes the session's windows as they are by then; calls while a record is on its way share the next one."""
-        session.after_log.append(then)
-        if not session.logging:
+        if session.after_log(then):
             self._write_windows(session)
 
     def _write_windows(self, session: Session) -> None:
-        actions, session.after_log = session.after_log, []
-        session.logging = True
+        actions = session.begin_record()
 
         def stored() -> None:
-            session.logging = False
+            session.end_record()
             for action in actions:
                 action()
-            if session.after_log and not session.logging:
+            if session.is_record_due:
                 self._write_windows(session)
 
         record = group_record(session) if isinstance(session, ShareGroup) else window_record(session)

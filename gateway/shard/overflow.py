@@ -124,9 +124,10 @@ class Overflow:
     def end(self, session: Session) -> None:
         """The session is over: nothing of it comes back."""
         self._trimming.discard(session)
-        for entry in session.dropping.values():
+        entries = list(session.dropping.values())
+        session.end_dropping(entries)
+        for entry in entries:
             self._queues.drop(entry)
-        session.dropping.clear()
 
     def settle_soon(self, session: Session) -> None:
         """Begins to settle, unless it is being done, and sends what waits for it."""
@@ -139,8 +140,8 @@ class Overflow:
         entries = list(session.dropping.values())
 
         def stored() -> None:
+            session.end_dropping(entries)
             for entry in entries:
-                session.dropping.pop(entry.place, None)
                 self._queues.drop(entry)
             if then is not None:
                 then()

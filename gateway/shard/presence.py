@@ -37,7 +37,7 @@ class PresenceReporter:
             event=event,
             gateway=self._gateway,
             epoch=session.epoch,
-            seq=session.events,
+            seq=session.next_event(),
             at_us=int(self._node.clock() * 1e6),
             peer=peer,
             protocol=protocol,
@@ -45,7 +45,6 @@ class PresenceReporter:
             user=session.user,
             boot=self._node.numbers.boot,
         )
-        session.events += 1
         self._log(f"client {event}", client=session.client, peer=session.peer, user=session.user, reason=reason)
         self._node.counts[f"presence_{event}"] += 1
         self._write(presence)

@@ -92,12 +92,12 @@ class Publisher:
         already at QoS 2 is not sent again."""
         qos, flags = packet.qos, self._flags
         if qos == 2 and self._session is not None:
-            if packet.packet_id in self._session.received:
+            if packet.packet_id in self._session.inbound.received:
                 self._answer_in_turn(_Pending(packet.packet_id, 2, 0))
                 return
-            if packet.packet_id in self._session.publishing:
+            if packet.packet_id in self._session.inbound.publishing:
                 return
-            self._session.publishing.add(packet.packet_id)
+            self._session.inbound.begin(packet.packet_id)
         if packet.topic.startswith("$") and is_reserved(packet.topic):
             self._refuse_reserved(packet)
             return
@@ -188,11 +188,8 @@ class Publisher:
             offset = record.offset()
             if pending.qos == 2 and self._session is not None:
                 session = self._session
-                session.publishing.discard(pending.packet_id)
-                session.received.add(pending.packet_id)
-                session.received_until = offset
+                session.inbound.stored(pending.packet_id, offset, to_log=session.persistent)
                 if session.persistent:
-                    session.inbound_dirty = True
                     self._unsettled.add(session)
         self._one_stored(pending, error)
 
@@ -208,8 +205,7 @@ class Publisher:
         else:
             self._node.counts["refused_by_kafka"] += 1
             if self._session is not None and pending.qos == 2:
-                self._session.publishing.discard(pending.packet_id)
-                self._session.received.discard(pending.packet_id)
+                self._session.inbound.refused(pending.packet_id)
         if pending.then is not None:
             pending.then()
         self._answer_done()
@@ -225,7 +221,7 @@ class Publisher:
     def _refuse(self, packet: Publish, reason: ReasonCode, count: str) -> None:
         self._node.counts[count] += 1
         if packet.qos == 2 and self._session is not None:
-            self._session.publishing.discard(packet.packet_id)
+            self._session.inbound.refused(packet.packet_id)
         self._answer_in_turn(_Pending(packet.packet_id, packet.qos, 0, reason))
 
     def _answer_in_turn(self, pending: _Pending) -> None:

@@ -142,7 +142,7 @@ class Recovery:
             if session is None or session.spool_key != spool_key:
                 home.orphans.append(spool_key)
             else:
-                session.backlog, session.queued_bytes = rows, size
+                session.recover_backlog(rows, size)
 
     async def _read_message_presence(self) -> dict[tuple[str, int], int]:
         node = self._node
@@ -197,12 +197,11 @@ class Recovery:
     def _apply(self, home: ShardHome, key: SessionKey, record: object) -> None:
         if isinstance(record, SessionOpened):
             session = Session(key.client, home.number, record.since, record.born_us, record.epoch)
-            session.expiry_s, session.will, session.in_log = record.expiry_s, record.will, True
-            session.disconnected_ms, session.user = record.disconnected_ms, record.user
+            session.recover_life(record)
             if record.disconnected_ms is None:
-                session.sent_to_ms = int(self._node.clock() * 1000) + CLOCK_SLACK_MS
+                session.may_have_been_sent(int(self._node.clock() * 1000) + CLOCK_SLACK_MS)
             else:  # without slack: what came just behind its end would not expire, nor make room in a full queue
-                session.sent_to_ms = record.disconnected_ms - 1
+                session.may_have_been_sent(record.disconnected_ms - 1)
             home.sessions[key.client] = session
             return
         if isinstance(record, GroupRecord):
@@ -309,10 +308,7 @@ class Recovery:
             session = home.sessions.get(client) if meta.seq is not None else None
             if session is None or meta.seq is None or not _is_of(meta, session):
                 return
-            if offset > session.received_until:
-                session.received.add(meta.seq)
-                session.received_until = offset
-                session.inbound_dirty = True
+            session.inbound.found(meta.seq, offset)
 
         ends = await self._node.bus.read(self._node.topics.ingress, start, fold)
         for home in self._homes.values():

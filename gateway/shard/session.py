@@ -4,116 +4,52 @@ Pure: no clock, no I/O. The home performs what the methods return.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gateway.shard.cursor import SettledCursor
-from gateway.shard.link import Link
+from gateway.shard.inbound_exchanges import InboundExchanges
 from gateway.shard.messages import Entry, Outcome, is_assigned
-from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.session_assignments import SessionAssignments
+from gateway.shard.session_life import MAX_PACKET_ID
+from gateway.shard.session_queue import SessionQueue
 from gateway.shard.subscription import SessionSubscription
-from schemas.envelope import Incarnation
-from schemas.session_log import OutgoingRecord, WillRecord, WindowRecord
-
-MAX_PACKET_ID = 65_535
+from schemas.session_log import OutgoingRecord, WindowRecord
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class Session:
-    """One client's session. `queue` holds entries not sent yet, `in_flight` those sent and not finished, by packet id.
+@dataclass(slots=True, eq=False)
+class Session(SessionQueue):
+    """One client's session: its life, its queue, and both windows.
 
-    `backlog` counts rows in the spool that are not in memory; while there are any, new entries wait in `tail` so that
-    order is kept. `persistent` sessions outlive their connection and are written to the session log. `born_us` (µs
-    since the epoch) and `shard_epoch` tell a session from others of its client; `ended` once it is over, whoever still
-    holds it.
+    `in_flight` are entries that were taken for sending and are not finished, by packet id; `sending` while some of them
+    wait for the session log first. `inbound` is what the client has under way.
 
-    `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`:
-    places of messages that were taken for sending and wait again, here or in the spool. After a restart `restored` are
-    the exchanges that were open, and `replayed` what was settled, until all has come again that can. What was appended
-    by `sent_to_ms` may have been sent by an earlier life of the home, which keeps no record of that at QoS 1.
-
-    `dropping` are entries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
-    all that were, until a checkpoint has seen their end, and `dropped_before` those of an earlier life of the home.
-
-    `kept_packet_ids` are those of entries that were sent and wait to be sent again.
-
-    `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started.
+    `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`.
+    After a restart `restored` are the exchanges that were open, `replayed` what was settled, and `dropped_before` what
+    was dropped, until all has come again that can. What was appended by `sent_to_ms` may have been sent by an earlier
+    life of the home, which keeps no record of that at QoS 1.
 
     `assignments` are what share groups have assigned to it, None if it has never been a member of one.
+
+    Only this file sets the fields, but for those of subscriptions, which :mod:`gateway.shard.subscribing` has.
     """
 
     is_group: ClassVar[bool] = False
 
-    client: str
-    shard: int
-    since: int
-    born_us: int = 0
-    shard_epoch: int = 0
-    ended: bool = False
-    wills_on_way: list[WillRecord] = field(default_factory=list)
-    will_waiters: list[Callable[[], None]] = field(default_factory=list)
-    expiry_s: int = 0
-    disconnected_ms: int | None = None
-    will: WillRecord | None = None
-    link: Link | None = None
-    rules: ClientRules = EVERYTHING
-    peer: str = ""
-    protocol: str = ""
-    user: str = ""
-    epoch: int = 0
-    events: int = 0
     subscriptions: dict[str, SessionSubscription] = field(default_factory=dict)
-    queue: deque[Entry] = field(default_factory=deque)
-    tail: deque[Entry] = field(default_factory=deque)
     in_flight: dict[int, Entry] = field(default_factory=dict)
     restored: dict[tuple[int, int], OutgoingRecord] = field(default_factory=dict)
     settled: SettledCursor = field(default_factory=SettledCursor)
-    put_back: set[tuple[int, int]] = field(default_factory=set)
     replayed: SettledCursor | None = None
-    dropping: dict[tuple[int, int], Entry] = field(default_factory=dict)
-    dropped: set[tuple[int, int]] = field(default_factory=set)
     dropped_before: set[tuple[int, int]] = field(default_factory=set)
     sent_to_ms: int = -1
-    received: set[int] = field(default_factory=set)
-    publishing: set[int] = field(default_factory=set)
-    received_until: int = -1
-    inbound_dirty: bool = False
-    receive_maximum: int = MAX_PACKET_ID
+    inbound: InboundExchanges = field(default_factory=InboundExchanges)
     assignments: SessionAssignments | None = None
-    backlog: int = 0
-    loaded_row: int = 0
-    loading: bool = False
-    queued_bytes: int = 0
     retained_sent: dict[str, float] = field(default_factory=dict)
     subscribing: int = 0
     live_meanwhile: set[str] = field(default_factory=set)
-    in_log: bool = False
-    logging: bool = False
-    after_log: list[Callable[[], None]] = field(default_factory=list)
     sending: bool = False
-    kept_packet_ids: set[int] = field(default_factory=set)
     _last_packet_id: int = 0
-
-    @property
-    def spool_key(self) -> str:
-        """Its name in the spool: another session of the same client has another."""
-        return f"{self.client}\0{self.born_us}"
-
-    @property
-    def incarnation(self) -> Incarnation:
-        """Which session of its client it is."""
-        return Incarnation(self.shard_epoch, self.born_us)
-
-    @property
-    def persistent(self) -> bool:
-        return self.expiry_s > 0
-
-    @property
-    def logged(self) -> bool:
-        """Whether the session log holds it: it outlives its connection, or has a will to be published after a crash."""
-        return self.persistent or self.will is not None
 
     @property
     def is_reachable(self) -> bool:
@@ -154,16 +90,15 @@ class Session:
     @property
     def is_unsettled(self) -> bool:
         """Whether a checkpoint has something to write of it, or to forget."""
-        return self.inbound_dirty or self.is_recovering or bool(self.dropped or self.dropping)
+        return self.inbound.is_dirty or self.is_recovering or bool(self.dropped or self.dropping)
 
-    @property
-    def queued(self) -> int:
-        """Messages waiting, in memory and in the spool."""
-        return len(self.queue) + len(self.tail) + self.backlog
+    def begin_sending(self) -> None:
+        """Entries that were taken wait for the session log: nothing may overtake them."""
+        self.sending = True
 
-    def enqueue(self, entry: Entry) -> None:
-        (self.tail if self.backlog or self.tail else self.queue).append(entry)
-        self.queued_bytes += len(entry.held.message.payload)
+    def end_sending(self) -> None:
+        """The session log has them."""
+        self.sending = False
 
     def take(self, most: int) -> list[Entry]:
         """Up to `most` entries that may be sent now, oldest first, with packet ids; in flight afterwards (QoS > 0).
@@ -243,7 +178,11 @@ class Session:
         self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back = set(record.open)
         self.dropped_before = set(record.dropped)
-        self.received, self.received_until = set(record.received), record.received_until
+        self.inbound.recover(record.received, record.received_until)
+
+    def may_have_been_sent(self, to_ms: int) -> None:
+        """An earlier life of the home may have sent what was appended by then (ms since the epoch)."""
+        self.sent_to_ms = to_ms
 
     def recover_assignments(self, outgoing: list[OutgoingRecord]) -> None:
         """Takes up what an earlier life of the home has written of QoS 2 assignments."""
@@ -287,6 +226,28 @@ class Session:
         self.requeue(waiting[room:])
         return fitting + waiting[:room]
 
+    def close_exchange(self, packet_id: int) -> None:
+        """What was sent as `packet_id` is over, or never was sent."""
+        self.in_flight.pop(packet_id, None)
+
+    def completed_before(self, packet_id: int) -> None:
+        """PUBCOMP for an exchange that was released before a restart."""
+        if self.assignments is not None:
+            self.assignments.completed(packet_id)
+        for place, record in self.restored.items():
+            if record.packet_id == packet_id and record.released:
+                self.restored[place] = record.without_packet_id()
+                break
+
+    def clear(self) -> list[Entry]:
+        """The session is over: takes out all that it still had to get, but for the backlog."""
+        assigned = () if self.assignments is None else self.assignments.waiting
+        in_flight = [entry for entry in self.in_flight.values() if not entry.released]
+        entries = [*self.queue, *self.tail, *assigned, *in_flight]
+        for waiting in (self.subscriptions, self.queue, self.tail, self.in_flight):
+            waiting.clear()
+        return entries
+
     def requeue(self, entries: list[Entry]) -> None:
         """Puts entries that were taken back at the head of the queue, in order; those sent keep their packet id."""
         for entry in reversed(entries):
@@ -301,69 +262,6 @@ class Session:
             self.put_back.add(entry.place)
             self.queue.appendleft(entry)
             self.queued_bytes += len(entry.held.message.payload)
-
-    def forget_spooled(self, committed_row: int) -> None:
-        """Drops from memory what waits and is in the spool too, up to `committed_row`; the rest waits behind it.
-
-        What has a packet id of its own stays, at the head. Only an unbroken run is dropped, so that order is kept.
-        """
-        waiting, in_queue = [*self.queue, *self.tail], len(self.queue)
-        kept = self.kept_packet_ids
-        spooled = [e.row is not None and e.row <= committed_row and e.packet_id not in kept for e in waiting]
-        first = spooled.index(True) if True in spooled else len(waiting)
-        last = spooled.index(False, first) if False in spooled[first:] else len(waiting)
-        rows = [entry.row for entry in waiting[first:last] if entry.row is not None]
-        if not rows or first > in_queue or (self.backlog and last < in_queue):
-            return
-        self.loaded_row = min(self.loaded_row, rows[0] - 1) if self.backlog else rows[0] - 1
-        self.backlog += len(rows)
-        self.queue = deque(waiting[:first])
-        self.tail = deque(waiting[last:])
-
-    def remove(self, entry: Entry) -> None:
-        """Takes an entry that waits out of the queue."""
-        for waiting in (self.queue, self.tail):
-            if waiting and waiting[0] is entry:  # as it mostly is: the others need not be looked at
-                waiting.popleft()
-                self.queued_bytes -= len(entry.held.message.payload)
-                return
-        for waiting in (self.queue, self.tail):
-            if entry in waiting:
-                waiting.remove(entry)
-                self.queued_bytes -= len(entry.held.message.payload)
-
-    def take_unsent(self, *, behind_backlog: bool) -> Entry | None:
-        """Takes the oldest entry that was never sent out of the queue, to be dropped; None if there is none before the
-        backlog. `behind_backlog`: or behind it."""
-        for waiting in (self.queue, self.tail) if behind_backlog else (self.queue,):
-            for position, entry in enumerate(waiting):
-                if not (entry.sent or entry.dup or entry.packet_id):
-                    del waiting[position]
-                    self.queued_bytes -= len(entry.held.message.payload)
-                    self.put_back.discard(entry.place)
-                    return entry
-        return None
-
-    def note_dropping(self, entry: Entry) -> None:
-        self.dropping[entry.place] = entry
-        self.dropped.add(entry.place)
-
-    def remove_qos0(self) -> list[Entry]:
-        """Takes what waits at QoS 0 out of the queue."""
-        waiting = (*self.queue, *self.tail)
-        removed = [entry for entry in waiting if not entry.qos]
-        if removed:
-            self.queue = deque(entry for entry in self.queue if entry.qos)
-            self.tail = deque(entry for entry in self.tail if entry.qos)
-            self.queued_bytes -= sum(len(entry.held.message.payload) for entry in removed)
-        return removed
-
-    def join_tail(self) -> None:
-        """Lets what waited behind the spool move up once nothing is left there."""
-        if not self.backlog:
-            self.queue.extend(self.tail)
-            self.tail.clear()
-            self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
 
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())

@@ -37,8 +37,8 @@ def window_record(session: Session) -> WindowRecord:
     unsettled = {e.place for e in own if e.qos == 1 and session.settled.covers(e)}
     return WindowRecord(
         outgoing,
-        sorted(session.received),
-        session.received_until,
+        sorted(session.inbound.received),
+        session.inbound.stored_to,
         session.settled.record(),
         sorted(unsettled | session.put_back),
         sorted(session.dropped | session.dropped_before),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from gateway.errors import SpoolError
@@ -36,7 +35,7 @@ from gateway.shard.publishing import Publisher
 from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
-from gateway.shard.session import MAX_PACKET_ID, Session
+from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_messages import ShareMessage
@@ -238,11 +237,9 @@ class ShardHome:
 
     def release(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client may use the packet id again once that is durable (G8)."""
-        if packet_id not in session.received:
+        if not session.inbound.release(packet_id):
             link.complete(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
-            return
-        session.received.discard(packet_id)
-        if session.persistent:
+        elif session.persistent:
             self.writer.windows(session, lambda: link.complete(packet_id, ReasonCode.SUCCESS))
         else:
             link.complete(packet_id, ReasonCode.SUCCESS)
@@ -288,13 +285,7 @@ class ShardHome:
         """The connection is gone (R12, G9): the session lives on until it expires; its will is due after its delay."""
         if session.link is not link:
             return
-        now = self._node.clock()
-        session.link = None
-        session.disconnected_ms = int(now * 1000)
-        if expiry_s is not None:
-            session.expiry_s = expiry_s
-        if not send_will:
-            session.will = None
+        session.disconnected(int(self._node.clock() * 1000), expiry_s, keeps_will=send_will)
         lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self.deliverer.drop_qos0(session)
@@ -345,19 +336,14 @@ class ShardHome:
         return session, False
 
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
-        session.expiry_s, session.receive_maximum = arrival.expiry_s, min(arrival.receive_maximum, MAX_PACKET_ID)
-        session.disconnected_ms = None
-        session.user = arrival.rules.user
-        session.epoch, session.events = self._node.numbers.connection(self._node.clock()), 0
-        session.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=session.epoch)
+        session.admit(arrival, self._node.numbers.connection(self._node.clock()))
         if session.logged or session.in_log:
             await durable(lambda then: self.writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too
             await durable(partial(self.writer.gone, session))
-        session.peer, session.protocol = arrival.peer, arrival.protocol
-        session.rules = arrival.rules
+        session.connecting(arrival)
         await self._entitlement.end_forbidden(session)  # before anything can be delivered
-        session.link = link
+        session.connected(link)
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 
     def _disconnect(self, session: Session, reason: ReasonCode) -> None:
@@ -369,12 +355,13 @@ class ShardHome:
 
     def _recovered(self, session: Session, now: float) -> None:
         """A session found in the log: whoever was connected has lost the connection with the gateway."""
-        if session.disconnected_ms is None:
-            session.epoch = self._node.numbers.connection(self._node.clock())
-            session.disconnected_ms = int(now * 1000)
+        disconnected_ms = session.disconnected_ms
+        if disconnected_ms is None:
+            disconnected_ms = int(now * 1000)
+            session.lost_with_gateway(self._node.numbers.connection(self._node.clock()), disconnected_ms)
             self.writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")
-        gone_s = now - session.disconnected_ms / 1000
+        gone_s = now - disconnected_ms / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
             self.timers.after(max(0.0, delay), session, "will", self._wills.publish)
@@ -388,7 +375,7 @@ class ShardHome:
     def _end(self, session: Session) -> None:
         """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
         self._wills.publish(session)
-        session.ended = True
+        session.end()
         if self.sessions.get(session.client) is session:
             del self.sessions[session.client]
         self.timers.cancel(session.client)

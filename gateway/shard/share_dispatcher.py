@@ -201,7 +201,7 @@ class ShareDispatcher:
             return
         taken = self._take(group)
         if any(assigned.qos == 2 and not assigned.is_logged for assigned in taken):
-            group.sending = True
+            group.begin_sending()
             self._log(group, lambda: self._send_logged(group, taken))
         elif taken:
             self._send(taken)
@@ -233,7 +233,7 @@ class ShareDispatcher:
         return assigned
 
     def _send_logged(self, group: ShareGroup, taken: list[Assigned]) -> None:
-        group.sending = False
+        group.end_sending()
         self._send(taken)
         self.pump(group)
 

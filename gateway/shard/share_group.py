@@ -145,6 +145,10 @@ class ShareGroup(Session):
         """Whether its members together have as much as they may."""
         return len(self.assigned) >= self._most_assigned or self._record_bytes >= RECORD_BYTES
 
+    def begin_again(self, since: int, born_us: int | None) -> None:
+        """It has members again; `born_us`: it is an earlier group than it was taken for."""
+        self.since, self.born_us = since, self.born_us if born_us is None else born_us
+
     # -- members -------------------------------------------------------------------------------------------------------
 
     def join(self, member: Member) -> None:
@@ -315,7 +319,7 @@ class ShareGroup(Session):
     def take_closing(self) -> list[tuple[str, int]]:
         """Takes those that the next record, which is written now, does not name any more."""
         closing, self.closing = self.closing, []
-        self.in_log = self.in_log or not self.ended
+        self.note_in_log(is_there=True)
         return closing
 
     def note_logged(self, member: Member) -> None:
@@ -325,7 +329,7 @@ class ShareGroup(Session):
     def recover_group(self, record: GroupRecord) -> bool:
         """Takes up what an earlier life of the home has written of this group; False if it was of an earlier group of
         the same name."""
-        self.in_log = True
+        self.note_in_log(is_there=True)
         if record.born_us != self.born_us:
             return False
         self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)

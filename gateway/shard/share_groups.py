@@ -116,7 +116,7 @@ class ShareGroups:
 
     def remove(self, group: ShareGroup) -> None:
         """The group is over."""
-        group.ended = True
+        group.end()
         del self._groups[group.name]
         del self._shard.sessions[group.client]
 
@@ -141,7 +141,7 @@ class ShareGroups:
         if group is None:
             group = self._make(name, since, self._numbers.session(self._clock()) if born_us is None else born_us)
         else:
-            group.since, group.born_us = since, group.born_us if born_us is None else born_us
+            group.begin_again(since, born_us)
         self._subscribe(group, effective_ms, ingress_from)
         return group
 

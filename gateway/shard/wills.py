@@ -26,10 +26,9 @@ class Wills:
 
     def publish(self, session: Session) -> None:
         """The session's will is due, if it has one."""
-        will, session.will = session.will, None
+        will = session.take_will()
         if will is None:
             return
-        session.wills_on_way.append(will)
         self._settling.add(session)
         self._publisher_of(session.client).publish_will(will, partial(self._stored, session, will))
 
@@ -57,10 +56,10 @@ class Wills:
         """Returns once Kafka has those that are on their way: until then the session log must keep them, and the next
         connection's record is going to take their place."""
         while session.wills_on_way:
-            await durable(session.will_waiters.append)
+            await durable(session.after_wills)
 
     def _stored(self, session: Session, will: WillRecord) -> None:
-        session.wills_on_way.remove(will)
+        session.will_stored(will)
         settled = partial(self._settled, session)
         successor = self._sessions.get(session.client)
         if not session.ended and session.in_log:
@@ -71,8 +70,7 @@ class Wills:
             self._writer.opened(successor, settled)
         else:
             settled()
-        waiting, session.will_waiters = session.will_waiters, []
-        for go_on in waiting:
+        for go_on in session.take_will_waiters():
             go_on()
 
     def _settled(self, session: Session) -> None:

@@ -335,7 +335,7 @@ class HomeModel:
                     assert not list(session.assignments.packet_ids())
         for client in (*self.senders, *self.receivers):
             session = client.attached.session
-            assert not any((session.received, session.publishing))
+            assert not session.inbound
 
     def _ingress(self) -> list[Any]:
         return [self.harness.broker.partitions[self.harness.topics.ingress, p] for p in range(PARTITIONS)]

@@ -111,7 +111,7 @@ class Life:
         assert harness.spool_rows() == 0
         for client in (self.watcher, self.sender, self.receiver):
             session = client.attached.session
-            assert not any((session.queued, session.restored, session.in_flight, session.received, session.publishing))
+            assert not any((session.queued, session.restored, session.in_flight, session.inbound))
 
 
 async def _die(step: int | None, stored: int, disk: str = "kept") -> int:

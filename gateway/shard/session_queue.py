@@ -1,0 +1,155 @@
+"""What waits for a session's client, in memory and in the spool, and what a full queue drops (MQTT 5.0, 4.1; R8).
+
+Pure: no clock, no I/O. Only this file sets the fields of :class:`SessionQueue`, but for `queue`, `put_back` and
+`kept_packet_ids`, which :mod:`gateway.shard.session` changes as well: what it takes from here may come back.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gateway.shard.messages import Entry
+from gateway.shard.session_life import SessionLife
+
+
+@dataclass(slots=True, eq=False)
+class SessionQueue(SessionLife):
+    """`queue` holds entries not sent yet. `backlog` counts rows in the spool that are not in memory, behind row
+    `loaded_row`; while there are any, new entries wait in `tail` so that order is kept. `queued_bytes` are payload
+    bytes of all that.
+
+    `put_back` are places of messages that were taken for sending and wait again, here or in the spool;
+    `kept_packet_ids` those of entries that were sent and wait to be sent again.
+
+    `dropping` are entries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
+    all that were, until a checkpoint has seen their end.
+    """
+
+    queue: deque[Entry] = field(default_factory=deque)
+    tail: deque[Entry] = field(default_factory=deque)
+    put_back: set[tuple[int, int]] = field(default_factory=set)
+    kept_packet_ids: set[int] = field(default_factory=set)
+    backlog: int = 0
+    loaded_row: int = 0
+    loading: bool = False
+    queued_bytes: int = 0
+    dropping: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    dropped: set[tuple[int, int]] = field(default_factory=set)
+
+    @property
+    def queued(self) -> int:
+        """Messages waiting, in memory and in the spool."""
+        return len(self.queue) + len(self.tail) + self.backlog
+
+    def enqueue(self, entry: Entry) -> None:
+        (self.tail if self.backlog or self.tail else self.queue).append(entry)
+        self.queued_bytes += len(entry.held.message.payload)
+
+    def remove(self, entry: Entry) -> None:
+        """Takes an entry that waits out of the queue."""
+        for waiting in (self.queue, self.tail):
+            if waiting and waiting[0] is entry:  # as it mostly is: the others need not be looked at
+                waiting.popleft()
+                self.queued_bytes -= len(entry.held.message.payload)
+                return
+        for waiting in (self.queue, self.tail):
+            if entry in waiting:
+                waiting.remove(entry)
+                self.queued_bytes -= len(entry.held.message.payload)
+
+    def take_unsent(self, *, behind_backlog: bool) -> Entry | None:
+        """Takes the oldest entry that was never sent out of the queue, to be dropped; None if there is none before the
+        backlog. `behind_backlog`: or behind it."""
+        for waiting in (self.queue, self.tail) if behind_backlog else (self.queue,):
+            for position, entry in enumerate(waiting):
+                if not (entry.sent or entry.dup or entry.packet_id):
+                    del waiting[position]
+                    self.queued_bytes -= len(entry.held.message.payload)
+                    self.put_back.discard(entry.place)
+                    return entry
+        return None
+
+    def remove_qos0(self) -> list[Entry]:
+        """Takes what waits at QoS 0 out of the queue."""
+        waiting = (*self.queue, *self.tail)
+        removed = [entry for entry in waiting if not entry.qos]
+        if removed:
+            self.queue = deque(entry for entry in self.queue if entry.qos)
+            self.tail = deque(entry for entry in self.tail if entry.qos)
+            self.queued_bytes -= sum(len(entry.held.message.payload) for entry in removed)
+        return removed
+
+    # -- the backlog ---------------------------------------------------------------------------------------------------
+
+    def recover_backlog(self, rows: int, size: int) -> None:
+        """The spool has as many rows, with as many bytes of payload."""
+        self.backlog, self.queued_bytes = rows, size
+
+    def begin_loading(self) -> bool:
+        """Whether rows of the backlog are to be loaded now: there are any, and it is not being done."""
+        may_load = bool(self.backlog) and not self.loading
+        self.loading = self.loading or may_load
+        return may_load
+
+    def end_loading(self) -> None:
+        """They are here."""
+        self.loading = False
+
+    def load(self, entry: Entry) -> None:
+        """An entry of the backlog waits in memory from now on."""
+        self.backlog -= 1
+        self.queue.append(entry)
+
+    def leave_backlog(self, entry: Entry) -> None:
+        """An entry of the backlog is over."""
+        self.backlog -= 1
+        self.queued_bytes -= len(entry.held.message.payload)
+        self.put_back.discard(entry.place)
+
+    def looked_at(self, row: int) -> None:
+        """The backlog was read up to a row."""
+        self.loaded_row = row
+
+    def has_no_backlog(self) -> None:
+        """The spool has no more rows."""
+        self.backlog = 0
+
+    def join_tail(self) -> None:
+        """Lets what waited behind the spool move up once nothing is left there."""
+        if not self.backlog:
+            self.queue.extend(self.tail)
+            self.tail.clear()
+            self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
+
+    def forget_spooled(self, committed_row: int) -> None:
+        """Drops from memory what waits and is in the spool too, up to `committed_row`; the rest waits behind it.
+
+        What has a packet id of its own stays, at the head. Only an unbroken run is dropped, so that order is kept.
+        """
+        waiting, in_queue = [*self.queue, *self.tail], len(self.queue)
+        kept = self.kept_packet_ids
+        spooled = [e.row is not None and e.row <= committed_row and e.packet_id not in kept for e in waiting]
+        first = spooled.index(True) if True in spooled else len(waiting)
+        last = spooled.index(False, first) if False in spooled[first:] else len(waiting)
+        rows = [entry.row for entry in waiting[first:last] if entry.row is not None]
+        if not rows or first > in_queue or (self.backlog and last < in_queue):
+            return
+        self.loaded_row = min(self.loaded_row, rows[0] - 1) if self.backlog else rows[0] - 1
+        self.backlog += len(rows)
+        self.queue = deque(waiting[:first])
+        self.tail = deque(waiting[last:])
+
+    # -- what a full queue drops ---------------------------------------------------------------------------------------
+
+    def note_dropping(self, entry: Entry) -> None:
+        """An entry that has left the queue is to be dropped."""
+        self.dropping[entry.place] = entry
+        self.dropped.add(entry.place)
+
+    def end_dropping(self, entries: list[Entry]) -> None:
+        """The session log knows that they are dropped, or the session is over."""
+        for entry in entries:
+            self.dropping.pop(entry.place, None)
+
+    def forget_dropped(self, places: set[tuple[int, int]]) -> None:
+        """Nothing brings those again."""
+        self.dropped -= places
