@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from schemas.envelope import Headers, Instruction, Meta, ingress_headers
-from schemas.events import CompletionEvent, Delivery, PresenceEvent, ProgressEvent, RouteEvent, encode
+from schemas.events import CompletionEvent, PresenceEvent, ProgressEvent, RecipientOutcome, RouteEvent, encode
 from schemas.identity import new_message_id
 
 PAYLOAD_BYTES = 256
@@ -71,7 +71,7 @@ def life(numbers: Iterable[int], partitions: int, shards: int, begin_ms: int) ->
             routed = [*headers, ("instr", instruction), ("router", router)]
             at = (shard, n // shards * len(ROUTERS) + copy)
             yield Written(n, "egress", *at, destination, payload, now_ms + 2, routed, copy > 0)
-        delivery = Delivery(client=client, outcome="delivered", qos=1, at_us=now_ms * 1000 + 3457)
+        delivery = RecipientOutcome(client=client, outcome="delivered", qos=1, at_us=now_ms * 1000 + 3457)
         done = ProgressEvent(
             kind="relinquish",
             id=message,

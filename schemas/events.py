@@ -43,7 +43,7 @@ class RouteEvent(Event, frozen=True, kw_only=True):
         return "tick" if self.op == "tick" else f"{self.shard}:{self.route_key}"
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class RecipientOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a message for one recipient.
 
     `delivered`: the client acknowledged it; `sent`: written to the client's connection at QoS 0; `expired`: its expiry
@@ -79,7 +79,7 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     shard: int | None = None
     number: int | None = None
     limit: int | None = None
-    deliveries: list[Delivery] = []
+    deliveries: list[RecipientOutcome] = []
     replayed: bool = False
     offered_us: int | None = None
     origin: Origin | None = None

@@ -17,7 +17,7 @@ from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
 from gateway.host.watermarks import is_above
 from gateway.shard.arrivals import LOST_CONNECTING
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from gateway.shard.rules import FOR_EVER, Paced
 from gateway.shard.shard_home import Attached
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
@@ -130,12 +130,12 @@ class HostConnection:
 
     # -- called by the home (Link) -------------------------------------------------------------------------------------
 
-    def deliver(self, message: Message, entry: Entry) -> bool:
-        data = self._encoder.encode(message, entry)
+    def deliver(self, message: Message, delivery: Delivery) -> bool:
+        data = self._encoder.encode(message, delivery)
         if self._core.fits(len(data)):
             self._core.send(data)
             self._encoder.sent()
-            self._server.traffic.publishes_sent[entry.qos] += 1
+            self._server.traffic.publishes_sent[delivery.qos] += 1
             if not self.writable:  # encoded before the client stopped reading: does not count against it
                 self._unread_bytes -= len(data)
             self._server.dirty.add(self)
@@ -143,8 +143,8 @@ class HostConnection:
         self._encoder.dropped()
         if self._attached is not None:
             self._server.counts["dropped_too_large_for_client"] += 1
-            if entry.qos:
-                self._server.soon(self._attached.home.undeliverable, self._attached.session, entry)
+            if delivery.qos:
+                self._server.soon(self._attached.home.undeliverable, self._attached.session, delivery)
         return False
 
     def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from mqtt.aliases import OutboundAliases
 from mqtt.codes import VERSION_5, PacketType
 from mqtt.encode import encode_publish
@@ -24,13 +24,13 @@ class PublishEncoder:
         self._identifiers: tuple[int, ...] = ()
         self._identifiers_encoded = b""
 
-    def encode(self, message: Message, entry: Entry) -> bytes:
+    def encode(self, message: Message, delivery: Delivery) -> bytes:
         """The packet; call :meth:`sent` if it is sent, before the next one is encoded."""
         topic, properties = message.topic.encode(), None
         if self._is_v5:
             properties = message.properties or NO_PROPERTIES
-            if entry.subscription_ids or message.expires is not None:
-                properties = self._with_own(message, entry, properties)
+            if delivery.subscription_ids or message.expires is not None:
+                properties = self._with_own(message, delivery, properties)
             if self._aliases is not None:
                 alias, is_known = self._aliases.property_of(message.topic)
                 properties = _with_property(alias, properties)
@@ -38,7 +38,9 @@ class PublishEncoder:
                     topic = b""
                 else:
                     self._unsent = message.topic
-        return encode_publish(topic, message.payload, entry.qos, entry.retain, entry.dup, entry.packet_id, properties)
+        return encode_publish(
+            topic, message.payload, delivery.qos, delivery.retain, delivery.dup, delivery.packet_id, properties
+        )
 
     def sent(self) -> None:
         """The packet encoded last has been sent."""
@@ -50,16 +52,16 @@ class PublishEncoder:
         """The packet encoded last is not sent."""
         self._unsent = None
 
-    def _with_own(self, message: Message, entry: Entry, section: bytes) -> bytes:
+    def _with_own(self, message: Message, delivery: Delivery, section: bytes) -> bytes:
         """The message's property section plus the properties of this delivery."""
         own = b""
         if message.expires is not None:
             left_s = max(0, int(message.expires / 1000 - self._clock()))
             own = _body(encode_properties({"message_expiry_interval": left_s}, PacketType.PUBLISH))
-        if entry.subscription_ids:
-            if entry.subscription_ids != self._identifiers:  # mostly the same as in the last delivery
-                self._identifiers = entry.subscription_ids
-                self._identifiers_encoded = encode_subscription_identifiers(entry.subscription_ids)
+        if delivery.subscription_ids:
+            if delivery.subscription_ids != self._identifiers:  # mostly the same as in the last delivery
+                self._identifiers = delivery.subscription_ids
+                self._identifiers_encoded = encode_subscription_identifiers(delivery.subscription_ids)
             own += self._identifiers_encoded
         return _with_property(own, section)
 

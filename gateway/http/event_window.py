@@ -9,7 +9,7 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway.http.stream_events import EventId
-from gateway.shard.messages import Entry
+from gateway.shard.messages import Delivery
 from gateway.shard.session import Session
 from gateway.shard.shard_home import ShardHome
 from mqtt.codes import ReasonCode
@@ -19,7 +19,7 @@ class Sent(NamedTuple):
     """An event of QoS 1 or 2, with its number."""
 
     number: int
-    entry: Entry
+    delivery: Delivery
 
 
 class StreamWindow:
@@ -37,10 +37,10 @@ class StreamWindow:
     def __len__(self) -> int:
         return len(self._sent)
 
-    def sent(self, entry: Entry) -> EventId:
+    def sent(self, delivery: Delivery) -> EventId:
         """Records an event that is about to be sent; returns its id."""
         self._last += 1
-        self._sent.append(Sent(self._last, entry))
+        self._sent.append(Sent(self._last, delivery))
         return EventId(self.name, self._last)
 
     def knows(self, event_id: EventId) -> bool:
@@ -50,13 +50,13 @@ class StreamWindow:
     def acknowledge(self, home: ShardHome, session: Session, number: int) -> None:
         """Event `number` and all before it have arrived. Skips a packet id that now belongs to another message."""
         while self._sent and self._sent[0].number <= number:
-            entry = self._sent.popleft().entry
-            if not session.has_in_hand(entry):
+            delivery = self._sent.popleft().delivery
+            if not session.has_in_hand(delivery):
                 continue
-            if entry.qos == 1:
-                home.acknowledged(session, entry.packet_id)
+            if delivery.qos == 1:
+                home.acknowledged(session, delivery.packet_id)
             else:
-                home.received(session, entry.packet_id, ReasonCode.SUCCESS)
+                home.received(session, delivery.packet_id, ReasonCode.SUCCESS)
         home.flush()
 
     def clear(self) -> None:

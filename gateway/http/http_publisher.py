@@ -8,7 +8,7 @@ from gateway.http.identity import Caller
 from gateway.http.posted_message import Posted
 from gateway.http.problems import Problem, bad_request, refusal
 from gateway.shard.keyed import fingerprint
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from gateway.shard.shard_home import ShardHome
 from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id
@@ -44,7 +44,7 @@ class _AnswerLink:
             self._home.keyed.stored(self._message_id, self._content)
         self.answered.set_result(reason)
 
-    def deliver(self, message: Message, entry: Entry) -> bool:
+    def deliver(self, message: Message, delivery: Delivery) -> bool:
         return False
 
     def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None: ...

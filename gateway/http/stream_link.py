@@ -9,7 +9,7 @@ from gateway.host.host_server import HostServer
 from gateway.http.event_window import StreamWindow
 from gateway.http.stream_events import EventId, comment, end_event, message_event
 from gateway.shard.arrivals import LOST_CONNECTING
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 
@@ -63,11 +63,11 @@ class StreamLink:
     def writable(self) -> bool:
         return self._is_open and self._waiting_bytes < self._high_mark
 
-    def deliver(self, message: Message, entry: Entry) -> bool:
+    def deliver(self, message: Message, delivery: Delivery) -> bool:
         if not self._is_open:
             return True  # in flight since an earlier stream: `open` has it sent again
-        event_id = self._window.sent(entry) if entry.qos else None
-        self._waiting.append(_Waiting(message, entry.qos, entry.retain, event_id))
+        event_id = self._window.sent(delivery) if delivery.qos else None
+        self._waiting.append(_Waiting(message, delivery.qos, delivery.retain, event_id))
         self._waiting_bytes += len(message.payload)
         self._wake.set()
         return True

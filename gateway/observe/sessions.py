@@ -73,7 +73,7 @@ def detail(session: Session) -> dict[str, Any]:
         "windows": {
             "to_client": session.unacknowledged,
             "to_client_maximum": session.receive_maximum,
-            "to_client_released": sum(entry.released for entry in session.in_flight.values()),
+            "to_client_released": sum(delivery.released for delivery in session.in_flight.values()),
             "from_client_received": len(session.inbound.received),
             "from_client_on_way": len(session.inbound.publishing),
         },

@@ -21,7 +21,7 @@ from schemas.version import installed_version
 
 _ROOT = "$SYS/broker/"
 _DROPPED = "dropped"
-"""The outcome of a delivery, see :class:`schemas.events.Delivery`."""
+"""The outcome of a delivery, see :class:`schemas.events.RecipientOutcome`."""
 
 
 class SystemPublisher:

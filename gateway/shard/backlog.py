@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 import structlog
 
-from gateway.shard.messages import Entry, Outcome
+from gateway.shard.messages import Delivery, Outcome
 from gateway.shard.session import Session
 from gateway.shard.shard_spool import ShardSpool
-from gateway.shard.spool import SpooledEntry
+from gateway.shard.spool import SpooledDelivery
 
 _PAGE = 500
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 class Queues(Protocol):
     """What a backlog needs of whoever delivers."""
 
-    def finish(self, entry: Entry, outcome: Outcome) -> None:
+    def finish(self, delivery: Delivery, outcome: Outcome) -> None:
         """One recipient is finished with a message."""
         ...
 
@@ -60,14 +60,14 @@ class Backlog:
             kept_rows = kept()
             for spooled in page:
                 if not self._spool.is_gone(spooled.row) and spooled.row not in kept_rows:
-                    self._queues.finish(self._spool.entry_of(spooled, self._clock()), "ended")
+                    self._queues.finish(self._spool.delivery_of(spooled, self._clock()), "ended")
             row = page[-1].row
 
-    def expire(self, session: Session, spooled: SpooledEntry) -> None:
+    def expire(self, session: Session, spooled: SpooledDelivery) -> None:
         """The time of a message in an offline session's backlog is over."""
-        entry = self._spool.entry_of(spooled, self._clock())
-        session.leave_backlog(entry)
-        self._queues.finish(entry, "expired")
+        delivery = self._spool.delivery_of(spooled, self._clock())
+        session.leave_backlog(delivery)
+        self._queues.finish(delivery, "expired")
         session.join_tail()
 
     async def _load(self, session: Session, most: int) -> None:
@@ -80,20 +80,20 @@ class Backlog:
             self._take(session, page)
         self._queues.loaded(session)
 
-    def _take(self, session: Session, page: list[SpooledEntry]) -> None:
+    def _take(self, session: Session, page: list[SpooledDelivery]) -> None:
         now = self._clock()
         in_memory = session.rows_in_memory()
         for spooled in page:
             session.looked_at(spooled.row)
             if spooled.row in in_memory or self._spool.is_gone(spooled.row):
                 continue
-            entry = self._spool.entry_of(spooled, now)
-            if session.replayed is not None and not session.restore(entry):
-                session.leave_backlog(entry)
-                self._queues.finish(entry, session.earlier_outcome(entry))
+            delivery = self._spool.delivery_of(spooled, now)
+            if session.settled_before is not None and not session.restore(delivery):
+                session.leave_backlog(delivery)
+                self._queues.finish(delivery, session.earlier_outcome(delivery))
                 continue
-            entry.mark_repeated(session.sent_to_ms, now)
-            session.load(entry)
+            delivery.mark_repeated(session.sent_to_ms, now)
+            session.load(delivery)
         if not page and session.backlog:
             log.warning("backlog count of the spool corrected", client=session.client, rows=session.backlog)
             session.has_no_backlog()

@@ -21,7 +21,7 @@ from gateway.errors import SpoolError
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.delivery import Deliverer
 from gateway.shard.log_writer import SessionLogWriter, durable
-from gateway.shard.messages import Held
+from gateway.shard.messages import PendingMessage
 from gateway.shard.node import Node
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.session import Session, client_of
@@ -209,54 +209,54 @@ class Checkpointer:
         """
         oldest = now - self._node.settings.gateway.spool_after_s
         touched: set[Session] = set()
-        own = [h for h in self._shard.direct.values() if h.held_at <= oldest or self._is_wanted_for_good(h)]
-        for held in heapq.merge(own, _aged(self._shard, oldest, own), key=lambda held: held.number):
-            if held.held_at <= oldest:
-                self._abandon_qos0(held)
-            self._move_to_spool(held, touched)
+        own = [h for h in self._shard.direct.values() if h.pending_since <= oldest or self._is_wanted_for_good(h)]
+        for pending in heapq.merge(own, _aged(self._shard, oldest, own), key=lambda pending: pending.number):
+            if pending.pending_since <= oldest:
+                self._abandon_qos0(pending)
+            self._move_to_spool(pending, touched)
         return touched
 
-    def _is_wanted_for_good(self, held: Held) -> bool:
-        for entry in held.entries:
-            session = self._shard.sessions.get(entry.client) if entry.qos and not entry.finished else None
+    def _is_wanted_for_good(self, pending: PendingMessage) -> bool:
+        for delivery in pending.deliveries:
+            session = self._shard.sessions.get(delivery.client) if delivery.qos and not delivery.finished else None
             if session is not None and session.persistent:
                 return True
         return False
 
     def _report_partly_done(self) -> None:
         """Outcomes of messages that still wait for others: after a restart nobody would know of them."""
-        for held in self._shard.live.values():
-            if held.deliveries:
-                deliveries, held.deliveries = held.deliveries, []
-                self._node.reporter.outcome(held.message, held.shard, held.instructions, deliveries)
+        for pending in self._shard.live.values():
+            if pending.outcomes:
+                deliveries, pending.outcomes = pending.outcomes, []
+                self._node.reporter.outcome(pending.message, pending.shard, pending.instructions, deliveries)
 
-    def _move_to_spool(self, held: Held, touched: set[Session]) -> None:
+    def _move_to_spool(self, pending: PendingMessage, touched: set[Session]) -> None:
         """What waits at QoS 0 is sent from memory or not at all: it goes on waiting there."""
         shard = self._shard
-        waiting = [entry for entry in held.entries if entry.qos and not entry.finished]
+        waiting = [delivery for delivery in pending.deliveries if delivery.qos and not delivery.finished]
         if not waiting:
             return
-        mid = self._spool.add_message(held.message, held.instructions)
-        shard.note_spooled(held, mid)
-        for entry in waiting:
-            session = shard.sessions.get(entry.client)
+        mid = self._spool.add_message(pending.message, pending.instructions)
+        shard.note_spooled(pending, mid)
+        for delivery in waiting:
+            session = shard.sessions.get(delivery.client)
             if session is None:
-                raise AssertionError(f"a message waits for {entry.client!r}, whose session has ended")
-            self._spool.add_row(mid, session.spool_key, entry)
+                raise AssertionError(f"a message waits for {delivery.client!r}, whose session has ended")
+            self._spool.add_row(mid, session.spool_key, delivery)
             touched.add(session)
-        if held.deliveries:
-            self._node.reporter.outcome(held.message, held.shard, held.instructions, held.deliveries)
-        shard.release(held)
-        held.spooled, held.deliveries = True, []
-        held.entries.clear()
+        if pending.outcomes:
+            self._node.reporter.outcome(pending.message, pending.shard, pending.instructions, pending.outcomes)
+        shard.release(pending)
+        pending.spooled, pending.outcomes = True, []
+        pending.deliveries.clear()
 
-    def _abandon_qos0(self, held: Held) -> None:
-        for entry in [e for e in held.entries if not e.finished and not e.qos]:
-            session = self._shard.sessions.get(entry.client)
+    def _abandon_qos0(self, pending: PendingMessage) -> None:
+        for delivery in [e for e in pending.deliveries if not e.finished and not e.qos]:
+            session = self._shard.sessions.get(delivery.client)
             if session is not None:
-                session.remove(entry)
+                session.remove(delivery)
             self._node.counts["dropped_slow_qos0"] += 1
-            self._deliverer.finish(entry, "dropped")
+            self._deliverer.finish(delivery, "dropped")
 
     async def _sweep_expired(self, now: float) -> None:
         if now < self._next_sweep:
@@ -273,11 +273,11 @@ class Checkpointer:
                 self._deliverer.backlog.expire(session, spooled)
 
 
-def _aged(shard: Shard, oldest: float, own: list[Held]) -> list[Held]:
+def _aged(shard: Shard, oldest: float, own: list[PendingMessage]) -> list[PendingMessage]:
     """Messages of `egress` held since `oldest` or before, or offered before the last of `own`, in order."""
     before = own[-1].number if own else 0
 
-    def is_due(held: Held) -> bool:
-        return held.held_at <= oldest or held.number < before or shard.is_for_spool(held)
+    def is_due(pending: PendingMessage) -> bool:
+        return pending.pending_since <= oldest or pending.number < before or shard.is_for_spool(pending)
 
     return list(itertools.takewhile(is_due, shard.live.values()))

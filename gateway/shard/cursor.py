@@ -6,7 +6,7 @@ deliveries of one partition their offsets, rows of the spool their numbers. So o
 below it was taken, and is settled unless the session says otherwise.
 """
 
-from gateway.shard.messages import Entry
+from gateway.shard.messages import Delivery
 from schemas.session_log import SettledRecord
 
 
@@ -20,30 +20,30 @@ class SettledCursor:
         self._own: dict[int, int] = {} if record is None else dict(record.own)
         self._row = 0 if record is None else record.row
 
-    def note(self, entry: Entry) -> None:
-        """An entry is settled."""
-        held = entry.held
-        partition = held.message.partition
-        if entry.row is not None:
-            self._row = max(self._row, entry.row)
-        if entry.is_from_spool:
+    def note(self, delivery: Delivery) -> None:
+        """A delivery is settled."""
+        pending = delivery.pending
+        partition = pending.message.partition
+        if delivery.row is not None:
+            self._row = max(self._row, delivery.row)
+        if delivery.is_from_spool:
             return
-        if held.position >= 0:
-            self._routed[partition] = max(self._routed.get(partition, -1), held.position)
+        if pending.position >= 0:
+            self._routed[partition] = max(self._routed.get(partition, -1), pending.position)
         elif partition >= 0:
-            self._own[partition] = max(self._own.get(partition, -1), held.message.offset)
+            self._own[partition] = max(self._own.get(partition, -1), pending.message.offset)
 
-    def covers(self, entry: Entry) -> bool:
-        """Whether an entry is at or below the cursor, by any way on which it may come."""
-        held = entry.held
-        partition = held.message.partition
-        if entry.row is not None and self.covers_row(entry.row):
+    def covers(self, delivery: Delivery) -> bool:
+        """Whether a delivery is at or below the cursor, by any way on which it may come."""
+        pending = delivery.pending
+        partition = pending.message.partition
+        if delivery.row is not None and self.covers_row(delivery.row):
             return True
-        if entry.is_from_spool:
+        if delivery.is_from_spool:
             return False
-        if held.position >= 0:
-            return held.position <= self._routed.get(partition, -1)
-        return held.message.offset <= self._own.get(partition, -1)
+        if pending.position >= 0:
+            return pending.position <= self._routed.get(partition, -1)
+        return pending.message.offset <= self._own.get(partition, -1)
 
     def covers_row(self, row: int) -> bool:
         return row <= self._row

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from gateway.shard.backlog import Backlog
 from gateway.shard.log_writer import SessionLogWriter
-from gateway.shard.messages import GROUP_MARK, Entry, Held, Outcome
+from gateway.shard.messages import GROUP_MARK, Delivery, Outcome, PendingMessage
 from gateway.shard.node import Node
 from gateway.shard.operations import Tasks
 from gateway.shard.overflow import Overflow
@@ -13,7 +13,7 @@ from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
 from mqtt.codes import ReasonCode
-from schemas.events import Delivery
+from schemas.events import RecipientOutcome
 
 _CHUNK = 64
 
@@ -29,13 +29,13 @@ class Shares(Protocol):
         """A session was sent what its client takes now."""
         ...
 
-    def finished(self, entry: Entry, outcome: Outcome) -> None:
+    def finished(self, delivery: Delivery, outcome: Outcome) -> None:
         """A session is finished with what a group has assigned to it."""
         ...
 
 
 class Deliverer:
-    """Moves entries through the sessions of a shard: queued → sent → finished; a message whose last recipient is
+    """Moves deliveries through the sessions of a shard: queued → sent → finished; a message whose last recipient is
     finished is relinquished. `shares` are what share groups need beside. `tasks` are those of the shard; `too_slow`
     ends the connection of a session."""
 
@@ -62,36 +62,36 @@ class Deliverer:
         self.load = self.backlog.load
         self.overflow = Overflow(node.settings.gateway.limits, self, writer, unsettled, tasks.soon, too_slow)
 
-    def offer(self, session: Session, held: Held, entry: Entry) -> None:
+    def offer(self, session: Session, pending: PendingMessage, delivery: Delivery) -> None:
         """Gives a session its share of a message. QoS 0 goes to connected clients only."""
-        if entry.qos == 0:
-            self._offer_qos0(session, held, entry)
+        if delivery.qos == 0:
+            self._offer_qos0(session, pending, delivery)
             return
-        if session.replayed is not None and held.message.partition >= 0 and not session.restore(entry):
-            self._note(entry, session.earlier_outcome(entry))
-            held.finished.append(entry.client)  # the message may outlast what the session remembers
+        if session.settled_before is not None and pending.message.partition >= 0 and not session.restore(delivery):
+            self._note(delivery, session.earlier_outcome(delivery))
+            pending.finished.append(delivery.client)  # the message may outlast what the session remembers
             return
-        has_room = self.overflow.has_room(session, entry)
-        if not has_room and not (session.persistent and entry.is_brought_again):
-            self._drop(entry)
+        has_capacity = self.overflow.has_capacity(session, delivery)
+        if not has_capacity and not (session.persistent and delivery.is_brought_again):
+            self._drop(delivery)
             return
-        held.pending += 1
-        held.entries.append(entry)
-        if not has_room:
-            self.overflow.drop(session, entry)
+        pending.unfinished += 1
+        pending.deliveries.append(delivery)
+        if not has_capacity:
+            self.overflow.drop(session, delivery)
             return
-        if held.message.appended <= session.sent_to_ms:
-            entry.mark_repeated(session.sent_to_ms, self._clock())
-        session.enqueue(entry)
+        if pending.message.appended <= session.sent_to_ms:
+            delivery.mark_repeated(session.sent_to_ms, self._clock())
+        session.enqueue(delivery)
         if session.is_reachable:
             self._ready.add(session, self.pump)
 
-    def offered(self, held: Held) -> None:
+    def offered(self, pending: PendingMessage) -> None:
         """All sessions were offered the message: nobody left to wait for, or it lives on."""
-        if held.pending:
-            self._shard.hold(held)
+        if pending.unfinished:
+            self._shard.hold(pending)
         else:
-            self._finish_held(held)
+            self._finish_held(pending)
 
     def wake(self, session: Session) -> None:
         """There may be something to send by the next flush."""
@@ -124,16 +124,16 @@ class Deliverer:
                 self.load(session)
                 if not session.has_waiting:
                     return
-            entries = self._unexpired(session, session.take(_CHUNK))
-            if not entries:
+            deliveries = self._unexpired(session, session.take(_CHUNK))
+            if not deliveries:
                 if session.has_waiting and session.is_window_full:
                     return
                 continue
-            if session.persistent and any(e.qos == 2 and not e.dup for e in entries):
+            if session.persistent and any(e.qos == 2 and not e.dup for e in deliveries):
                 session.begin_sending()
-                self._writer.windows(session, lambda entries=entries: self._send_logged(session, entries))  # type: ignore[misc]
+                self._writer.windows(session, lambda deliveries=deliveries: self._send_logged(session, deliveries))  # type: ignore[misc]
             else:
-                self._send(session, entries)
+                self._send(session, deliveries)
 
     def resend(self, session: Session) -> None:
         """On a new connection: PUBLISH with DUP or PUBREL for what was in flight, then the queue."""
@@ -143,48 +143,48 @@ class Deliverer:
         for record in session.restored.values():
             if record.released and record.packet_id:
                 link.release(record.packet_id)
-        for entry in session.resend():
-            if entry.released:
-                link.release(entry.packet_id)
+        for delivery in session.resend():
+            if delivery.released:
+                link.release(delivery.packet_id)
             else:
-                link.deliver(entry.held.message, entry)
+                link.deliver(delivery.pending.message, delivery)
         self.pump(session)
 
     def drop_qos0(self, session: Session) -> None:
         """The connection is gone: what waited for it at QoS 0 is not delivered."""
-        for entry in session.remove_qos0():
-            self.finish(entry, "ended")
+        for delivery in session.remove_qos0():
+            self.finish(delivery, "ended")
 
     def acknowledged(self, session: Session, packet_id: int) -> None:
         """PUBACK: the client has a QoS 1 message."""
-        entry = session.in_flight.get(packet_id)
-        if entry is None or entry.qos != 1:
+        delivery = session.in_flight.get(packet_id)
+        if delivery is None or delivery.qos != 1:
             return
         session.close_exchange(packet_id)
-        self.finish(entry, "delivered")
-        self._has_room(session)
+        self.finish(delivery, "delivered")
+        self._answered(session)
 
     def received(self, session: Session, packet_id: int, reason: int) -> None:
         """PUBREC: the client owns a QoS 2 message, or refuses it; PUBREL only once that is durable."""
         link = session.link
-        entry = session.in_flight.get(packet_id)
-        if entry is None or entry.qos != 2:
+        delivery = session.in_flight.get(packet_id)
+        if delivery is None or delivery.qos != 2:
             if link is not None:
                 link.release(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
             return
-        first = not entry.released
-        entry.released = True
+        first = not delivery.released
+        delivery.released = True
         if not first:
             if link is not None and packet_id in session.in_flight:
                 link.release(packet_id)
             return
 
         def durable() -> None:
-            self.finish(entry, "delivered")
-            if session.in_flight.get(packet_id) is not entry:
+            self.finish(delivery, "delivered")
+            if session.in_flight.get(packet_id) is not delivery:
                 return
             if reason >= ReasonCode.UNSPECIFIED_ERROR:
-                self._complete(session, entry)
+                self._complete(session, delivery)
                 self.flush()
             elif link is not None:
                 link.release(packet_id)
@@ -196,46 +196,46 @@ class Deliverer:
 
     def completed(self, session: Session, packet_id: int) -> None:
         """PUBCOMP: a QoS 2 exchange is over and its packet id free."""
-        entry = session.in_flight.get(packet_id)
-        if entry is None:
+        delivery = session.in_flight.get(packet_id)
+        if delivery is None:
             session.completed_before(packet_id)
-        elif entry.qos == 2 and entry.released:
-            self._complete(session, entry)
+        elif delivery.qos == 2 and delivery.released:
+            self._complete(session, delivery)
 
-    def undeliverable(self, session: Session, entry: Entry) -> None:
-        """An entry that was sent but is too large for its client."""
-        if session.in_flight.get(entry.packet_id) is entry:
-            session.close_exchange(entry.packet_id)
-        self.finish(entry, "dropped")
+    def undeliverable(self, session: Session, delivery: Delivery) -> None:
+        """A delivery that was sent but is too large for its client."""
+        if session.in_flight.get(delivery.packet_id) is delivery:
+            session.close_exchange(delivery.packet_id)
+        self.finish(delivery, "dropped")
         self.pump(session)
 
-    def finish(self, entry: Entry, outcome: Outcome) -> None:
+    def finish(self, delivery: Delivery, outcome: Outcome) -> None:
         """One recipient is finished with a message."""
-        if entry.finished:
+        if delivery.finished:
             return
-        held = entry.held
-        entry.finished = True
-        if entry.assigned is not None:
-            self._shares.finished(entry, outcome)
+        pending = delivery.pending
+        delivery.finished = True
+        if delivery.assigned is not None:
+            self._shares.finished(delivery, outcome)
             return
-        delivery = self._delivery(entry, outcome)
-        if held.spooled:
-            if entry.row is not None:
-                self._spool.delete_row(entry.row)
-            self._reporter.outcome(held.message, held.shard, held.instructions, [delivery])
+        recipient = self._outcome_of(delivery, outcome)
+        if pending.spooled:
+            if delivery.row is not None:
+                self._spool.delete_row(delivery.row)
+            self._reporter.outcome(pending.message, pending.shard, pending.instructions, [recipient])
             return
-        held.deliveries.append(delivery)
-        held.pending -= 1
-        if not held.pending:
-            self._finish_held(held)
-        elif held.position >= 0:
-            held.finished.append(entry.client)
+        pending.outcomes.append(recipient)
+        pending.unfinished -= 1
+        if not pending.unfinished:
+            self._finish_held(pending)
+        elif pending.position >= 0:
+            pending.finished.append(delivery.client)
 
     def end(self, session: Session) -> None:
         """The session is over: everything it still had to get ends, in memory here and in the spool behind."""
         self.overflow.end(session)
-        for entry in session.clear():
-            self.finish(entry, "ended")
+        for delivery in session.clear():
+            self.finish(delivery, "ended")
         self.backlog.end(session)
 
     def loaded(self, session: Session) -> None:
@@ -243,97 +243,99 @@ class Deliverer:
         self.overflow.trim(session)
         self.pump(session)
 
-    def _offer_qos0(self, session: Session, held: Held, entry: Entry) -> None:
+    def _offer_qos0(self, session: Session, pending: PendingMessage, delivery: Delivery) -> None:
         link = session.link
         if not session.is_reachable:
             return
         if link is not None and link.writable and not session.queue and not session.sending and not session.backlog:
-            entry.finished = True
-            if self.is_expired(entry):
-                self._note(entry, "expired")
+            delivery.finished = True
+            if self.is_expired(delivery):
+                self._note(delivery, "expired")
                 return
-            self._note(entry, "sent" if link.deliver(held.message, entry) else "dropped")
-        elif not self.overflow.has_room(session, entry):
-            self._drop(entry)
+            self._note(delivery, "sent" if link.deliver(pending.message, delivery) else "dropped")
+        elif not self.overflow.has_capacity(session, delivery):
+            self._drop(delivery)
         else:
-            held.pending += 1
-            held.entries.append(entry)
-            session.enqueue(entry)
+            pending.unfinished += 1
+            pending.deliveries.append(delivery)
+            session.enqueue(delivery)
             self._ready.add(session, self.pump)
 
-    def drop(self, entry: Entry) -> None:
-        """An entry has left a full queue."""
-        if not entry.finished:
+    def drop(self, delivery: Delivery) -> None:
+        """A delivery has left a full queue."""
+        if not delivery.finished:
             self._counts["dropped_queue_full"] += 1
-            self.finish(entry, "dropped")
+            self.finish(delivery, "dropped")
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, delivery: Delivery) -> None:
         self._counts["dropped_queue_full"] += 1
-        self._note(entry, "dropped")
+        self._note(delivery, "dropped")
 
-    def _note(self, entry: Entry, outcome: Outcome) -> None:
+    def _note(self, delivery: Delivery, outcome: Outcome) -> None:
         """An outcome without waiting."""
-        entry.held.deliveries.append(self._delivery(entry, outcome))
+        delivery.pending.outcomes.append(self._outcome_of(delivery, outcome))
 
-    def _delivery(self, entry: Entry, outcome: Outcome) -> Delivery:
+    def _outcome_of(self, delivery: Delivery, outcome: Outcome) -> RecipientOutcome:
         self._counts[outcome] += 1
-        client, qos = entry.recipient or (entry.client.removeprefix(GROUP_MARK), entry.qos)
-        return Delivery(client=client, outcome=outcome, qos=qos, at_us=int(self._clock() * 1e6))
+        client, qos = delivery.recipient or (delivery.client.removeprefix(GROUP_MARK), delivery.qos)
+        return RecipientOutcome(client=client, outcome=outcome, qos=qos, at_us=int(self._clock() * 1e6))
 
-    def _unexpired(self, session: Session, entries: list[Entry]) -> list[Entry]:
-        if all(entry.held.message.expires is None for entry in entries):
-            return entries
+    def _unexpired(self, session: Session, deliveries: list[Delivery]) -> list[Delivery]:
+        if all(delivery.pending.message.expires is None for delivery in deliveries):
+            return deliveries
         kept = []
-        for entry in entries:
-            if self.is_expired(entry) and not entry.dup:
-                session.close_exchange(entry.packet_id)
-                self.finish(entry, "expired")
+        for delivery in deliveries:
+            if self.is_expired(delivery) and not delivery.dup:
+                session.close_exchange(delivery.packet_id)
+                self.finish(delivery, "expired")
             else:
-                kept.append(entry)
+                kept.append(delivery)
         return kept
 
-    def is_expired(self, entry: Entry) -> bool:
+    def is_expired(self, delivery: Delivery) -> bool:
         """Whether the message's time is over."""
-        return entry.is_expired(self._clock())
+        return delivery.is_expired(self._clock())
 
-    def _send(self, session: Session, entries: list[Entry]) -> None:
+    def _send(self, session: Session, deliveries: list[Delivery]) -> None:
         link = session.link
         if link is None:
-            kept = [entry for entry in entries if entry.qos and not (entry.assigned and entry.may_return)]
+            kept = [
+                delivery for delivery in deliveries if delivery.qos and not (delivery.assigned and delivery.may_return)
+            ]
             session.requeue(kept)
-            for entry in entries:
-                if entry not in kept:
-                    session.close_exchange(entry.packet_id)
-                    self.finish(entry, "ended")
+            for delivery in deliveries:
+                if delivery not in kept:
+                    session.close_exchange(delivery.packet_id)
+                    self.finish(delivery, "ended")
             return
-        for entry in entries:
-            if entry.finished:  # it went back to its group meanwhile
+        for delivery in deliveries:
+            if delivery.finished:  # it went back to its group meanwhile
                 continue
-            taken = link.deliver(entry.held.message, entry)
-            entry.sent = True
-            if not entry.qos:
-                self.finish(entry, "sent" if taken else "dropped")
+            taken = link.deliver(delivery.pending.message, delivery)
+            delivery.sent = True
+            if not delivery.qos:
+                self.finish(delivery, "sent" if taken else "dropped")
 
-    def _send_logged(self, session: Session, entries: list[Entry]) -> None:
+    def _send_logged(self, session: Session, deliveries: list[Delivery]) -> None:
         session.end_sending()
-        self._send(session, entries)
+        self._send(session, deliveries)
         self.pump(session)
 
-    def _complete(self, session: Session, entry: Entry) -> None:
-        session.close_exchange(entry.packet_id)
-        if session.persistent or entry.assigned:
-            session.settle(entry)
-        self._has_room(session)
+    def _complete(self, session: Session, delivery: Delivery) -> None:
+        session.close_exchange(delivery.packet_id)
+        if session.persistent or delivery.assigned:
+            session.settle(delivery)
+        self._answered(session)
 
-    def _has_room(self, session: Session) -> None:
+    def _answered(self, session: Session) -> None:
         """The client has answered: it may take more."""
         if session.queue or session.backlog or session.assignments is not None:
             self._ready.add(session, self.pump)
 
-    def _finish_held(self, held: Held) -> None:
-        self._shard.release(held)
-        held.entries.clear()  # breaks the cycle with its entries
-        if held.instructions:
-            self._reporter.relinquish(held)
-        elif held.deliveries:
-            self._reporter.outcome(held.message, held.shard, [], held.deliveries)
+    def _finish_held(self, pending: PendingMessage) -> None:
+        self._shard.release(pending)
+        pending.deliveries.clear()  # breaks the cycle with its deliveries
+        if pending.instructions:
+            self._reporter.relinquish(pending)
+        elif pending.outcomes:
+            self._reporter.outcome(pending.message, pending.shard, [], pending.outcomes)

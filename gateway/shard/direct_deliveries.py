@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gateway.record import Record
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.ingress_record import IngressRecord
-from gateway.shard.messages import Held, message_of
+from gateway.shard.messages import PendingMessage, message_of
 from gateway.shard.node import Node
 from gateway.shard.offering import Offering, find_matches, slices
 from gateway.shard.outage import SpoolOutage
@@ -127,4 +127,4 @@ class DirectDeliveries:
             message = message_of(topic, record.value() or b"", record.headers() or [], place)
         except RecordError:
             return  # the ledger quarantines what cannot be parsed on `ingress`
-        yield from self._offering.offer(Held(message, self._shard.number, -1, self._node.clock(), []), direct)
+        yield from self._offering.offer(PendingMessage(message, self._shard.number, -1, self._node.clock(), []), direct)

@@ -79,8 +79,8 @@ def _read(db: sqlite3.Connection, sql: dict[str, str], shards: int) -> list[Earl
     for mid, shard, message, instructions in db.execute(sql["messages"]):
         decoded = _message_decoder.decode(message), _instructions_decoder.decode(instructions)
         of(shard).batch.messages.append((mid, *decoded))
-    for row, mid, shard, session, entry in db.execute(sql["rows"]):
-        of(shard).batch.rows.append((row, mid, session, *_entry_decoder.decode(entry)))
+    for row, mid, shard, session, delivery in db.execute(sql["rows"]):
+        of(shard).batch.rows.append((row, mid, session, *_entry_decoder.decode(delivery)))
     for name, state in db.execute(sql["positions"]):
         kind, _, shard = name.partition("/")
         for target in [of(int(shard))] if kind == SHARD else found:

@@ -7,7 +7,7 @@ from gateway.shard.delivery import Deliverer
 from gateway.shard.direct_deliveries import DirectDeliveries
 from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.ingress_record import IngressRecord
-from gateway.shard.messages import Entry, Held, Message, message_of
+from gateway.shard.messages import Delivery, Message, PendingMessage, message_of
 from gateway.shard.node import Node
 from gateway.shard.offering import Offering, find_matches, slices
 from gateway.shard.quarantine import quarantine
@@ -119,9 +119,9 @@ class EgressConsumer:
                 self._order.discard(*bad)
             quarantine(self._node, record, str(error))
             return None
-        finished, held_at = shard.finished.take(position), self._node.clock()
+        finished, pending_since = shard.finished.take(position), self._node.clock()
         if is_reread:
-            held_at = min(held_at, message.appended / 1000)
+            pending_since = min(pending_since, message.appended / 1000)
             copy: Copy = "of the other scope" if is_joined else "first"
         else:
             copy = self._order.copies.accept(instruction.scope, instruction.partition, instruction.offset)
@@ -129,15 +129,17 @@ class EgressConsumer:
             self._drop(copy, message, instruction, position)
             return None
         left = self._order.take_left(message.partition, message.offset) if self._order.left else ()
-        held = Held(message, shard.number, position, held_at, [instruction], done=finished, left=left)
+        pending = PendingMessage(
+            message, shard.number, position, pending_since, [instruction], done=finished, left=left
+        )
         if topic.startswith(INBOX_MARK):
-            self._offer_inbox(held)
+            self._offer_inbox(pending)
             return None
         found = shard.trie.begin(topic, LARGE)
         if isinstance(found, Search) or len(found) > LARGE:
-            return self._offer_many(held)
+            return self._offer_many(pending)
         self._node.work.spent += len(found) * RECIPIENT
-        self._offering.offer_at_once(held, get_by_instruction(held, found) if found else ())
+        self._offering.offer_at_once(pending, get_by_instruction(pending, found) if found else ())
         return None
 
     def _is_share_message(self, record: Record) -> bool:
@@ -158,30 +160,30 @@ class EgressConsumer:
             self._node.counts["copies_dropped"] += 1
             return
         shard, place = self._shard, (message.partition, message.offset)
-        held, mid = shard.find_live(place), shard.spooled.get(place)
-        if held is not None:
-            held.instructions.append(instruction)
-            held.copies += (position,)
+        pending, mid = shard.find_live(place), shard.spooled.get(place)
+        if pending is not None:
+            pending.instructions.append(instruction)
+            pending.copies += (position,)
         elif mid is not None:
             self._spool.add_instruction(mid, message, instruction)
         else:
             self._node.reporter.relinquish_later(message, shard.number, [instruction])
 
-    def _offer_inbox(self, held: Held) -> None:
-        message = held.message
+    def _offer_inbox(self, pending: PendingMessage) -> None:
+        message = pending.message
         session = self._shard.sessions.get(message.topic.removeprefix(INBOX_MARK))
-        if session is not None and held.position >= session.since and session.client not in held.done:
-            self._deliverer.offer(session, held, Entry(session.client, held, message.qos, False, ()))
-        self._deliverer.offered(held)
+        if session is not None and pending.position >= session.since and session.client not in pending.done:
+            self._deliverer.offer(session, pending, Delivery(session.client, pending, message.qos, False, ()))
+        self._deliverer.offered(pending)
 
-    def _offer_many(self, held: Held) -> Steps[None]:
-        found = yield from find_matches(self._shard, held.message.topic, self._node.work)
+    def _offer_many(self, pending: PendingMessage) -> Steps[None]:
+        found = yield from find_matches(self._shard, pending.message.topic, self._node.work)
         routed = list[SessionSubscription]()
         for part in slices(found):
-            routed += get_by_instruction(held, part)
+            routed += get_by_instruction(pending, part)
             if self._node.work.spend(len(part)):
                 yield True
-        yield from self._offering.offer(held, routed)
+        yield from self._offering.offer(pending, routed)
 
 
 def place_of(instruction: Record) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ than the message ends: until a marker without its position is committed, a resta
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gateway.shard.messages import Held
+from gateway.shard.messages import PendingMessage
 from gateway.shard.spool_batch import Part
 
 
@@ -38,13 +38,13 @@ class FinishedClients:
         if parts:
             self._ended.append((position, parts))
 
-    def write(self, live: Iterable[Held]) -> tuple[dict[Part, list[str]], list[tuple[int, int]]]:
+    def write(self, live: Iterable[PendingMessage]) -> tuple[dict[Part, list[str]], list[tuple[int, int]]]:
         """What the next commit writes, and deletes (:class:`gateway.shard.spool_batch.SpoolBatch`)."""
         written: dict[Part, list[str]] = {}
-        for held in live:
-            if held.finished:
-                part = self._parts.get(held.position, 0)
-                written[held.position, part], held.finished = held.finished, []
-                self._parts[held.position] = part + 1
+        for pending in live:
+            if pending.finished:
+                part = self._parts.get(pending.position, 0)
+                written[pending.position, part], pending.finished = pending.finished, []
+                self._parts[pending.position] = part + 1
         deleted, self._to_delete, self._ended = self._to_delete, self._ended, []
         return written, deleted

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from gateway.shard.keyed_lock import KeyedLock
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.route_start import RouteStart
 from gateway.shard.shard import Shard
@@ -15,7 +16,6 @@ from gateway.shard.share_dispatcher import ShareDispatcher
 from gateway.shard.share_group import filter_of
 from gateway.shard.share_groups import ShareGroups
 from gateway.shard.share_messages import Announced, Join, Joined, Leave, Left, ToMember
-from gateway.shard.turns import Turns
 from schemas.envelope import Incarnation
 from schemas.session_log import MemberRecord
 
@@ -43,7 +43,7 @@ class GroupMembers:
         self._post = post
         self._cover = cover
         self._spawn = spawn
-        self._turns = Turns()
+        self._lock = KeyedLock()
         self._unconfirmed: dict[int, set[tuple[str, str, Incarnation]]] = {}
         """Members that their shard has not named since a start, by shard: group, client, session."""
 
@@ -68,7 +68,7 @@ class GroupMembers:
 
     async def _in_turn(self, group: str, work: Coroutine[Any, Any, None]) -> None:
         """One after the other for a group: who leaves must not overtake itself joining."""
-        async with self._turns.of(group):
+        async with self._lock.of(group):
             await work
 
     async def _join(self, message: Join) -> None:

@@ -185,7 +185,7 @@ class Home:
         """Whether a client has a session, or there may be one more; "" for a client that is to be given a name."""
         if client and self.session(client) is not None:
             return True
-        arriving = sum(len(home.turns) for home in self.shards.values())
+        arriving = sum(len(home.lock) for home in self.shards.values())
         return self.sessions + arriving < self._node.settings.gateway.limits.sessions
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from mqtt.codes import ReasonCode
 
 
@@ -14,7 +14,7 @@ class Link(Protocol):
         """Whether the connection takes more deliveries now; the host calls `Home.writable` when it does again."""
         ...
 
-    def deliver(self, message: Message, entry: Entry) -> bool:
+    def deliver(self, message: Message, delivery: Delivery) -> bool:
         """Sends PUBLISH; False if the client does not take so large a packet: at QoS 1 and 2 the host calls
         `Home.undeliverable`, afterwards."""
         ...

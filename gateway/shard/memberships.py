@@ -10,7 +10,7 @@ Pure: no clock, no I/O. Who has to wait for a group's answer does so in :mod:`ga
 
 from collections.abc import Callable, Mapping
 
-from gateway.shard.messages import Entry, Held, Outcome
+from gateway.shard.messages import Delivery, Outcome, PendingMessage
 from gateway.shard.ready import ReadySessions
 from gateway.shard.session import Session
 from gateway.shard.session_assignments import KEPT_WAITING, SessionAssignments
@@ -121,16 +121,16 @@ class Memberships:
 
     # -- assignments ---------------------------------------------------------------------------------------------------
 
-    def finished(self, entry: Entry, outcome: Outcome) -> None:
+    def finished(self, delivery: Delivery, outcome: Outcome) -> None:
         """The session is finished with what it was assigned: what was never sent may go to others."""
-        assignment = entry.assigned
+        assignment = delivery.assigned
         if assignment is None:
-            raise AssertionError("the entry is not an assignment")
-        session = self._sessions.get(entry.client)
-        if session is not None and session.assignments is not None and (entry.qos < 2 or not entry.released):
-            session.assignments.over(entry)
-        if outcome == "ended" and entry.may_return:
-            self._give_back([entry])
+            raise AssertionError("the delivery is not an assignment")
+        session = self._sessions.get(delivery.client)
+        if session is not None and session.assignments is not None and (delivery.qos < 2 or not delivery.released):
+            session.assignments.over(delivery)
+        if outcome == "ended" and delivery.may_return:
+            self._give_back([delivery])
         else:
             self._post(assignment.shard, Finished(assignment.number, outcome))
 
@@ -148,21 +148,23 @@ class Memberships:
             return
         if assignment.place in assignments.open:
             return
-        held = Held(message.message, self._shard, -1, 0, [], spooled=True)
-        entry = Entry(message.client, held, message.qos, message.retain, message.subscription_ids, assigned=assignment)
-        session.accept_assignment(entry, message.packet_id)
+        pending = PendingMessage(message.message, self._shard, -1, 0, [], spooled=True)
+        delivery = Delivery(
+            message.client, pending, message.qos, message.retain, message.subscription_ids, assigned=assignment
+        )
+        session.accept_assignment(delivery, message.packet_id)
         if session.link is None:
             self._give_back(session.take_back_assigned())
         else:
             self._ready.add(session, self._pump)
 
-    def _give_back(self, entries: list[Entry]) -> None:
+    def _give_back(self, deliveries: list[Delivery]) -> None:
         numbers: dict[int, list[tuple[int, int]]] = {}
-        for entry in entries:
-            if entry.assigned is not None:
-                entry.finished = True
-                packet_id = entry.packet_id if entry.sent or entry.dup else 0
-                numbers.setdefault(entry.assigned.shard, []).append((entry.assigned.number, packet_id))
+        for delivery in deliveries:
+            if delivery.assigned is not None:
+                delivery.finished = True
+                packet_id = delivery.packet_id if delivery.sent or delivery.dup else 0
+                numbers.setdefault(delivery.assigned.shard, []).append((delivery.assigned.number, packet_id))
         for shard, returned in numbers.items():
             self._post(shard, Returned(returned))
 

@@ -8,7 +8,7 @@ import msgspec
 from mqtt.properties import NO_PROPERTIES
 from schemas.envelope import Instruction, Meta
 from schemas.errors import RecordError
-from schemas.events import Delivery
+from schemas.events import RecipientOutcome
 
 GROUP_MARK = "\0"
 """Before the name of a share group where names of sessions stand: no client id has it [MQTT-1.5.4-2]."""
@@ -39,28 +39,27 @@ class Message(msgspec.Struct, gc=False):
     offered_us: int = 0
 
 
-class Held(msgspec.Struct, eq=False):
-    """A message with the instructions a shard got for it; done when no recipient is left (`pending` 0).
+class PendingMessage(msgspec.Struct, eq=False):
+    """A message with the instructions a shard got for it; done when no recipient is left (`unfinished` 0).
 
     `instructions` is empty for a direct delivery (retained, or read before its route took effect): none to relinquish.
-    `held_at` is since when (seconds since the epoch); after a restart that is when the message was appended, so that a
-    home that dies again and again moves it to the spool all the same. `position` is the offset of the instruction on
-    `egress[shard]`, -1 where there is none to read again. `entries` are its recipients, `deliveries` what became of
-    them and is not reported yet. `number` is its place in the order in which the shard's messages were offered;
-    `copies` are the positions of further instructions for it; `done` are clients that were finished before a restart,
-    `finished` those that are since the last checkpoint while others wait;
-    `left` see :class:`gateway.shard.shard.Shard`. Once the message is `spooled`, its entries have rows in the spool,
-    except those at QoS 0; neither they nor `pending` count any more.
-    """
+    `pending_since` is since when (seconds since the epoch); after a restart that is when the message was appended, so
+    that a home that dies again and again moves it to the spool all the same. `position` is the offset of the
+    instruction on `egress[shard]`, -1 where there is none to read again. `deliveries` are those to its recipients,
+    `outcomes` what became of them and is not reported yet. `number` is its place in the order in which the shard's
+    messages were offered; `copies` are the positions of further instructions for it; `done` are clients that were
+    finished before a restart, `finished` those that are since the last checkpoint while others wait; `left` see
+    :class:`gateway.shard.shard.Shard`. Once the message is `spooled`, its deliveries have rows in the spool, except
+    those at QoS 0; neither they nor `unfinished` count any more."""
 
     message: Message
     shard: int
     position: int
-    held_at: float
+    pending_since: float
     instructions: list[Instruction]
-    pending: int = 0
-    entries: list["Entry"] = []
-    deliveries: list[Delivery] = []
+    unfinished: int = 0
+    deliveries: list["Delivery"] = []
+    outcomes: list[RecipientOutcome] = []
     number: int = 0
     copies: tuple[int, ...] = ()
     done: Sequence[str] = ()
@@ -98,19 +97,19 @@ def shard_of_place(place: tuple[int, int]) -> int:
     return -2 - place[0]
 
 
-class Entry(msgspec.Struct, eq=False):
+class Delivery(msgspec.Struct, eq=False):
     """One recipient's share of a held message: what its PUBLISH will say, and where it stands.
 
     `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it
     is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed.
 
-    `recipient` are the client and the QoS to name in its outcome, if not its own: of a share group's entry, those of
+    `recipient` are the client and the QoS to name in its outcome, if not its own: of a share group's delivery, those of
     the member it is assigned to. `assigned` is set if a share group has given it to the session: then nobody but the
     group reports its outcome.
     """
 
     client: str
-    held: Held
+    pending: PendingMessage
     qos: int
     retain: bool
     subscription_ids: tuple[int, ...]
@@ -128,7 +127,7 @@ class Entry(msgspec.Struct, eq=False):
         """The place of its message on `ingress`, or of its assignment."""
         if self.assigned is not None:
             return self.assigned.place
-        return self.held.message.partition, self.held.message.offset
+        return self.pending.message.partition, self.pending.message.offset
 
     @property
     def is_brought_again(self) -> bool:
@@ -137,13 +136,13 @@ class Entry(msgspec.Struct, eq=False):
 
     def is_expired(self, now: float) -> bool:
         """Whether the message's time is over at `now`, seconds since the epoch."""
-        expires = self.held.message.expires
+        expires = self.pending.message.expires
         return expires is not None and expires <= now * 1000
 
     def mark_repeated(self, sent_to_ms: int, now: float) -> None:
         """QoS 1, after a restart: DUP says that the client may have it already (MQTT 5.0, 3.3.1.1), for what was
         appended by `sent_to_ms` may have been sent."""
-        message = self.held.message
+        message = self.pending.message
         if self.qos == 1 and message.partition >= 0 and message.appended <= sent_to_ms:
             self.dup = self.dup or not self.is_expired(now)
 
@@ -156,7 +155,7 @@ class Entry(msgspec.Struct, eq=False):
     @property
     def is_from_spool(self) -> bool:
         """Whether the spool has brought it: no shard holds its message."""
-        return self.row is not None and not self.held.number
+        return self.row is not None and not self.pending.number
 
 
 def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], place: tuple[int, int, int]) -> Message:

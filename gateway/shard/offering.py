@@ -7,7 +7,7 @@ two steps.
 from collections.abc import Iterable, Sequence
 
 from gateway.shard.delivery import Deliverer
-from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.node import Node
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
@@ -41,41 +41,41 @@ class Offering:
         self._deliverer = deliverer
         self._node = node
 
-    def offer(self, held: Held, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
-        """Offers the message to clients of `subscriptions`, in steps. Then `held` waits for them, or is finished."""
-        work, message = self._node.work, held.message
+    def offer(self, pending: PendingMessage, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
+        """Offers the message to clients of `subscriptions`, in steps. Then `pending` waits for them, or is finished."""
+        work, message = self._node.work, pending.message
         shares: dict[str, Share] = {}
-        held.pending += 1  # the first recipients may finish before the last ones are offered the message
+        pending.unfinished += 1  # the first recipients may finish before the last ones are offered the message
         for start in range(0, len(subscriptions), SLICE):
             add_shares(shares, message, subscriptions[start : start + SLICE], self._sessions)
             if work.spend(min(SLICE, len(subscriptions))):
                 yield True
         for client, share in shares.items():
             session = share.session
-            if _is_subscribed(share) and _is_for(session, held):
-                entry = Entry(client, held, share.qos, share.retain, tuple(share.identifiers))
-                self._deliverer.offer(session, held, entry)
+            if _is_subscribed(share) and _is_for(session, pending):
+                delivery = Delivery(client, pending, share.qos, share.retain, tuple(share.identifiers))
+                self._deliverer.offer(session, pending, delivery)
             if work.spend(RECIPIENT + len(share.identifiers) // _IDENTIFIERS_A_UNIT):
                 yield True
-        held.pending -= 1
-        self._deliverer.offered(held)
+        pending.unfinished -= 1
+        self._deliverer.offered(pending)
 
-    def offer_at_once(self, held: Held, subscriptions: Sequence[SessionSubscription]) -> None:
+    def offer_at_once(self, pending: PendingMessage, subscriptions: Sequence[SessionSubscription]) -> None:
         """The same without steps, for few subscriptions."""
-        for client, (qos, retain, identifiers) in wanted(held.message, subscriptions, self._sessions):
+        for client, (qos, retain, identifiers) in wanted(pending.message, subscriptions, self._sessions):
             session = self._sessions[client]
-            if _is_for(session, held):
-                self._deliverer.offer(session, held, Entry(client, held, qos, retain, identifiers))
-        self._deliverer.offered(held)
+            if _is_for(session, pending):
+                self._deliverer.offer(session, pending, Delivery(client, pending, qos, retain, identifiers))
+        self._deliverer.offered(pending)
 
 
-def _is_for(session: Session, held: Held) -> bool:
+def _is_for(session: Session, pending: PendingMessage) -> bool:
     """Whether a session whose subscriptions match gets the message, or has it already. A session that is being sent
     retained messages notes that this one has come."""
-    message = held.message
+    message = pending.message
     if message.id in session.retained_sent:
         return False
-    if held.position >= 0 and (session.client in held.done or held.position < session.since):
+    if pending.position >= 0 and (session.client in pending.done or pending.position < session.since):
         return False
     if session.subscribing and message.retain:  # the retained message must not follow the live one
         session.live_meanwhile.add(message.id)

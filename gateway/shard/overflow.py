@@ -13,7 +13,7 @@ from functools import partial
 from math import ceil
 from typing import Protocol
 
-from gateway.shard.messages import Entry
+from gateway.shard.messages import Delivery
 from gateway.shard.session import Session
 from schemas.settings import GatewayLimits
 
@@ -29,8 +29,8 @@ class Queues(Protocol):
         """Sends what the client takes now."""
         ...
 
-    def drop(self, entry: Entry) -> None:
-        """Ends an entry that has left its queue, with the outcome `dropped`."""
+    def drop(self, delivery: Delivery) -> None:
+        """Ends a delivery that has left its queue, with the outcome `dropped`."""
         ...
 
     def load(self, session: Session, most: int) -> None:
@@ -69,38 +69,42 @@ class Overflow:
         self._trimming: set[Session] = set()
         self._settling: set[Session] = set()
 
-    def has_room(self, session: Session, entry: Entry) -> bool:
-        """Whether an entry may be queued: there is room, or others make it. What was sent in an earlier life of the
+    def has_capacity(self, session: Session, delivery: Delivery) -> bool:
+        """Whether a delivery may be queued: there is room, or others make it. What was sent in an earlier life of the
         home always may."""
-        return not self._is_full(session, entry) or entry.dup or self._make_room(session, entry)
+        return not self._is_full(session, delivery) or delivery.dup or self._make_room(session, delivery)
 
-    def drop(self, session: Session, entry: Entry) -> None:
-        """Drops an entry, which is in no queue."""
-        if not (session.persistent and entry.is_brought_again):
-            self._queues.drop(entry)
+    def drop(self, session: Session, delivery: Delivery) -> None:
+        """Drops a delivery, which is in no queue."""
+        if not (session.persistent and delivery.is_brought_again):
+            self._queues.drop(delivery)
             return
-        session.note_dropping(entry)
+        session.note_dropping(delivery)
         self._unsettled.add(session)
         if len(session.dropping) % _DROPPING_MOST == 0:
             self._soon(partial(self.settle, session))
 
-    def _is_full(self, session: Session, entry: Entry) -> bool:
-        size = session.queued_bytes + len(entry.held.message.payload)
+    def _is_full(self, session: Session, delivery: Delivery) -> bool:
+        size = session.queued_bytes + len(delivery.pending.message.payload)
         return session.queued >= self._most or size > self._most_bytes
 
-    def _make_room(self, session: Session, entry: Entry) -> bool:
-        """What came with the entry and is only not sent yet is sent first: a client is not slow because a batch is
+    def _make_room(self, session: Session, delivery: Delivery) -> bool:
+        """What came with the delivery and is only not sent yet is sent first: a client is not slow because a batch is
         larger than its queue."""
         if session.is_reachable:
             self._queues.pump(session)
-            if not self._is_full(session, entry):
+            if not self._is_full(session, delivery):
                 return True
         if self._choice == "disconnect" and session.link is not None and session not in self._leaving:
             self._leaving.add(session)
             self._soon(partial(self._end_connection, session))  # it changes what messages are being offered to
-        if self._choice != "drop_oldest" or not entry.qos or len(entry.held.message.payload) > self._most_bytes:
+        if (
+            self._choice != "drop_oldest"
+            or not delivery.qos
+            or len(delivery.pending.message.payload) > self._most_bytes
+        ):
             return False
-        while self._is_full(session, entry):
+        while self._is_full(session, delivery):
             if not self._drop_oldest(session, coming=1):
                 if not session.backlog:
                     return False  # all that waits was sent before
@@ -110,7 +114,7 @@ class Overflow:
         return True
 
     def trim(self, session: Session) -> None:
-        """Drops what is too much since an entry was let in at the cost of the backlog, whose oldest are here now."""
+        """Drops what is too much since a delivery was let in at the cost of the backlog, whose oldest are here now."""
         if session not in self._trimming:
             return
         while self._is_over(session):
@@ -124,10 +128,10 @@ class Overflow:
     def end(self, session: Session) -> None:
         """The session is over: nothing of it comes back."""
         self._trimming.discard(session)
-        entries = list(session.dropping.values())
-        session.end_dropping(entries)
-        for entry in entries:
-            self._queues.drop(entry)
+        deliveries = list(session.dropping.values())
+        session.end_dropping(deliveries)
+        for delivery in deliveries:
+            self._queues.drop(delivery)
 
     def settle_soon(self, session: Session) -> None:
         """Begins to settle, unless it is being done, and sends what waits for it."""
@@ -137,12 +141,12 @@ class Overflow:
 
     def settle(self, session: Session, then: Callable[[], None] | None = None) -> None:
         """Makes durable what was dropped so far, and ends it; calls `then` after that."""
-        entries = list(session.dropping.values())
+        deliveries = list(session.dropping.values())
 
         def stored() -> None:
-            session.end_dropping(entries)
-            for entry in entries:
-                self._queues.drop(entry)
+            session.end_dropping(deliveries)
+            for delivery in deliveries:
+                self._queues.drop(delivery)
             if then is not None:
                 then()
 
@@ -160,10 +164,10 @@ class Overflow:
         the whole backlog is to go already, which `coming` messages more have to be reckoned for."""
         messages, n_bytes = session.queued + coming, session.queued_bytes
         over_backlog = messages > self._most + session.backlog or n_bytes > 2 * self._most_bytes
-        entry = session.take_unsent(behind_backlog=over_backlog)
-        if entry is None:
+        delivery = session.take_unsent(behind_backlog=over_backlog)
+        if delivery is None:
             return False
-        self.drop(session, entry)
+        self.drop(session, delivery)
         return True
 
     def _load_oldest(self, session: Session) -> None:

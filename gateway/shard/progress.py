@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from gateway.bus import Bus
-from gateway.shard.messages import Held, Message
+from gateway.shard.messages import Message, PendingMessage
 from schemas.envelope import Instruction
-from schemas.events import Delivery, ProgressEvent, encode
+from schemas.events import ProgressEvent, RecipientOutcome, encode
 from schemas.identity import partition_of
 from schemas.origin import origin_of
 
@@ -64,19 +64,19 @@ class ProgressReporter:
         self._gathered: list[list[tuple[bytes, bytes]]] = [[] for _ in range(partitions)]
         self._timer: asyncio.TimerHandle | None = None
 
-    def relinquish(self, held: Held, *, replayed: bool = False) -> None:
+    def relinquish(self, pending: PendingMessage, *, replayed: bool = False) -> None:
         """The home has finished all instructions it holds for the message."""
-        last = self._outcomes_but_last(held.message, held.shard, held.instructions, held.deliveries)
-        for number, instruction in enumerate(held.instructions):
+        last = self._outcomes_but_last(pending.message, pending.shard, pending.instructions, pending.outcomes)
+        for number, instruction in enumerate(pending.instructions):
             deliveries = [] if number else last
-            self._write("relinquish", held.message, held.shard, instruction, deliveries, replayed or number > 0)
+            self._write("relinquish", pending.message, pending.shard, instruction, deliveries, replayed or number > 0)
 
     def relinquish_later(self, message: Message, shard: int, instructions: list[Instruction]) -> None:
         """Instructions for a message that nobody holds any more; it may have been relinquished before."""
-        self.relinquish(Held(message, shard, -1, 0, instructions), replayed=True)
+        self.relinquish(PendingMessage(message, shard, -1, 0, instructions), replayed=True)
 
     def outcome(
-        self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
+        self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[RecipientOutcome]
     ) -> None:
         """Some recipients are finished; others may follow."""
         last = self._outcomes_but_last(message, shard, instructions, deliveries)
@@ -95,8 +95,8 @@ class ProgressReporter:
         self._earlier = [epoch for epoch in self._earlier if epoch.outstanding]
 
     def _outcomes_but_last(
-        self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[Delivery]
-    ) -> list[Delivery]:
+        self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[RecipientOutcome]
+    ) -> list[RecipientOutcome]:
         """Writes more deliveries than one event takes, and returns those that are left for the last event."""
         if len(deliveries) <= _FEW:
             return deliveries
@@ -121,7 +121,7 @@ class ProgressReporter:
         message: Message,
         shard: int,
         instruction: Instruction | None,
-        deliveries: list[Delivery],
+        deliveries: list[RecipientOutcome],
         replayed: bool,
     ) -> None:
         event = ProgressEvent(
@@ -149,9 +149,9 @@ class ProgressReporter:
             self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._send)
 
 
-def portions(deliveries: list[Delivery]) -> list[list[Delivery]]:
+def portions(deliveries: list[RecipientOutcome]) -> list[list[RecipientOutcome]]:
     """The deliveries in as many lists as it takes for each to fit one event; at least one."""
-    found: list[list[Delivery]] = [[]]
+    found: list[list[RecipientOutcome]] = [[]]
     left = _EVENT_BYTES
     for delivery in deliveries:
         size = 6 * len(delivery.client) + 120  # as JSON a character has six bytes at most

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from gateway.shard.cursor import SettledCursor
 from gateway.shard.inbound_exchanges import InboundExchanges
-from gateway.shard.messages import Entry, Outcome, is_assigned
+from gateway.shard.messages import Delivery, Outcome, is_assigned
 from gateway.shard.session_assignments import SessionAssignments
 from gateway.shard.session_life import MAX_PACKET_ID
 from gateway.shard.session_queue import SessionQueue
@@ -21,13 +21,13 @@ from schemas.session_log import OutgoingRecord, WindowRecord
 class Session(SessionQueue):
     """One client's session: its life, its queue, and both windows.
 
-    `in_flight` are entries that were taken for sending and are not finished, by packet id; `sending` while some of them
-    wait for the session log first. `inbound` is what the client has under way.
+    `in_flight` are deliveries that were taken for sending and are not finished, by packet id; `sending` while some of
+    them wait for the session log first. `inbound` is what the client has under way.
 
     `settled` is up to where QoS 2 exchanges are over. What it covers and is not finished is in flight or in `put_back`.
-    After a restart `restored` are the exchanges that were open, `replayed` what was settled, and `dropped_before` what
-    was dropped, until all has come again that can. What was appended by `sent_to_ms` may have been sent by an earlier
-    life of the home, which keeps no record of that at QoS 1.
+    After a restart `restored` are the exchanges that were open, `settled_before` what was settled, and `dropped_before`
+    what was dropped, until all has come again that can. What was appended by `sent_to_ms` may have been sent by an
+    earlier life of the home, which keeps no record of that at QoS 1.
 
     `assignments` are what share groups have assigned to it, None if it has never been a member of one.
 
@@ -37,10 +37,10 @@ class Session(SessionQueue):
     is_group: ClassVar[bool] = False
 
     subscriptions: dict[str, SessionSubscription] = field(default_factory=dict)
-    in_flight: dict[int, Entry] = field(default_factory=dict)
+    in_flight: dict[int, Delivery] = field(default_factory=dict)
     restored: dict[tuple[int, int], OutgoingRecord] = field(default_factory=dict)
     settled: SettledCursor = field(default_factory=SettledCursor)
-    replayed: SettledCursor | None = None
+    settled_before: SettledCursor | None = None
     dropped_before: set[tuple[int, int]] = field(default_factory=set)
     sent_to_ms: int = -1
     inbound: InboundExchanges = field(default_factory=InboundExchanges)
@@ -61,9 +61,9 @@ class Session(SessionQueue):
         """Messages at QoS 1 and 2 that the client has in hand, or will have at once."""
         return len(self.in_flight)
 
-    def has_in_hand(self, entry: Entry) -> bool:
-        """Whether what was delivered to the client as `entry` is still open."""
-        return self.in_flight.get(entry.packet_id) is entry
+    def has_in_hand(self, delivery: Delivery) -> bool:
+        """Whether what was delivered to the client as `delivery` is still open."""
+        return self.in_flight.get(delivery.packet_id) is delivery
 
     @property
     def is_window_full(self) -> bool:
@@ -85,7 +85,7 @@ class Session(SessionQueue):
     @property
     def is_recovering(self) -> bool:
         """Whether something of an earlier life of the home is still remembered."""
-        return self.replayed is not None or bool(self.restored)
+        return self.settled_before is not None or bool(self.restored)
 
     @property
     def is_unsettled(self) -> bool:
@@ -93,17 +93,17 @@ class Session(SessionQueue):
         return self.inbound.is_dirty or self.is_recovering or bool(self.dropped or self.dropping)
 
     def begin_sending(self) -> None:
-        """Entries that were taken wait for the session log: nothing may overtake them."""
+        """Deliveries that were taken wait for the session log: nothing may overtake them."""
         self.sending = True
 
     def end_sending(self) -> None:
         """The session log has them."""
         self.sending = False
 
-    def take(self, most: int) -> list[Entry]:
-        """Up to `most` entries that may be sent now, oldest first, with packet ids; in flight afterwards (QoS > 0).
+    def take(self, most: int) -> list[Delivery]:
+        """Up to `most` deliveries that may be sent now, oldest first, with packet ids; in flight afterwards (QoS > 0).
         What share groups have assigned takes turns with the queue."""
-        assignments, taken = self.assignments, list[Entry]()
+        assignments, taken = self.assignments, list[Delivery]()
         if assignments is None or not assignments.waiting:
             self._take(self.queue, most, taken)
         elif not self.queue or not assignments.own_is_next:
@@ -115,24 +115,24 @@ class Session(SessionQueue):
             assignments.had_turn(self._take(assignments.waiting, most, taken), own_is_next=not own_has_taken)
         return taken
 
-    def _take(self, waiting: deque[Entry], most: int, taken: list[Entry]) -> bool:
-        """Adds entries to those taken; whether there was room for any."""
+    def _take(self, waiting: deque[Delivery], most: int, taken: list[Delivery]) -> bool:
+        """Adds deliveries to those taken; whether there was room for any."""
         before, in_flight, is_own = len(taken), self.in_flight, waiting is self.queue
         while waiting and len(taken) < most:
-            entry = waiting[0]
-            if entry.qos:
+            delivery = waiting[0]
+            if delivery.qos:
                 if len(in_flight) >= self.receive_maximum:
                     break
-                if not entry.packet_id:
-                    entry.packet_id = self._free_packet_id()
-                self.kept_packet_ids.discard(entry.packet_id)
+                if not delivery.packet_id:
+                    delivery.packet_id = self._free_packet_id()
+                self.kept_packet_ids.discard(delivery.packet_id)
                 if self.put_back:
-                    self.put_back.discard(entry.place)
-                in_flight[entry.packet_id] = entry
+                    self.put_back.discard(delivery.place)
+                in_flight[delivery.packet_id] = delivery
             waiting.popleft()
             if is_own:
-                self.queued_bytes -= len(entry.held.message.payload)
-            taken.append(entry)
+                self.queued_bytes -= len(delivery.pending.message.payload)
+            taken.append(delivery)
         return len(taken) > before
 
     def assigning(self) -> SessionAssignments:
@@ -140,42 +140,42 @@ class Session(SessionQueue):
         assignments = self.assignments = self.assignments or SessionAssignments()
         return assignments
 
-    def accept_assignment(self, entry: Entry, packet_id: int) -> None:
+    def accept_assignment(self, delivery: Delivery, packet_id: int) -> None:
         """Takes what a share group has assigned to the session; it waits to be sent. It was sent before, with
         `packet_id`, unless that is 0."""
         assignments = self.assigning()
-        assignments.take_up(entry)
+        assignments.take_up(delivery)
         if packet_id:
-            entry.dup = True
+            delivery.dup = True
             if packet_id not in self.in_flight and packet_id not in self.kept_packet_ids:
-                entry.packet_id = packet_id
-        if entry.packet_id:
-            self.kept_packet_ids.add(entry.packet_id)
-        assignments.add(entry)
+                delivery.packet_id = packet_id
+        if delivery.packet_id:
+            self.kept_packet_ids.add(delivery.packet_id)
+        assignments.add(delivery)
 
-    def take_back_assigned(self, *, kept: int = 0, group: str | None = None) -> list[Entry]:
+    def take_back_assigned(self, *, kept: int = 0, group: str | None = None) -> list[Delivery]:
         """Takes assignments that wait, and may go to another member, out of the session: those of `group` only, if it
         is given, and not the first `kept`."""
         returned = [] if self.assignments is None else self.assignments.take_back(kept, group)
-        self.kept_packet_ids.difference_update([entry.packet_id for entry in returned])
+        self.kept_packet_ids.difference_update([delivery.packet_id for delivery in returned])
         return returned
 
-    def take_back_unacknowledged(self) -> list[Entry]:
+    def take_back_unacknowledged(self) -> list[Delivery]:
         """Takes out of the session what groups that it is a member of have assigned at QoS 1, and was sent."""
         if (assignments := self.assignments) is None:
             return []
         groups = assignments.groups
         sent = [e for e in self.in_flight.values() if e.qos == 1 and e.assigned and e.assigned.group in groups]
-        for entry in sent:
-            del self.in_flight[entry.packet_id]
-            assignments.over(entry)
+        for delivery in sent:
+            del self.in_flight[delivery.packet_id]
+            assignments.over(delivery)
         return sent
 
     def recover(self, record: WindowRecord) -> None:
         """Takes up the windows that an earlier life of the home has written."""
         self.restored = {o.place: o for o in record.outgoing if not is_assigned(o.place)}
         self.recover_assignments([o for o in record.outgoing if is_assigned(o.place)])
-        self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
+        self.settled, self.settled_before = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back = set(record.open)
         self.dropped_before = set(record.dropped)
         self.inbound.recover(record.received, record.received_until)
@@ -189,38 +189,38 @@ class Session(SessionQueue):
         if outgoing:
             self.assigning().recover(outgoing)
 
-    def restore(self, entry: Entry) -> bool:
-        """Gives an entry that a recovery brings again its place from before; False if it is finished (see
+    def restore(self, delivery: Delivery) -> bool:
+        """Gives a delivery that a recovery brings again its place from before; False if it is finished (see
         `earlier_outcome`)."""
-        if self.replayed is None:
+        if self.settled_before is None:
             return True
-        if entry.place in self.dropped_before:
+        if delivery.place in self.dropped_before:
             return False
-        record = self.restored.get(entry.place)
+        record = self.restored.get(delivery.place)
         if record is None:
-            return entry.place in self.put_back or not self.replayed.covers(entry)
+            return delivery.place in self.put_back or not self.settled_before.covers(delivery)
         if record.released:
             return False
-        entry.packet_id, entry.dup = record.packet_id, True
+        delivery.packet_id, delivery.dup = record.packet_id, True
         self.kept_packet_ids.add(record.packet_id)
         return True
 
-    def earlier_outcome(self, entry: Entry) -> Outcome:
-        """What had become of an entry that a recovery brings again for nothing."""
-        return "dropped" if entry.place in self.dropped_before else "delivered"
+    def earlier_outcome(self, delivery: Delivery) -> Outcome:
+        """What had become of a delivery that a recovery brings again for nothing."""
+        return "dropped" if delivery.place in self.dropped_before else "delivered"
 
     def may_be_known(self, place: tuple[int, int], row: int) -> bool:
         """Whether the client may have had a message in the spool before a restart, which is not recovered yet."""
-        return place in self.restored or (self.replayed is not None and self.replayed.covers_row(row))
+        return place in self.restored or (self.settled_before is not None and self.settled_before.covers_row(row))
 
-    def resend(self) -> list[Entry]:
+    def resend(self) -> list[Delivery]:
         """What was sent on an earlier connection and is not finished, in order: PUBREL is due for those `released`,
         else PUBLISH with DUP. What the client's window no longer takes goes back to the head of the queue."""
-        again = [entry for entry in self.in_flight.values() if entry.sent]
-        for entry in again:
-            entry.dup = True
-        fitting = [entry for entry in again if entry.released]
-        waiting = [entry for entry in again if not entry.released]
+        again = [delivery for delivery in self.in_flight.values() if delivery.sent]
+        for delivery in again:
+            delivery.dup = True
+        fitting = [delivery for delivery in again if delivery.released]
+        waiting = [delivery for delivery in again if not delivery.released]
         unsent = len(self.in_flight) - len(again)
         room = max(0, self.receive_maximum - len(fitting) - unsent)
         self.requeue(waiting[room:])
@@ -239,50 +239,50 @@ class Session(SessionQueue):
                 self.restored[place] = record.without_packet_id()
                 break
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[Delivery]:
         """The session is over: takes out all that it still had to get, but for the backlog."""
         assigned = () if self.assignments is None else self.assignments.waiting
-        in_flight = [entry for entry in self.in_flight.values() if not entry.released]
-        entries = [*self.queue, *self.tail, *assigned, *in_flight]
+        in_flight = [delivery for delivery in self.in_flight.values() if not delivery.released]
+        deliveries = [*self.queue, *self.tail, *assigned, *in_flight]
         for waiting in (self.subscriptions, self.queue, self.tail, self.in_flight):
             waiting.clear()
-        return entries
+        return deliveries
 
-    def requeue(self, entries: list[Entry]) -> None:
-        """Puts entries that were taken back at the head of the queue, in order; those sent keep their packet id."""
-        for entry in reversed(entries):
-            self.in_flight.pop(entry.packet_id, None)
-            if entry.dup:
-                self.kept_packet_ids.add(entry.packet_id)
+    def requeue(self, deliveries: list[Delivery]) -> None:
+        """Puts deliveries that were taken back at the head of the queue, in order; those sent keep their packet id."""
+        for delivery in reversed(deliveries):
+            self.in_flight.pop(delivery.packet_id, None)
+            if delivery.dup:
+                self.kept_packet_ids.add(delivery.packet_id)
             else:
-                entry.packet_id = 0
-            if entry.assigned is not None and self.assignments is not None:
-                self.assignments.waiting.appendleft(entry)
+                delivery.packet_id = 0
+            if delivery.assigned is not None and self.assignments is not None:
+                self.assignments.waiting.appendleft(delivery)
                 continue
-            self.put_back.add(entry.place)
-            self.queue.appendleft(entry)
-            self.queued_bytes += len(entry.held.message.payload)
+            self.put_back.add(delivery.place)
+            self.queue.appendleft(delivery)
+            self.queued_bytes += len(delivery.pending.message.payload)
 
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
-        return {entry.row for entry in waiting if entry.row is not None}
+        return {delivery.row for delivery in waiting if delivery.row is not None}
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, delivery: Delivery) -> None:
         """A QoS 2 exchange is over: whatever brings the message again, it must not be sent again."""
-        if entry.assigned is not None and self.assignments is not None:
-            self.assignments.settle(entry)
+        if delivery.assigned is not None and self.assignments is not None:
+            self.assignments.settle(delivery)
             return
-        self.restored.pop(entry.place, None)
-        self.settled.note(entry)
+        self.restored.pop(delivery.place, None)
+        self.settled.note(delivery)
 
     def forget_restored(self) -> None:
         """All that was there before the restart has been read again: what has not come will not come."""
-        here = {entry.place for entry in (*self.queue, *self.tail, *self.in_flight.values())}
+        here = {delivery.place for delivery in (*self.queue, *self.tail, *self.in_flight.values())}
         self.restored = {
             place: r for place, r in self.restored.items() if r.packet_id and (r.released or place in here)
         }
         self.put_back &= here
-        self.replayed = None
+        self.settled_before = None
         self.dropped_before = set()
 
     def _free_packet_id(self) -> int:

@@ -9,7 +9,7 @@ so a session remembers which ones are over, until the group says that it forgets
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.shard.messages import Entry, assigned_place, shard_of_place
+from gateway.shard.messages import Delivery, assigned_place, shard_of_place
 from schemas.session_log import OutgoingRecord
 
 Place = tuple[int, int]
@@ -27,8 +27,8 @@ class SessionAssignments:
 
     def __init__(self) -> None:
         self.groups: dict[str, int] = {}
-        self.waiting: deque[Entry] = deque()
-        self.open: dict[Place, Entry] = {}
+        self.waiting: deque[Delivery] = deque()
+        self.open: dict[Place, Delivery] = {}
         self.own_is_next = False
         self.is_blocked = False
         self.is_stuck = False
@@ -37,10 +37,10 @@ class SessionAssignments:
         self._restored: dict[Place, OutgoingRecord] = {}
         """Exchanges that were open at a crash and have not come again."""
 
-    def add(self, entry: Entry) -> None:
+    def add(self, delivery: Delivery) -> None:
         """A new assignment, or one that goes on after a crash."""
-        self.open[entry.place] = entry
-        self.waiting.append(entry)
+        self.open[delivery.place] = delivery
+        self.waiting.append(delivery)
 
     def had_turn(self, has_taken: bool, *, own_is_next: bool) -> None:
         """The session was to be sent what its client takes; whether any of those that wait was among it."""
@@ -62,24 +62,24 @@ class SessionAssignments:
         was_stuck, self.is_stuck = self.is_stuck, True
         return was_stuck
 
-    def over(self, entry: Entry) -> None:
+    def over(self, delivery: Delivery) -> None:
         """The session has nothing to do with it any more."""
-        self.open.pop(entry.place, None)
+        self.open.pop(delivery.place, None)
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, delivery: Delivery) -> None:
         """A QoS 2 exchange is over: the same assignment must not be sent again."""
-        self.over(entry)
-        self._remember(entry.place)
+        self.over(delivery)
+        self._remember(delivery.place)
 
     def is_over(self, place: Place) -> bool:
         """Whether a QoS 2 assignment is known to be over, or at least with the client."""
         known = self.open.get(place) or self._restored.get(place)
         return place[1] in self._over.get(shard_of_place(place), ()) or (known is not None and known.released)
 
-    def take_up(self, entry: Entry) -> None:
+    def take_up(self, delivery: Delivery) -> None:
         """Gives an assignment that comes again after a crash its packet id from before."""
-        if self._restored and (record := self._restored.pop(entry.place, None)) is not None:
-            entry.packet_id, entry.dup = record.packet_id, True
+        if self._restored and (record := self._restored.pop(delivery.place, None)) is not None:
+            delivery.packet_id, delivery.dup = record.packet_id, True
 
     def completed(self, packet_id: int) -> None:
         """PUBCOMP for an exchange that was released before a restart."""
@@ -120,16 +120,16 @@ class SessionAssignments:
         """Those that may not be given to others."""
         return [record.packet_id for record in self._restored.values()]
 
-    def take_back(self, kept: int, group: str | None) -> list[Entry]:
+    def take_back(self, kept: int, group: str | None) -> list[Delivery]:
         """Takes those that wait and may go to another member out of the session: those of `group` only, if it is
         given, and not the first `kept`."""
-        staying, returned = deque[Entry](), list[Entry]()
-        for number, entry in enumerate(self.waiting):
-            is_wanted = group is None or (entry.assigned is not None and entry.assigned.group == group)
-            (returned if number >= kept and entry.may_return and is_wanted else staying).append(entry)
+        staying, returned = deque[Delivery](), list[Delivery]()
+        for number, delivery in enumerate(self.waiting):
+            is_wanted = group is None or (delivery.assigned is not None and delivery.assigned.group == group)
+            (returned if number >= kept and delivery.may_return and is_wanted else staying).append(delivery)
         self.waiting = staying
-        for entry in returned:
-            self.over(entry)
+        for delivery in returned:
+            self.over(delivery)
         return returned
 
     def _remember(self, place: Place) -> None:

@@ -7,32 +7,32 @@ Pure: no clock, no I/O. Only this file sets the fields of :class:`SessionQueue`,
 from collections import deque
 from dataclasses import dataclass, field
 
-from gateway.shard.messages import Entry
+from gateway.shard.messages import Delivery
 from gateway.shard.session_life import SessionLife
 
 
 @dataclass(slots=True, eq=False)
 class SessionQueue(SessionLife):
-    """`queue` holds entries not sent yet. `backlog` counts rows in the spool that are not in memory, behind row
-    `loaded_row`; while there are any, new entries wait in `tail` so that order is kept. `queued_bytes` are payload
+    """`queue` holds deliveries not sent yet. `backlog` counts rows in the spool that are not in memory, behind row
+    `loaded_row`; while there are any, new deliveries wait in `tail` so that order is kept. `queued_bytes` are payload
     bytes of all that.
 
     `put_back` are places of messages that were taken for sending and wait again, here or in the spool;
-    `kept_packet_ids` those of entries that were sent and wait to be sent again.
+    `kept_packet_ids` those of deliveries that were sent and wait to be sent again.
 
-    `dropping` are entries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
+    `dropping` are deliveries taken out of a full queue whose end is not durable yet, by place; `dropped` the places of
     all that were, until a checkpoint has seen their end.
     """
 
-    queue: deque[Entry] = field(default_factory=deque)
-    tail: deque[Entry] = field(default_factory=deque)
+    queue: deque[Delivery] = field(default_factory=deque)
+    tail: deque[Delivery] = field(default_factory=deque)
     put_back: set[tuple[int, int]] = field(default_factory=set)
     kept_packet_ids: set[int] = field(default_factory=set)
     backlog: int = 0
     loaded_row: int = 0
     loading: bool = False
     queued_bytes: int = 0
-    dropping: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    dropping: dict[tuple[int, int], Delivery] = field(default_factory=dict)
     dropped: set[tuple[int, int]] = field(default_factory=set)
 
     @property
@@ -40,42 +40,42 @@ class SessionQueue(SessionLife):
         """Messages waiting, in memory and in the spool."""
         return len(self.queue) + len(self.tail) + self.backlog
 
-    def enqueue(self, entry: Entry) -> None:
-        (self.tail if self.backlog or self.tail else self.queue).append(entry)
-        self.queued_bytes += len(entry.held.message.payload)
+    def enqueue(self, delivery: Delivery) -> None:
+        (self.tail if self.backlog or self.tail else self.queue).append(delivery)
+        self.queued_bytes += len(delivery.pending.message.payload)
 
-    def remove(self, entry: Entry) -> None:
-        """Takes an entry that waits out of the queue."""
+    def remove(self, delivery: Delivery) -> None:
+        """Takes a delivery that waits out of the queue."""
         for waiting in (self.queue, self.tail):
-            if waiting and waiting[0] is entry:  # as it mostly is: the others need not be looked at
+            if waiting and waiting[0] is delivery:  # as it mostly is: the others need not be looked at
                 waiting.popleft()
-                self.queued_bytes -= len(entry.held.message.payload)
+                self.queued_bytes -= len(delivery.pending.message.payload)
                 return
         for waiting in (self.queue, self.tail):
-            if entry in waiting:
-                waiting.remove(entry)
-                self.queued_bytes -= len(entry.held.message.payload)
+            if delivery in waiting:
+                waiting.remove(delivery)
+                self.queued_bytes -= len(delivery.pending.message.payload)
 
-    def take_unsent(self, *, behind_backlog: bool) -> Entry | None:
-        """Takes the oldest entry that was never sent out of the queue, to be dropped; None if there is none before the
-        backlog. `behind_backlog`: or behind it."""
+    def take_unsent(self, *, behind_backlog: bool) -> Delivery | None:
+        """Takes the oldest delivery that was never sent out of the queue, to be dropped; None if there is none before
+        the backlog. `behind_backlog`: or behind it."""
         for waiting in (self.queue, self.tail) if behind_backlog else (self.queue,):
-            for position, entry in enumerate(waiting):
-                if not (entry.sent or entry.dup or entry.packet_id):
+            for position, delivery in enumerate(waiting):
+                if not (delivery.sent or delivery.dup or delivery.packet_id):
                     del waiting[position]
-                    self.queued_bytes -= len(entry.held.message.payload)
-                    self.put_back.discard(entry.place)
-                    return entry
+                    self.queued_bytes -= len(delivery.pending.message.payload)
+                    self.put_back.discard(delivery.place)
+                    return delivery
         return None
 
-    def remove_qos0(self) -> list[Entry]:
+    def remove_qos0(self) -> list[Delivery]:
         """Takes what waits at QoS 0 out of the queue."""
         waiting = (*self.queue, *self.tail)
-        removed = [entry for entry in waiting if not entry.qos]
+        removed = [delivery for delivery in waiting if not delivery.qos]
         if removed:
-            self.queue = deque(entry for entry in self.queue if entry.qos)
-            self.tail = deque(entry for entry in self.tail if entry.qos)
-            self.queued_bytes -= sum(len(entry.held.message.payload) for entry in removed)
+            self.queue = deque(delivery for delivery in self.queue if delivery.qos)
+            self.tail = deque(delivery for delivery in self.tail if delivery.qos)
+            self.queued_bytes -= sum(len(delivery.pending.message.payload) for delivery in removed)
         return removed
 
     # -- the backlog ---------------------------------------------------------------------------------------------------
@@ -94,16 +94,16 @@ class SessionQueue(SessionLife):
         """They are here."""
         self.loading = False
 
-    def load(self, entry: Entry) -> None:
-        """An entry of the backlog waits in memory from now on."""
+    def load(self, delivery: Delivery) -> None:
+        """A delivery of the backlog waits in memory from now on."""
         self.backlog -= 1
-        self.queue.append(entry)
+        self.queue.append(delivery)
 
-    def leave_backlog(self, entry: Entry) -> None:
-        """An entry of the backlog is over."""
+    def leave_backlog(self, delivery: Delivery) -> None:
+        """A delivery of the backlog is over."""
         self.backlog -= 1
-        self.queued_bytes -= len(entry.held.message.payload)
-        self.put_back.discard(entry.place)
+        self.queued_bytes -= len(delivery.pending.message.payload)
+        self.put_back.discard(delivery.place)
 
     def looked_at(self, row: int) -> None:
         """The backlog was read up to a row."""
@@ -118,7 +118,7 @@ class SessionQueue(SessionLife):
         if not self.backlog:
             self.queue.extend(self.tail)
             self.tail.clear()
-            self.queued_bytes = sum(len(entry.held.message.payload) for entry in self.queue)
+            self.queued_bytes = sum(len(delivery.pending.message.payload) for delivery in self.queue)
 
     def forget_spooled(self, committed_row: int) -> None:
         """Drops from memory what waits and is in the spool too, up to `committed_row`; the rest waits behind it.
@@ -130,7 +130,7 @@ class SessionQueue(SessionLife):
         spooled = [e.row is not None and e.row <= committed_row and e.packet_id not in kept for e in waiting]
         first = spooled.index(True) if True in spooled else len(waiting)
         last = spooled.index(False, first) if False in spooled[first:] else len(waiting)
-        rows = [entry.row for entry in waiting[first:last] if entry.row is not None]
+        rows = [delivery.row for delivery in waiting[first:last] if delivery.row is not None]
         if not rows or first > in_queue or (self.backlog and last < in_queue):
             return
         self.loaded_row = min(self.loaded_row, rows[0] - 1) if self.backlog else rows[0] - 1
@@ -140,15 +140,15 @@ class SessionQueue(SessionLife):
 
     # -- what a full queue drops ---------------------------------------------------------------------------------------
 
-    def note_dropping(self, entry: Entry) -> None:
-        """An entry that has left the queue is to be dropped."""
-        self.dropping[entry.place] = entry
-        self.dropped.add(entry.place)
+    def note_dropping(self, delivery: Delivery) -> None:
+        """A delivery that has left the queue is to be dropped."""
+        self.dropping[delivery.place] = delivery
+        self.dropped.add(delivery.place)
 
-    def end_dropping(self, entries: list[Entry]) -> None:
+    def end_dropping(self, deliveries: list[Delivery]) -> None:
         """The session log knows that they are dropped, or the session is over."""
-        for entry in entries:
-            self.dropping.pop(entry.place, None)
+        for delivery in deliveries:
+            self.dropping.pop(delivery.place, None)
 
     def forget_dropped(self, places: set[tuple[int, int]]) -> None:
         """Nothing brings those again."""

@@ -1,6 +1,6 @@
 """What the session log says of a session, now (G8), and what neither it nor the spool has. Pure."""
 
-from gateway.shard.messages import Entry
+from gateway.shard.messages import Delivery
 from gateway.shard.session import Session
 from schemas.session_log import OutgoingRecord, SessionOpened, Subscribed, WindowRecord
 
@@ -28,10 +28,10 @@ def window_record(session: Session) -> WindowRecord:
     assignments = session.assignments
     waiting = session.queue if assignments is None else (*session.queue, *assignments.waiting)
     requeued = [e for e in waiting if e.packet_id] if session.kept_packet_ids else []
-    sent: list[Entry] = [*session.in_flight.values(), *requeued]
+    sent: list[Delivery] = [*session.in_flight.values(), *requeued]
     outgoing = [OutgoingRecord(e.packet_id, *e.place, e.released) for e in sent if e.qos == 2]
-    held = {o.place for o in outgoing}
-    outgoing += [record for place, record in session.restored.items() if place not in held]
+    known = {o.place for o in outgoing}
+    outgoing += [record for place, record in session.restored.items() if place not in known]
     outgoing += [] if assignments is None else assignments.records()
     own = (e for e in session.in_flight.values() if e.assigned is None)
     unsettled = {e.place for e in own if e.qos == 1 and session.settled.covers(e)}
@@ -45,7 +45,9 @@ def window_record(session: Session) -> WindowRecord:
     )
 
 
-def sent_from_memory(session: Session) -> list[Entry]:
+def sent_from_memory(session: Session) -> list[Delivery]:
     """What was sent to the client at QoS 1 or 2, is not finished, and is not in the spool, nor with a share group."""
-    sent = (*session.in_flight.values(), *(entry for entry in session.queue if entry.packet_id))
-    return [entry for entry in sent if entry.row is None and not entry.finished and entry.assigned is None]
+    sent = (*session.in_flight.values(), *(delivery for delivery in session.queue if delivery.packet_id))
+    return [
+        delivery for delivery in sent if delivery.row is None and not delivery.finished and delivery.assigned is None
+    ]

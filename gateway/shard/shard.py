@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.shard.delivery_order import DeliveryOrder
 from gateway.shard.finished_clients import FinishedClients
-from gateway.shard.messages import Held
+from gateway.shard.messages import PendingMessage
 from gateway.shard.numbers import ReservedNumbers
 from gateway.shard.session import Session
 from gateway.shard.subscription import SessionSubscription
@@ -48,8 +48,8 @@ class Shard:
         self.order = DeliveryOrder()
         self.sessions: dict[str, Session] = {}
         self.trie: SubscriptionTrie[SessionSubscription] = SubscriptionTrie()
-        self.live: dict[int, Held] = {}
-        self.direct: dict[int, Held] = {}
+        self.live: dict[int, PendingMessage] = {}
+        self.direct: dict[int, PendingMessage] = {}
         self.offered = 0
         self.spooled: dict[tuple[int, int], int] = {}
         self.position = 0
@@ -65,9 +65,9 @@ class Shard:
         """Messages offered up to this number go to the spool with the next checkpoint, however short they wait."""
         self._spool_through = max(self._spool_through, number)
 
-    def is_for_spool(self, held: Held) -> bool:
+    def is_for_spool(self, pending: PendingMessage) -> bool:
         """Whether the next checkpoint moves a message to the spool, though it may not have waited for long."""
-        return held.number <= self._spool_through
+        return pending.number <= self._spool_through
 
     def received(self, position: int) -> None:
         """A record of `egress` is here."""
@@ -80,33 +80,33 @@ class Shard:
         self.copies.discard(position)
         return is_copy
 
-    def hold(self, held: Held) -> None:
+    def hold(self, pending: PendingMessage) -> None:
         """Takes up a message that waits for recipients."""
         self.offered += 1
-        held.number = self.offered
-        if held.position >= 0:
-            self.live[held.position] = held
+        pending.number = self.offered
+        if pending.position >= 0:
+            self.live[pending.position] = pending
         else:
-            self.direct[held.number] = held
+            self.direct[pending.number] = pending
 
-    def release(self, held: Held) -> None:
+    def release(self, pending: PendingMessage) -> None:
         """It waits no more, or in the spool."""
-        if held.position >= 0:
-            self.live.pop(held.position, None)
-            self.finished.ended(held.position)
+        if pending.position >= 0:
+            self.live.pop(pending.position, None)
+            self.finished.ended(pending.position)
         else:
-            self.direct.pop(held.number, None)
+            self.direct.pop(pending.number, None)
 
-    def note_spooled(self, held: Held, mid: int) -> None:
+    def note_spooled(self, pending: PendingMessage, mid: int) -> None:
         if len(self.spooled) >= _SPOOLED_PLACES:
             del self.spooled[next(iter(self.spooled))]
-        self.spooled[held.message.partition, held.message.offset] = mid
+        self.spooled[pending.message.partition, pending.message.offset] = mid
 
-    def find_live(self, place: tuple[int, int]) -> Held | None:
+    def find_live(self, place: tuple[int, int]) -> PendingMessage | None:
         """The live message at `place` on `ingress`; most likely a late one."""
-        for held in reversed(self.live.values()):
-            if (held.message.partition, held.message.offset) == place:
-                return held
+        for pending in reversed(self.live.values()):
+            if (pending.message.partition, pending.message.offset) == place:
+                return pending
         return None
 
     @property
@@ -127,7 +127,7 @@ class Shard:
         return min(self.applied_to, lowest, next(iter(self.unfinished), lowest))
 
     def snapshot(self) -> bytes:
-        copies = self.copies.union(*(held.copies for held in self.live.values()))
+        copies = self.copies.union(*(pending.copies for pending in self.live.values()))
         unfinished = sorted({*self.live, *self.unfinished, *copies})
         left: list[tuple[int, int, Sequence[str]]] = [(*place, clients) for place, clients in self.order.left.items()]
         left += [(h.message.partition, h.message.offset, h.left) for h in self.live.values() if h.left]

@@ -23,9 +23,10 @@ from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.entitlement import Entitlement
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.keyed import KeyedMessages
+from gateway.shard.keyed_lock import KeyedLock
 from gateway.shard.link import Link
 from gateway.shard.log_writer import SessionLogWriter, durable
-from gateway.shard.messages import Entry
+from gateway.shard.messages import Delivery
 from gateway.shard.node import Node
 from gateway.shard.offering import Offering
 from gateway.shard.operations import Operations, Tasks
@@ -42,7 +43,6 @@ from gateway.shard.share_messages import ShareMessage
 from gateway.shard.shares import Shares
 from gateway.shard.subscribing import Subscriber
 from gateway.shard.timers import SessionTimers
-from gateway.shard.turns import Turns
 from gateway.shard.wills import Wills
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Unsubscribe
@@ -92,7 +92,7 @@ class ShardHome:
         self._tasks = Tasks(spawn)
         self._spawn = spawn = self._tasks.spawn
         self._presence = presence
-        self.turns = Turns()
+        self.lock = KeyedLock()
         self._operations = Operations()
         self.timers = SessionTimers()
         settings, topics = node.settings, node.topics
@@ -197,7 +197,7 @@ class ShardHome:
         Returns once that is durable; deliveries begin with `resume`. Raises NotAdmitted if the session is another
         user's (R11).
         """
-        async with self._operations, self.turns.of(arrival.client):
+        async with self._operations, self.lock.of(arrival.client):
             earlier = self.sessions.get(arrival.client)
             was_logged = earlier is not None and earlier.in_log
             self._entitlement.check_owner(earlier, arrival.rules)
@@ -271,9 +271,9 @@ class ShardHome:
         """PUBCOMP."""
         self.deliverer.completed(session, packet_id)
 
-    def undeliverable(self, session: Session, entry: Entry) -> None:
+    def undeliverable(self, session: Session, delivery: Delivery) -> None:
         """The client does not accept so large a packet: it counts as sent [MQTT-3.1.2-25]."""
-        self.deliverer.undeliverable(session, entry)
+        self.deliverer.undeliverable(session, delivery)
 
     def flush(self) -> None:
         """All packets of one read are handed over: deliver what they made possible."""
@@ -302,7 +302,7 @@ class ShardHome:
     async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
         """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
         The will is due as after any loss. The client may come back at once. What is ended stays so: it is durable."""
-        async with self._operations, self.turns.of(client):
+        async with self._operations, self.lock.of(client):
             session = self.sessions.get(client)
             if session is None:
                 return None

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 from gateway.errors import SpoolError
 from gateway.shard.changelog import Changelog
 from gateway.shard.earlier_spool import EarlierShard
-from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.outage import SpoolOutage
 from gateway.shard.session import client_of
-from gateway.shard.spool import FinishedMessage, Spool, SpooledEntry, SpoolSize
+from gateway.shard.spool import FinishedMessage, Spool, SpooledDelivery, SpoolSize
 from gateway.shard.spool_batch import Part, SpoolBatch
 from gateway.shard.spool_records import Marker, Record, records_of
 from gateway.shard.spool_tables import Leftovers
@@ -105,12 +105,12 @@ class ShardSpool:
         self._batch.messages.append((self._last_mid, message, instructions))
         return self._last_mid
 
-    def add_row(self, mid: int, spool_key: str, entry: Entry) -> None:
-        """Gives an entry its row: the session named `spool_key` is to get message `mid`."""
+    def add_row(self, mid: int, spool_key: str, delivery: Delivery) -> None:
+        """Gives a delivery its row: the session named `spool_key` is to get message `mid`."""
         self._last_row += 1
-        entry.row, may_be_sent = self._last_row, entry.sent or entry.dup
+        delivery.row, may_be_sent = self._last_row, delivery.sent or delivery.dup
         self._batch.rows.append(
-            (entry.row, mid, spool_key, entry.qos, entry.retain, entry.subscription_ids, may_be_sent)
+            (delivery.row, mid, spool_key, delivery.qos, delivery.retain, delivery.subscription_ids, may_be_sent)
         )
 
     def delete_row(self, row: int) -> None:
@@ -230,11 +230,11 @@ class ShardSpool:
         """Messages whose last row is gone. Raises SpoolError."""
         return await self._thread.call(Spool.finished)
 
-    async def expired(self, now_ms: int) -> list[SpooledEntry]:
+    async def expired(self, now_ms: int) -> list[SpooledDelivery]:
         """Some of the rows whose message's time is over. Raises SpoolError."""
         return await self._thread.call(Spool.expired, now_ms)
 
-    async def load(self, spool_key: str, after_row: int, limit: int) -> list[SpooledEntry]:
+    async def load(self, spool_key: str, after_row: int, limit: int) -> list[SpooledDelivery]:
         """Up to `limit` rows of a session behind `after_row`, in order. While reading fails it is tried again: whoever
         waits for it waits on (G9). Raises SpoolError only when the gateway stops."""
         pause_s, longest_s = _READ_AGAIN_S
@@ -253,12 +253,12 @@ class ShardSpool:
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
-    def entry_of(self, spooled: SpooledEntry, now: float) -> Entry:
-        """The entry in a row; it holds its message by itself. `now` in seconds since the epoch."""
-        held = Held(spooled.message, self._shard, -1, now, spooled.instructions, spooled=True)
-        return Entry(
+    def delivery_of(self, spooled: SpooledDelivery, now: float) -> Delivery:
+        """The delivery in a row; it holds its message by itself. `now` in seconds since the epoch."""
+        pending = PendingMessage(spooled.message, self._shard, -1, now, spooled.instructions, spooled=True)
+        return Delivery(
             client_of(spooled.session),
-            held,
+            pending,
             spooled.qos,
             spooled.retain,
             spooled.subscription_ids,

@@ -1,7 +1,7 @@
 """Assigning what share groups have: from a group's queue to one member, and what becomes of it (MQTT 5.0, 4.8.2; R6).
 
 Theory of operation. The groups are those of this shard; their members may be in any. Both sides speak by messages only
-(:mod:`gateway.shard.share_messages`). An entry goes: queued → assigned → finished, or back into the queue.
+(:mod:`gateway.shard.share_messages`). A delivery goes: queued → assigned → finished, or back into the queue.
 
 * At QoS 2 the group's record in the session log names the assignment before it is sent. So after a crash the same
   assignment goes to the same session again, and to no other [MQTT-4.8.2-4], [MQTT-4.8.2-5]; the session knows by the
@@ -17,7 +17,7 @@ Who belongs to a group: :mod:`gateway.shard.group_members`. Pure: no clock, no I
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.shard.messages import Assignment, Entry, Outcome
+from gateway.shard.messages import Assignment, Delivery, Outcome
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.share_group import Assigned, Member, ShareGroup
@@ -41,11 +41,11 @@ class GroupQueues(Protocol):
         """There may be something to send by the next flush."""
         ...
 
-    def finish(self, entry: Entry, outcome: Outcome) -> None:
+    def finish(self, delivery: Delivery, outcome: Outcome) -> None:
         """One recipient is finished with a message."""
         ...
 
-    def is_expired(self, entry: Entry) -> bool:
+    def is_expired(self, delivery: Delivery) -> bool:
         """Whether the message's time is over."""
         ...
 
@@ -180,7 +180,7 @@ class ShareDispatcher:
         for assigned in [a for a in group.assigned.values() if a.qos < 2]:
             self._assigned.pop(assigned.number, None)
             group.close(assigned)
-            self._queues.finish(assigned.entry, "ended")
+            self._queues.finish(assigned.delivery, "ended")
         self._end_if_over(group)
 
     def _end_if_over(self, group: ShareGroup) -> None:
@@ -211,19 +211,19 @@ class ShareDispatcher:
         """What was assigned before a restart, and the next of the queue, in order; fewer than `_CHUNK` if nobody has
         capacity for more."""
         taken = []
-        for entry in [e for e in group.queue if e.place in group.assigned_before] if group.assigned_before else ():
-            client = group.assigned_before[entry.place].client
-            taken.append(self._note(group.assign_again(entry, shard_of(client, self._shards))))
+        for delivery in [e for e in group.queue if e.place in group.assigned_before] if group.assigned_before else ():
+            client = group.assigned_before[delivery.place].client
+            taken.append(self._note(group.assign_again(delivery, shard_of(client, self._shards))))
         while group.queue and len(taken) < _CHUNK:
-            entry = group.queue[0]
-            if self._queues.is_expired(entry):
+            delivery = group.queue[0]
+            if self._queues.is_expired(delivery):
                 self._queues.finish(group.drop_first(), "expired")
                 continue
             member = None if group.is_full else group.choose()
             number = None if member is None else self._shard.assignment_numbers.take()
             if member is None or number is None:
                 break
-            taken.append(self._note(group.assign(entry, number, member)))
+            taken.append(self._note(group.assign(delivery, number, member)))
         return taken
 
     def _note(self, assigned: Assigned) -> Assigned:
@@ -253,7 +253,7 @@ class ShareDispatcher:
                     Assignment(group.name, self._shard.number, number),
                     assigned.client,
                     assigned.session,
-                    assigned.entry.held.message,
+                    assigned.delivery.pending.message,
                     assigned.qos,
                     assigned.retain,
                     assigned.subscription_ids,
@@ -268,7 +268,7 @@ class ShareDispatcher:
         assigned = self._assigned.pop(number, None)
         if assigned is None:
             return
-        group, entry = assigned.group, assigned.entry
+        group, delivery = assigned.group, assigned.delivery
         if result == "unknown":
             self._reach(Reachable(group.name, assigned.client, assigned.session, None))
             if assigned.qos < 2 or (assigned.times_sent == 1 and not assigned.is_logged):  # the session never had it
@@ -277,8 +277,8 @@ class ShareDispatcher:
             group.unknown(assigned)
         group.close(assigned)
         if assigned.qos == 2:
-            group.settle(entry)
-        self._queues.finish(entry, "ended" if result == "unknown" else result)
+            group.settle(delivery)
+        self._queues.finish(delivery, "ended" if result == "unknown" else result)
         self._freed(group)
 
     def _returned(self, message: Returned) -> None:
@@ -301,7 +301,7 @@ class ShareDispatcher:
                 group.close(assigned)
             if not group.members:
                 for assigned in some:
-                    self._queues.finish(assigned.entry, "ended")
+                    self._queues.finish(assigned.delivery, "ended")
             else:
                 group.take_back(some)
                 if any(assigned.qos == 2 for assigned in some):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.shard.cursor import SettledCursor
-from gateway.shard.messages import GROUP_MARK, Entry, Outcome
+from gateway.shard.messages import GROUP_MARK, Delivery, Outcome
 from gateway.shard.session import Session
 from gateway.shard.subscription import SessionSubscription
 from mqtt.topics import split_shared
@@ -57,12 +57,12 @@ class Member(msgspec.Struct, eq=False):
 
 
 class Assigned(msgspec.Struct, eq=False):
-    """An entry of a group in the hands of a member. `packet_id`: with which the session was sent it before, 0 if it was
-    not. `is_logged`: an earlier life of the home has it in its record."""
+    """A delivery of a group in the hands of a member. `packet_id`: with which the session was sent it before, 0 if it
+    was not. `is_logged`: an earlier life of the home has it in its record."""
 
     group: "ShareGroup"
     number: int
-    entry: Entry
+    delivery: Delivery
     client: str
     session: Incarnation
     shard: int
@@ -75,7 +75,7 @@ class Assigned(msgspec.Struct, eq=False):
 
     @property
     def record(self) -> AssignedRecord:
-        return AssignedRecord(self.number, *self.entry.place, self.client, *self.session)
+        return AssignedRecord(self.number, *self.delivery.place, self.client, *self.session)
 
     @property
     def record_bytes(self) -> int:
@@ -87,11 +87,10 @@ class ShareGroup(Session):
     """The sessions that share the subscription `name`, `$share/<share name>/<filter>`.
 
     `reachable` are members that are connected, `ready` those of them that may have capacity, in turn. `assigned` are
-    the entries that members have, by number; `assigned_before` what an earlier life of the home has assigned at QoS 2
-    and has not come again, by place. `closing` are client and number of those that are over but may stand in the record
-    in the session log. `had` says, of entries that came back, which session was sent them last, and with which packet
-    id. A group without members ends when its QoS 2 assignments are over.
-    """
+    the deliveries that members have, by number; `assigned_before` what an earlier life of the home has assigned at QoS
+    2 and has not come again, by place. `closing` are client and number of those that are over but may stand in the
+    record in the session log. `had` says, of deliveries that came back, which session was sent them last, and with
+    which packet id. A group without members ends when its QoS 2 assignments are over."""
 
     is_group = True
 
@@ -119,7 +118,7 @@ class ShareGroup(Session):
 
     @property
     def is_recovering(self) -> bool:
-        return self.replayed is not None or bool(self.assigned_before)
+        return self.settled_before is not None or bool(self.assigned_before)
 
     @property
     def is_over(self) -> bool:
@@ -198,9 +197,9 @@ class ShareGroup(Session):
                 return member
         return None
 
-    def assign(self, entry: Entry, number: int, member: Member) -> Assigned:
-        """Gives the first entry of the queue to a member that has capacity, by that member's own subscription."""
-        message, record = entry.held.message, member.record
+    def assign(self, delivery: Delivery, number: int, member: Member) -> Assigned:
+        """Gives the first delivery of the queue to a member that has capacity, by that member's own subscription."""
+        message, record = delivery.pending.message, member.record
         assigned = Assigned(
             self,
             number,
@@ -213,36 +212,36 @@ class ShareGroup(Session):
             subscription_ids=() if record.identifier is None else (record.identifier,),
         )
         if self.had:
-            session, packet_id = self.had.pop(entry.place, (None, 0))
+            session, packet_id = self.had.pop(delivery.place, (None, 0))
             assigned.packet_id = packet_id if session == member.session else 0
         return self._note(assigned)
 
-    def assign_again(self, entry: Entry, shard: int) -> Assigned:
-        """Gives an entry to the session that had it before a restart; `shard` is that of its client. What waits before
-        it is not settled with it."""
-        record = self.assigned_before.pop(entry.place)
-        earlier = itertools.takewhile(lambda waiting: waiting is not entry, self.queue)
+    def assign_again(self, delivery: Delivery, shard: int) -> Assigned:
+        """Gives a delivery to the session that had it before a restart; `shard` is that of its client. What waits
+        before it is not settled with it."""
+        record = self.assigned_before.pop(delivery.place)
+        earlier = itertools.takewhile(lambda waiting: waiting is not delivery, self.queue)
         self.put_back.update(waiting.place for waiting in earlier if waiting.qos)
-        self.remove(entry)
+        self.remove(delivery)
         member = self.member(record.client, record.session)
         of = None if member is None else member.record
         assigned = Assigned(
             self,
             record.number,
-            entry,
+            delivery,
             record.client,
             record.session,
             shard,
             qos=2,
-            retain=of is not None and of.retain_as_published and entry.held.message.retain,
+            retain=of is not None and of.retain_as_published and delivery.pending.message.retain,
             subscription_ids=() if of is None or of.identifier is None else (of.identifier,),
             is_logged=True,
         )
         return self._note(assigned)
 
     def _note(self, assigned: Assigned) -> Assigned:
-        entry = assigned.entry
-        entry.recipient, entry.sent = (assigned.client, assigned.qos), True
+        delivery = assigned.delivery
+        delivery.recipient, delivery.sent = (assigned.client, assigned.qos), True
         self.assigned[assigned.number] = assigned
         self._count(assigned, 1)
         return assigned
@@ -270,7 +269,7 @@ class ShareGroup(Session):
 
     def unknown(self, assigned: Assigned) -> None:
         """Nobody knows whether the member's session had it."""
-        assigned.entry.recipient = None
+        assigned.delivery.recipient = None
 
     def close(self, assigned: Assigned) -> None:
         """Its result is there."""
@@ -282,37 +281,37 @@ class ShareGroup(Session):
     def take_back(self, returned: Iterable[Assigned]) -> None:
         """Closed assignments that another member may get wait again, in the order in which their messages were
         offered."""
-        waiting = [assigned for assigned in returned if not assigned.entry.finished]
+        waiting = [assigned for assigned in returned if not assigned.delivery.finished]
         if not waiting:
             return
-        entries = [assigned.entry for assigned in waiting]
-        for assigned, entry in zip(waiting, entries, strict=True):
-            entry.recipient, entry.sent, entry.dup = None, False, False
-            if entry.qos:
-                self.put_back.add(entry.place)
+        deliveries = [assigned.delivery for assigned in waiting]
+        for assigned, delivery in zip(waiting, deliveries, strict=True):
+            delivery.recipient, delivery.sent, delivery.dup = None, False, False
+            if delivery.qos:
+                self.put_back.add(delivery.place)
             if assigned.packet_id:
-                self.had[entry.place] = assigned.session, assigned.packet_id
-            self.queued_bytes += len(entry.held.message.payload)
+                self.had[delivery.place] = assigned.session, assigned.packet_id
+            self.queued_bytes += len(delivery.pending.message.payload)
         if len(self.had) > 2 * len(self.put_back) + 100:  # some have left the queue in other ways
             self.had = {place: session for place, session in self.had.items() if place in self.put_back}
-        last = max(_order(entry) for entry in entries)
+        last = max(_order(delivery) for delivery in deliveries)
         while self.queue and _order(self.queue[0]) < last:
-            entries.append(self.queue.popleft())
-        entries.sort(key=_order)
-        self.queue.extendleft(reversed(entries))
+            deliveries.append(self.queue.popleft())
+        deliveries.sort(key=_order)
+        self.queue.extendleft(reversed(deliveries))
 
-    def drop_first(self) -> Entry:
-        """Takes the first entry out of the queue."""
-        entry = self.queue.popleft()
-        self.queued_bytes -= len(entry.held.message.payload)
+    def drop_first(self) -> Delivery:
+        """Takes the first delivery out of the queue."""
+        delivery = self.queue.popleft()
+        self.queued_bytes -= len(delivery.pending.message.payload)
         if self.put_back:
-            self.put_back.discard(entry.place)
-        return entry
+            self.put_back.discard(delivery.place)
+        return delivery
 
     def in_hand_unspooled(self, client: str) -> list[int]:
         """Numbers of the messages that a member has at QoS 2 and the spool does not hold."""
-        in_hand = [a.entry for a in self.assigned.values() if a.qos == 2 and a.client == client]
-        return [entry.held.number for entry in in_hand if entry.row is None]
+        in_hand = [a.delivery for a in self.assigned.values() if a.qos == 2 and a.client == client]
+        return [delivery.pending.number for delivery in in_hand if delivery.row is None]
 
     # -- what is durable, and a restart --------------------------------------------------------------------------------
 
@@ -332,54 +331,60 @@ class ShareGroup(Session):
         self.note_in_log(is_there=True)
         if record.born_us != self.born_us:
             return False
-        self.settled, self.replayed = SettledCursor(record.settled), SettledCursor(record.settled)
+        self.settled, self.settled_before = SettledCursor(record.settled), SettledCursor(record.settled)
         self.put_back, self.dropped_before = set(record.open), set(record.dropped)
         self.assigned_before = {a.place: a for a in record.assigned}
         return True
 
-    def restore(self, entry: Entry) -> bool:
-        if self.replayed is None:
+    def restore(self, delivery: Delivery) -> bool:
+        if self.settled_before is None:
             return True
-        if entry.place in self.dropped_before:
+        if delivery.place in self.dropped_before:
             return False
         if not self.members:
-            return entry.place in self.assigned_before
-        return entry.place in self.assigned_before or entry.place in self.put_back or not self.replayed.covers(entry)
+            return delivery.place in self.assigned_before
+        return (
+            delivery.place in self.assigned_before
+            or delivery.place in self.put_back
+            or not self.settled_before.covers(delivery)
+        )
 
-    def earlier_outcome(self, entry: Entry) -> Outcome:
-        return super().earlier_outcome(entry) if self.members else "ended"
+    def earlier_outcome(self, delivery: Delivery) -> Outcome:
+        return super().earlier_outcome(delivery) if self.members else "ended"
 
     def may_be_known(self, place: Place, row: int) -> bool:
-        return place in self.assigned_before or (self.replayed is not None and self.replayed.covers_row(row))
+        return place in self.assigned_before or (
+            self.settled_before is not None and self.settled_before.covers_row(row)
+        )
 
     def forget_restored(self) -> None:
-        here = {entry.place for entry in (*self.queue, *self.tail)}
+        here = {delivery.place for delivery in (*self.queue, *self.tail)}
         self.closing += [(r.client, r.number) for place, r in self.assigned_before.items() if place not in here]
         self.assigned_before = {place: record for place, record in self.assigned_before.items() if place in here}
         self.put_back &= here
-        self.replayed, self.dropped_before = None, set()
+        self.settled_before, self.dropped_before = None, set()
 
-    def settle(self, entry: Entry) -> None:
-        self.settled.note(entry)
+    def settle(self, delivery: Delivery) -> None:
+        self.settled.note(delivery)
 
     def forget_spooled(self, committed_row: int) -> None:
         if not self.reachable:
             super().forget_spooled(committed_row)
 
     def rows_in_memory(self) -> set[int]:
-        in_hand = {assigned.entry.row for assigned in self.assigned.values() if assigned.entry.row is not None}
+        in_hand = {assigned.delivery.row for assigned in self.assigned.values() if assigned.delivery.row is not None}
         return super().rows_in_memory() | in_hand
 
 
-def _order(entry: Entry) -> tuple[bool, int]:
-    """Where an entry stands among those of its group: what has a row in the spool was offered before what has none."""
-    return (True, entry.held.number) if entry.row is None else (False, entry.row)
+def _order(delivery: Delivery) -> tuple[bool, int]:
+    """Where a delivery stands among those of its group: what has a row in the spool was offered before the rest."""
+    return (True, delivery.pending.number) if delivery.row is None else (False, delivery.row)
 
 
 def group_record(group: ShareGroup) -> GroupRecord:
     """What the session log says of a group, now."""
     at_qos_2 = [assigned.record for assigned in group.assigned.values() if assigned.qos == 2]
-    in_hand = {a.entry.place for a in group.assigned.values() if a.qos < 2 and group.settled.covers(a.entry)}
+    in_hand = {a.delivery.place for a in group.assigned.values() if a.qos < 2 and group.settled.covers(a.delivery)}
     return GroupRecord(
         settled=group.settled.record(),
         open=sorted(in_hand | group.put_back),

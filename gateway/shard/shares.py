@@ -8,7 +8,7 @@ from gateway.shard.group_members import GroupMembers
 from gateway.shard.group_requests import GroupRequests
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.memberships import Memberships
-from gateway.shard.messages import GROUP_MARK, Entry, Outcome
+from gateway.shard.messages import GROUP_MARK, Delivery, Outcome
 from gateway.shard.node import Node
 from gateway.shard.route_start import RouteStart
 from gateway.shard.session import Session
@@ -130,6 +130,6 @@ class Shares:
         """A session was sent what its client takes now."""
         self.members.pumped(session)
 
-    def finished(self, entry: Entry, outcome: Outcome) -> None:
+    def finished(self, delivery: Delivery, outcome: Outcome) -> None:
         """A session is finished with what a group has assigned to it."""
-        self.members.finished(entry, outcome)
+        self.members.finished(delivery, outcome)

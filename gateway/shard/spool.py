@@ -36,7 +36,7 @@ REMEDY = (
 )
 
 _message_decoder = msgspec.msgpack.Decoder(Message)
-_entry_decoder = msgspec.msgpack.Decoder(tuple[int, bool, tuple[int, ...], bool])
+_delivery_decoder = msgspec.msgpack.Decoder(tuple[int, bool, tuple[int, ...], bool])
 _instructions_decoder = msgspec.msgpack.Decoder(list[Instruction])
 _clients_decoder = msgspec.msgpack.Decoder(list[str])
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class SpooledEntry:
+class SpooledDelivery:
     row: int
     session: str
     message: Message
@@ -148,27 +148,27 @@ class Spool:
         """Where the file stands."""
         return self._reading(self._tables.state)
 
-    def load(self, session: str, after_row: int, limit: int) -> list[SpooledEntry]:
+    def load(self, session: str, after_row: int, limit: int) -> list[SpooledDelivery]:
         """Up to `limit` rows of a session behind `after_row`, oldest first."""
-        return self._entries(self._read("load", session, after_row, limit))
+        return self._deliveries(self._read("load", session, after_row, limit))
 
-    def expired(self, now_ms: int) -> list[SpooledEntry]:
+    def expired(self, now_ms: int) -> list[SpooledDelivery]:
         """Up to 1,000 rows whose message's time is over."""
-        return self._entries(self._read("expired", now_ms))
+        return self._deliveries(self._read("expired", now_ms))
 
-    def _entries(self, rows: list[Any]) -> list[SpooledEntry]:
+    def _deliveries(self, rows: list[Any]) -> list[SpooledDelivery]:
         further: dict[int, list[Instruction]] = {}
         for mid, raw in self._read("further_instructions", json.dumps([*{mid for _, mid, *_ in rows}])):
             further.setdefault(mid, []).extend(_instructions_decoder.decode(raw))
-        entries = []
-        for row, mid, session, entry, message, raw in rows:
+        deliveries = []
+        for row, mid, session, delivery, message, raw in rows:
             instructions = [*_instructions_decoder.decode(raw), *further.get(mid, ())]
-            entries.append(
-                SpooledEntry(
-                    row, session, _message_decoder.decode(message), instructions, *_entry_decoder.decode(entry)
+            deliveries.append(
+                SpooledDelivery(
+                    row, session, _message_decoder.decode(message), instructions, *_delivery_decoder.decode(delivery)
                 )
             )
-        return entries
+        return deliveries
 
     def finished(self) -> list[FinishedMessage]:
         """Messages to relinquish. A further instruction whose message is forgotten is one of its own."""

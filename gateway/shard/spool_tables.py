@@ -77,7 +77,7 @@ class SpoolTables:
         added = {row[0] for row in batch.rows}
         replaced = self._delete("delete_rows", added)
         db.executemany(
-            sql["put_row"], [(row, mid, session, _encode(entry)) for row, mid, session, *entry in batch.rows]
+            sql["put_row"], [(row, mid, session, _encode(delivery)) for row, mid, session, *delivery in batch.rows]
         )
         deleted = self._delete("delete_rows", batch.deleted_rows)
         touched = {*replaced, *deleted, *self._delete("forget_messages", batch.forgotten)}

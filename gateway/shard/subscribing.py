@@ -10,7 +10,7 @@ import msgspec
 from gateway.shard.delivery import Deliverer
 from gateway.shard.group_requests import GroupRequests
 from gateway.shard.log_writer import SessionLogWriter, durable
-from gateway.shard.messages import Entry, Held
+from gateway.shard.messages import Delivery, PendingMessage
 from gateway.shard.node import Node
 from gateway.shard.route_start import RouteStart
 from gateway.shard.session import Session
@@ -107,7 +107,7 @@ class Subscriber:
             await asyncio.sleep(0)
         await self._groups.leave(session, shared)
         if session.persistent and (sent := sent_from_memory(session)):
-            self._shard.spool_through(max(entry.held.number for entry in sent))
+            self._shard.spool_through(max(delivery.pending.number for delivery in sent))
             await self._checkpoint()  # a delivery that has begun must end, and no subscription brings it again
         if session.logged:
             await durable(partial(self._writer.subscribed, session))
@@ -215,11 +215,11 @@ class Subscriber:
                 continue
             found = True
             message = msgspec.structs.replace(message, offered_us=self._node.numbers.offer(now))
-            held = Held(message, session.shard, -1, now, [])
+            pending = PendingMessage(message, session.shard, -1, now, [])
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
             self._fenced.add(session)
-            self._deliverer.offer(session, held, Entry(session.client, held, qos, True, identifiers))
-            self._deliverer.offered(held)
+            self._deliverer.offer(session, pending, Delivery(session.client, pending, qos, True, identifiers))
+            self._deliverer.offered(pending)
         return found
 
     def _detach(self, session: Session, topic_filter: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.shard.messages import Held
+from gateway.shard.messages import PendingMessage
 from schemas.session_log import SubscriptionRecord
 
 
@@ -25,12 +25,14 @@ class SessionSubscription(msgspec.Struct):
         return start is not None and start <= offset
 
 
-def get_by_instruction(held: Held, subscriptions: Sequence[SessionSubscription]) -> list[SessionSubscription]:
+def get_by_instruction(
+    pending: PendingMessage, subscriptions: Sequence[SessionSubscription]
+) -> list[SessionSubscription]:
     """Those of matching subscriptions that get the message of an instruction: their route is in effect for it, or a
     newer subscription of their client has left it to them."""
-    message = held.message
+    message = pending.message
     appended, partition, offset = message.appended, message.partition, message.offset
-    left = held.left
+    left = pending.left
     return [
         s
         for s in subscriptions

@@ -7,7 +7,7 @@ SUBSCRIBE, then whenever it is computed anew, at QoS 0; a client that takes noth
 
 from collections.abc import Iterator, Mapping
 
-from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.session import Session
 from mqtt.properties import NO_PROPERTIES
 from mqtt.topics import matches
@@ -53,8 +53,8 @@ def send_system(session: Session, message: Message, retain: bool, identifiers: t
     """Sends a value straight to a client, if it takes anything now."""
     link = session.link
     if link is not None and link.writable:
-        held = Held(message, session.shard, -1, 0, [])
-        link.deliver(message, Entry(session.client, held, 0, retain, identifiers))
+        pending = PendingMessage(message, session.shard, -1, 0, [])
+        link.deliver(message, Delivery(session.client, pending, 0, retain, identifiers))
 
 
 def _message(topic: str, value: str, now_ms: int) -> Message:

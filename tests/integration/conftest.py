@@ -43,11 +43,11 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     from schemas.envelope import Instruction, Meta, ingress_headers
     from schemas.events import (
         CompletionEvent,
-        Delivery,
         MessagePresenceEvent,
         PresenceEvent,
         ProgressEvent,
         QuarantineEvent,
+        RecipientOutcome,
         RouteEvent,
         encode,
     )
@@ -120,7 +120,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         shard_records.append(
             (bytes(record.key), value, "egress", record.partition, len(shard_records), ms(at), headers)
         )
-        deliveries = [Delivery(client="bob", outcome="delivered", qos=1, at_us=us(at + 0.5))] if at % 2 else []
+        deliveries = [RecipientOutcome(client="bob", outcome="delivered", qos=1, at_us=us(at + 0.5))] if at % 2 else []
         event = ProgressEvent(
             kind="relinquish", id=headers[0][1].decode(), partition=0, offset=at, appended_ms=ms(at),
             shard=record.partition, number=instruction.number, limit=instruction.limit, deliveries=deliveries,

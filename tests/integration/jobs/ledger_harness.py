@@ -25,12 +25,12 @@ from pipelines.sinks import ensure_tables
 from schemas.envelope import Headers, Instruction, Meta, ingress_headers
 from schemas.events import (
     CompletionEvent,
-    Delivery,
     Event,
     MessagePresenceEvent,
     PresenceEvent,
     ProgressEvent,
     QuarantineEvent,
+    RecipientOutcome,
     RouteEvent,
     encode,
 )
@@ -181,7 +181,7 @@ class LedgerHarness:
         now_ms = self._began_ms
         for number, message in ((0, n), (1, n - 1)):
             fields = {"id": f"m{message}", "partition": 0, "offset": message, "appended_ms": self._began_ms + message}
-            delivery = Delivery(client=f"c{number}", outcome="delivered", qos=1, at_us=SENT_MS * 1000)
+            delivery = RecipientOutcome(client=f"c{number}", outcome="delivered", qos=1, at_us=SENT_MS * 1000)
             limit = 2 if number else None
             done = ProgressEvent(
                 kind="relinquish", shard=number, number=number, limit=limit, deliveries=[delivery], **fields

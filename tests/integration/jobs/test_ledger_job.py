@@ -20,10 +20,10 @@ from jobs.query.ledger_reader import LedgerReader
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.events import (
     CompletionEvent,
-    Delivery,
     Event,
     PresenceEvent,
     ProgressEvent,
+    RecipientOutcome,
     RouteEvent,
     decode,
     encode,
@@ -128,7 +128,7 @@ def send(application: Application, first: int, end: int) -> list[str]:
                 instruction = Instruction(n % 2, n // 2, number, limit, now_ms)
                 more = [("instr", instruction.encode()), ("router", router.encode())]
                 application.produce(topics.egress, "a/b", b"x", headers=[*headers, *more], partition=shard)
-                delivery = Delivery(client=f"c{shard}", outcome="delivered", qos=1, at_us=now_ms * 1000)
+                delivery = RecipientOutcome(client=f"c{shard}", outcome="delivered", qos=1, at_us=now_ms * 1000)
                 done = ProgressEvent(
                     kind="relinquish", shard=shard, number=number, limit=limit, deliveries=[delivery], **fields
                 )  # type: ignore[arg-type]

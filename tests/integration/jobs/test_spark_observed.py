@@ -20,7 +20,7 @@ from pipelines.storage.local_database import file_of
 from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
-from schemas.events import Delivery, ProgressEvent, encode
+from schemas.events import ProgressEvent, RecipientOutcome, encode
 from schemas.readiness import read_json
 from schemas.settings import DAY_S
 from schemas.tables import OUTCOMES
@@ -48,7 +48,7 @@ def produce(broker: LocalBroker, topic: str, count: int) -> None:
     """Ends of `count` instructions, each twice, as two routers cause it."""
     producer, now_ms = Producer({"bootstrap.servers": broker.bootstrap}), int(time.time() * 1000)
     for number in range(count):
-        delivery = Delivery(client="c", outcome="delivered", qos=1, at_us=now_ms * 1000)
+        delivery = RecipientOutcome(client="c", outcome="delivered", qos=1, at_us=now_ms * 1000)
         event = ProgressEvent(
             kind="relinquish",
             id=f"m{number}",

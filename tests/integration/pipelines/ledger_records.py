@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from schemas.envelope import Headers, Instruction, Meta, ingress_headers
-from schemas.events import Delivery, Event, ProgressEvent, encode
+from schemas.events import Event, ProgressEvent, RecipientOutcome, encode
 from schemas.identity import new_message_id
 
 AT_MS = 1_700_000_000_123
@@ -27,7 +27,7 @@ def event(kind: Event, topic: str, offset: int = 0) -> tuple[Any, ...]:
     return (b"key", encode(kind), topic, 0, offset, AT_MS, None)
 
 
-def relinquish(number: int | None, *deliveries: Delivery, **more: Any) -> ProgressEvent:
+def relinquish(number: int | None, *deliveries: RecipientOutcome, **more: Any) -> ProgressEvent:
     fields = {"kind": "relinquish", "id": ID, "partition": 1, "offset": 7, "appended_ms": AT_MS, "shard": 3}
     return ProgressEvent(**{**fields, "number": number, "deliveries": list(deliveries), **more})
 

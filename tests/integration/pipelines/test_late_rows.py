@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.ledger import history
-from schemas.events import Delivery, ProgressEvent, encode
+from schemas.events import ProgressEvent, RecipientOutcome, encode
 from schemas.tables import OUTCOMES
 from tests.integration.pipelines.streamed import appended_once
 
@@ -29,7 +29,7 @@ def relinquish(message_day: float, number: int, heard_day: float) -> Records:
         shard=number,
         number=number,
         limit=2,
-        deliveries=[Delivery(client=f"c{number}", outcome="delivered", qos=1, at_us=1)],
+        deliveries=[RecipientOutcome(client=f"c{number}", outcome="delivered", qos=1, at_us=1)],
     )
     return [(event.id.encode(), encode(event), "progress", 0, 0, START_MS + int(heard_day * DAY_MS), [])]
 

@@ -17,7 +17,7 @@ from pipelines.ledger.completion import relinquished
 from pipelines.ledger.completion_sink import CompletionSink
 from pipelines.storage.local_database import LocalDatabase
 from pipelines.storage.table_files import QUERY_ID
-from schemas.events import CompletionEvent, Delivery, ProgressEvent, decode, encode
+from schemas.events import CompletionEvent, ProgressEvent, RecipientOutcome, decode, encode
 from schemas.settings import DAY_S
 from tests.integration.pipelines.streamed import in_batches, kafka_rows
 
@@ -44,7 +44,7 @@ def progress(message: int, number: int, touches: int, scope: str = "routed") -> 
 
 def outcome(message: int) -> ProgressEvent:
     """A report of a delivery that ends nothing."""
-    delivery = Delivery(client="c", outcome="delivered", qos=1, at_us=1)
+    delivery = RecipientOutcome(client="c", outcome="delivered", qos=1, at_us=1)
     event = progress(message, 0, 2)
     return ProgressEvent(
         kind="outcome", id=event.id, partition=0, offset=0, appended_ms=event.appended_ms, shard=0, number=0, limit=2,

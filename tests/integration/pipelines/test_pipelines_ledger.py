@@ -24,10 +24,10 @@ from pipelines.streams import StreamId
 from schemas.envelope import EVERYONE, SHARE_HEADER, Headers, Meta
 from schemas.events import (
     CompletionEvent,
-    Delivery,
     PresenceEvent,
     ProgressEvent,
     QuarantineEvent,
+    RecipientOutcome,
     encode,
 )
 from schemas.origin import origin_of
@@ -113,8 +113,8 @@ def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path
 
 def test_outcomes_one_row_a_delivery(spark: SparkSession, tmp_path: Path) -> None:
     """R4, R7: deliveries as reported; nobody and untouched named; copies and what a home repeats add nothing."""
-    one = Delivery(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000 + 5)
-    two = Delivery(client="c2", outcome="dropped", qos=2, at_us=AT_MS * 1000 + 6)
+    one = RecipientOutcome(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000 + 5)
+    two = RecipientOutcome(client="c2", outcome="dropped", qos=2, at_us=AT_MS * 1000 + 6)
     untouched = ProgressEvent(kind="untouched", id="nobody's", partition=0, offset=0, appended_ms=AT_MS, limit=0)
     reported = relinquish(0, one, kind="outcome")
     events = [
@@ -139,10 +139,10 @@ def test_outcomes_of_retained_messages_of_any_age(spark: SparkSession, tmp_path:
     """A retained message may be far older than the window; what a home reports twice still adds one row."""
 
     def kept(client: str) -> ProgressEvent:
-        delivery = Delivery(client=client, outcome="delivered", qos=1, at_us=AT_MS * 1000)
+        delivery = RecipientOutcome(client=client, outcome="delivered", qos=1, at_us=AT_MS * 1000)
         return relinquish(None, delivery, kind="outcome", appended_ms=AT_MS - 30 * 86_400_000)
 
-    fresh = relinquish(0, Delivery(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000))
+    fresh = relinquish(0, RecipientOutcome(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000))
     batches = [[event(e, "progress", n) for n, e in enumerate(events)] for events in (
         [fresh], [kept("c2"), kept("c3")], [kept("c2"), kept("c4")],
     )]  # fmt: skip

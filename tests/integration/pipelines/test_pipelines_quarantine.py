@@ -13,7 +13,7 @@ from pipelines.ledger.completion import progress_format
 from pipelines.records import judged, quarantine_records
 from pipelines.routing import routes
 from schemas.envelope import Headers
-from schemas.events import Delivery, encode
+from schemas.events import RecipientOutcome, encode
 from tests.integration.pipelines.ledger_records import AT_MS, egress, headers, raw, relinquish
 from tests.integration.pipelines.streamed import kafka_rows, streamed
 
@@ -120,7 +120,7 @@ def test_bad_records_stand_beside_good_ones(spark: SparkSession, tmp_path: Path)
     def progress(offset: int, value: bytes) -> tuple[Any, ...]:
         return (b"key", value, "progress", 0, offset, AT_MS, None)
 
-    one = Delivery(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000 + 5)
+    one = RecipientOutcome(client="c1", outcome="delivered", qos=1, at_us=AT_MS * 1000 + 5)
     good = encode(relinquish(0, one))
     from_afar = encode(relinquish(0, one, appended_ms=AT_MS + 20 * 86_400_000))
     other_version = good.replace(b'"v":1', b'"v":2')

@@ -15,12 +15,12 @@ from pipelines.routing import routes
 from schemas.envelope import EVERYONE
 from schemas.events import (
     CompletionEvent,
-    Delivery,
     Event,
     MessagePresenceEvent,
     PresenceEvent,
     ProgressEvent,
     QuarantineEvent,
+    RecipientOutcome,
     RouteEvent,
     encode,
 )
@@ -45,7 +45,7 @@ def record(topic: str, value: Event | bytes, offset: int, at_ms: int = AT_MS, **
 
 
 def outcome(client: str, what: Any = "delivered", at_ms: int = AT_MS, **more: Any) -> ProgressEvent:
-    delivery = Delivery(client=client, outcome=what, qos=1, at_us=at_ms * 1000)
+    delivery = RecipientOutcome(client=client, outcome=what, qos=1, at_us=at_ms * 1000)
     fields = {"kind": "relinquish", "number": 0, "partition": 1, "offset": 7, "appended_ms": AT_MS, "shard": 3} | more
     return ProgressEvent(id=ID, deliveries=[delivery], **fields)  # type: ignore[arg-type]
 

@@ -193,7 +193,7 @@ def test_windows_of_version_1_are_read_and_unknown_versions_refused() -> None:
 
 def test_events_round_trip_and_refuse_what_is_malformed() -> None:
     """R4, R6, R12."""
-    delivery = events.Delivery(client="c", outcome="expired", qos=1, at_us=5)
+    delivery = events.RecipientOutcome(client="c", outcome="expired", qos=1, at_us=5)
     examples: list[events.Event] = [
         events.RouteEvent(op="add", route_key="a/b", shard=3),
         events.ProgressEvent(kind="relinquish", id="i", partition=1, offset=2, appended_ms=3, deliveries=[delivery]),

@@ -19,7 +19,7 @@ from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
 from mqtt.server_connection import Closed
 from schemas.envelope import Meta, ingress_headers
-from schemas.events import Delivery
+from schemas.events import RecipientOutcome
 from schemas.identity import new_message_id
 from schemas.session_log import encode
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
@@ -246,11 +246,13 @@ def test_remembered_matches_are_bounded() -> None:
 
 def test_outcomes_of_many_recipients_fit_kafka() -> None:
     """None is lost, none doubled, and no event is larger than the broker takes."""
-    few = [Delivery(client="c", outcome="dropped", qos=1, at_us=0)]
+    few = [RecipientOutcome(client="c", outcome="dropped", qos=1, at_us=0)]
     assert portions([]) == [[]]
     assert portions(few) == [few]
     for size, number in ((16, 30_000), (1_024, 2_000), (16_384, 30)):
-        many = [Delivery(client="\x01" * size, outcome="delivered", qos=1, at_us=1 << 50) for _ in range(number)]
+        many = [
+            RecipientOutcome(client="\x01" * size, outcome="delivered", qos=1, at_us=1 << 50) for _ in range(number)
+        ]
         found = portions(many)
         assert [delivery for portion in found for delivery in portion] == many
         assert len(found) > 1

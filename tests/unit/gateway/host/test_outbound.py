@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.host.outbound import PublishEncoder
-from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.messages import Delivery, Message, PendingMessage
 from mqtt.decode import Decoder
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES
@@ -17,8 +17,8 @@ def message(topic: str, expires: int | None = None, properties: bytes = NO_PROPE
     return Message("id", "sender", topic, b"payload", 1, False, expires, properties, 0, 0, 0)
 
 
-def entry(of: Message, subscription_ids: tuple[int, ...] = ()) -> Entry:
-    return Entry("client", Held(of, 0, -1, 0.0, []), 1, False, subscription_ids, packet_id=7)
+def delivery(of: Message, subscription_ids: tuple[int, ...] = ()) -> Delivery:
+    return Delivery("client", PendingMessage(of, 0, -1, 0.0, []), 1, False, subscription_ids, packet_id=7)
 
 
 def decoded(data: bytes, version: int = 5) -> Publish:
@@ -33,7 +33,7 @@ def test_a_client_that_keeps_the_aliases_finds_every_topic(maximum: int, steps: 
     encoder, known = PublishEncoder(5, maximum, lambda: NOW), dict[int, str]()
     for topic, is_sent in steps:
         of = message(topic)
-        packet = decoded(encoder.encode(of, entry(of)))
+        packet = decoded(encoder.encode(of, delivery(of)))
         if not is_sent:
             encoder.dropped()
             continue
@@ -52,7 +52,7 @@ def test_a_topic_that_comes_again_is_sent_by_its_alias() -> None:
     encoder, of = PublishEncoder(5, 1, lambda: NOW), message("a/b", properties=b"\x03\x03\x00\x00")
     sizes = []
     for _ in range(2):
-        sizes.append(len(encoder.encode(of, entry(of, (3, 4)))))
+        sizes.append(len(encoder.encode(of, delivery(of, (3, 4)))))
         encoder.sent()
     assert sizes[1] == sizes[0] - len("a/b")
 
@@ -60,7 +60,7 @@ def test_a_topic_that_comes_again_is_sent_by_its_alias() -> None:
 def test_own_properties_stand_with_those_of_the_message() -> None:
     """3.3.2.3.3, 3.3.2.3.8: the rest of the time, and all subscription identifiers."""
     of = message("a", expires=int((NOW + 9.5) * 1000), properties=b"\x05\x03\x00\x02xy")
-    packet = decoded(PublishEncoder(5, 3, lambda: NOW).encode(of, entry(of, (3, 4))))
+    packet = decoded(PublishEncoder(5, 3, lambda: NOW).encode(of, delivery(of, (3, 4))))
     assert packet.properties == {
         "message_expiry_interval": 9,
         "subscription_identifier": [3, 4],
@@ -71,5 +71,5 @@ def test_own_properties_stand_with_those_of_the_message() -> None:
 
 def test_version_3_1_1_has_none_of_it() -> None:
     of = message("a", expires=5, properties=b"\x05\x03\x00\x02xy")
-    packet = decoded(PublishEncoder(4, 3, lambda: NOW).encode(of, entry(of, (3,))), 4)
+    packet = decoded(PublishEncoder(4, 3, lambda: NOW).encode(of, delivery(of, (3,))), 4)
     assert (packet.topic, packet.properties) == ("a", None)

@@ -158,7 +158,7 @@ def test_a_message_of_qos_2_to_an_inbox_is_acknowledged_for_good(tmp_path: Path)
             await until(lambda: len(session.in_flight) == 2)
         await until(lambda: session.link is None)
         await acknowledge(harness, events[1])
-        await until(lambda: [entry.released for entry in session.in_flight.values()] == [True, False])
+        await until(lambda: [delivery.released for delivery in session.in_flight.values()] == [True, False])
         async with harness.stream("", **NAMED) as stream:
             assert await stream.payloads(1) == ["2"]
             await until(lambda: len(session.in_flight) == 1)

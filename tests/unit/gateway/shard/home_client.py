@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from gateway.shard.arrivals import Arrival
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
@@ -37,10 +37,12 @@ class ClientLink:
         self._client = client
         self.writable = True
 
-    def deliver(self, message: Message, entry: Entry) -> bool:
-        # Values now: the home may change the entry afterwards.
-        got = Got(message.topic, message.payload, entry.qos, entry.retain, entry.dup, entry.subscription_ids)
-        self._soon(self._client.take, got, entry.packet_id)
+    def deliver(self, message: Message, delivery: Delivery) -> bool:
+        # Values now: the home may change the delivery afterwards.
+        got = Got(
+            message.topic, message.payload, delivery.qos, delivery.retain, delivery.dup, delivery.subscription_ids
+        )
+        self._soon(self._client.take, got, delivery.packet_id)
         return True
 
     def release(self, packet_id: int, reason: ReasonCode = ReasonCode.SUCCESS) -> None:

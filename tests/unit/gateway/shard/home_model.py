@@ -108,7 +108,7 @@ class HomeModel:
         take_back = ShareGroup.take_back
 
         def noting(group: ShareGroup, returned: Any) -> None:
-            self.moved |= {assigned.entry.held.message.payload for assigned in returned}
+            self.moved |= {assigned.delivery.pending.message.payload for assigned in returned}
             take_back(group, returned)
 
         with patch.object(ShareGroup, "take_back", noting):
@@ -117,7 +117,7 @@ class HomeModel:
     def _crashed(self, stored: int = 0) -> None:
         if self.harness.is_up:
             for group in self._share_groups():
-                self.moved |= {a.entry.held.message.payload for a in group.assigned.values()}
+                self.moved |= {a.delivery.pending.message.payload for a in group.assigned.values()}
             self.has_died, self.is_calm = True, False
         self._crash(stored)
 
@@ -325,7 +325,7 @@ class HomeModel:
         for shard in harness.home.states:
             assert not shard.order.parked
             for session in shard.sessions.values():
-                assert (session.queued, session.queued_bytes, session.replayed) == (0, 0, None)
+                assert (session.queued, session.queued_bytes, session.settled_before) == (0, 0, None)
                 assert not any((session.in_flight, session.put_back, session.restored))
                 assert not any((session.dropping, session.dropped, session.dropped_before))
                 if isinstance(session, ShareGroup):

@@ -12,7 +12,7 @@ from gateway.record import Record
 from gateway.shard.checkpoint import CATCH_UP, CatchUpPosition
 from gateway.shard.delivery_order import DeliveryOrder
 from gateway.shard.ingress_record import IngressRecord
-from gateway.shard.messages import Held, Message
+from gateway.shard.messages import Message, PendingMessage
 from gateway.shard.shard import Shard
 from schemas.envelope import EVERYONE, ROUTED
 
@@ -102,7 +102,7 @@ class Home:
             assert not left or (left == ["session"] and sent.new)
             self.got.append(sent.place)
             message = Message("", "", "", b"", 1, False, None, b"", *sent.place, 0)
-            shard.hold(Held(message, 0, record.offset(), 0.0, [], left=left))
+            shard.hold(PendingMessage(message, 0, record.offset(), 0.0, [], left=left))
 
     def _pass(self, partition: int, offset: int) -> bool:
         sent, order = self._ingress[partition, offset], self.order
@@ -261,7 +261,7 @@ def test_a_restart_does_not_wait_in_a_circle(is_live: bool) -> None:
     before.order.park(0, 10, parked_record(0))
     before.received(1)
     if is_live:
-        before.hold(Held(Message("", "", "", b"", 1, False, None, b"", 1, 3, 0), 0, 1, 0.0, []))
+        before.hold(PendingMessage(Message("", "", "", b"", 1, False, None, b"", 1, 3, 0), 0, 1, 0.0, []))
     after = Shard(0)
     assert after.restore(before.snapshot(), {}, {}) == 0
     after.order.begin({0: 5, 1: 5}, {0: 0, 1: 0})

@@ -49,8 +49,8 @@ def fill(database: sqlite3.Connection) -> None:
         row = (mid, shard, 9_000, encode(message(mid)), encode(instructions(mid)), 7)
         database.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)", row)
     for row_number, mid, session in ((10, 1, "s"), (11, 1, "t"), (20, 2, "s"), (30, 3, "u")):
-        entry = encode((1, False, (7, 8), True))
-        database.execute("INSERT INTO queue VALUES (?, ?, ?, ?)", (row_number, mid, session, entry))
+        delivery = encode((1, False, (7, 8), True))
+        database.execute("INSERT INTO queue VALUES (?, ?, ?, ?)", (row_number, mid, session, delivery))
     for mid, shard in ((4, 1), (5, 0)):
         row = (mid, encode(message(mid)), encode(instructions(mid)), shard)
         database.execute("INSERT INTO finished VALUES (?, ?, ?, ?)", row)

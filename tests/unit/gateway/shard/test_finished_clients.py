@@ -1,15 +1,15 @@
 """Who is finished with an unfinished message: written once, known after a restart, deleted in the end (Q1)."""
 
 from gateway.shard.finished_clients import FinishedClients
-from gateway.shard.messages import Held, Message
+from gateway.shard.messages import Message, PendingMessage
 from gateway.shard.spool import Spool
 from gateway.shard.spool_batch import SpoolBatch
 from gateway.shard.spool_records import Marker
 
 
-def held(position: int) -> Held:
+def held(position: int) -> PendingMessage:
     message = Message("id", "s", "a", b"", 1, False, None, b"\0", 0, position, 0)
-    return Held(message, 0, position, 0.0, [])
+    return PendingMessage(message, 0, position, 0.0, [])
 
 
 class Life:
@@ -21,7 +21,7 @@ class Life:
         self.finished.restore(spool.finished_clients(), spool.finished_parts(), lambda _: is_needed)
         self.written: list[str] = []
 
-    def commit(self, *live: Held) -> None:
+    def commit(self, *live: PendingMessage) -> None:
         clients, ended = self.finished.write(live)
         self.written += [name for names in clients.values() for name in names]
         batch = SpoolBatch(finished_clients=clients, ended_positions=ended)

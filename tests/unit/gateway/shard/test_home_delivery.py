@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscription
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
@@ -52,9 +52,9 @@ def test_what_is_too_large_for_a_client_is_dropped(tmp_path: Path, qos: int) -> 
         link = small.link
         assert link is not None
 
-        def refuse(message: Message, entry: Entry) -> bool:
-            if entry.qos:
-                small.attached.home.undeliverable(small.attached.session, entry)
+        def refuse(message: Message, delivery: Delivery) -> bool:
+            if delivery.qos:
+                small.attached.home.undeliverable(small.attached.session, delivery)
             return False
 
         link.deliver = refuse  # type: ignore[method-assign]
@@ -239,7 +239,7 @@ def test_a_message_too_large_for_one_client_is_done_for_it_alone(tmp_path: Path)
         link = small.link
         assert link is not None
         taken = []
-        link.deliver = lambda message, entry: taken.append(entry)  # type: ignore[method-assign]
+        link.deliver = lambda message, delivery: taken.append(delivery)  # type: ignore[method-assign]
         sender.publish("a", b"large", 1)
         await turn()
         small.attached.home.undeliverable(small.attached.session, taken[0])

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.memory_bus import MemoryRecord
 from gateway.shard.egress_flow import EgressFlow
-from gateway.shard.messages import Held, Message
+from gateway.shard.messages import Message, PendingMessage
 from gateway.shard.shard import Shard
 from schemas.envelope import ROUTED
 from tests.unit.gateway.shard.home_client import Client
@@ -241,7 +241,7 @@ def test_what_is_not_finished_comes_again_before_direct_deliveries() -> None:
     before.order.copies.accept(ROUTED, 1, 5)
     before.order.expect(1, 5)
     assert not before.order.must_wait(1, 6, before.position)
-    before.hold(Held(message, 0, 3, 0.0, []))
+    before.hold(PendingMessage(message, 0, 3, 0.0, []))
     before.order.park(0, 9, MemoryRecord(("egress", 0), b"", b"", None))
     before.order.expect(1, 6)
     after = Shard(0)

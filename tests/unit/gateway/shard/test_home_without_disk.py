@@ -182,8 +182,8 @@ def make_earlier_file(harness: HomeHarness, path: Path) -> None:
                 for spooled in spool.load(session, 0, 1_000):
                     number = spooled.row * SHARDS + shard
                     message, instructions = encode(spooled.message), encode(spooled.instructions)
-                    entry = encode((spooled.qos, spooled.retain, spooled.subscription_ids, spooled.dup))
+                    delivery = encode((spooled.qos, spooled.retain, spooled.subscription_ids, spooled.dup))
                     row = (number, shard, None, message, instructions, 1)
                     database.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)", row)
-                    database.execute("INSERT INTO queue VALUES (?, ?, ?, ?)", (number, number, session, entry))
+                    database.execute("INSERT INTO queue VALUES (?, ?, ?, ?)", (number, number, session, delivery))
             spool.close()

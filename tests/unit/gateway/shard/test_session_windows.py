@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.shard.messages import Entry, Held, Message
+from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.session import Session
 from gateway.shard.session_records import window_record
 from schemas.session_log import encode
@@ -13,9 +13,9 @@ def message_at(partition: int, offset: int) -> Message:
     return Message(f"id-{offset}", "s", "a", b"x" * 10, 2, False, None, b"\0", partition, offset, 0)
 
 
-def entry(offset: int, qos: int, row: int | None = None) -> Entry:
+def delivery(offset: int, qos: int, row: int | None = None) -> Delivery:
     message = message_at(0, offset)
-    return Entry("c", Held(message, 0, offset, 0.0, []), qos, False, (), row=row)
+    return Delivery("c", PendingMessage(message, 0, offset, 0.0, []), qos, False, (), row=row)
 
 
 steps = st.lists(
@@ -29,8 +29,8 @@ steps = st.lists(
 )
 
 
-def pop_in_flight(session: Session, number: int) -> Entry:
-    """Ends the exchange of one of the entries in flight."""
+def pop_in_flight(session: Session, number: int) -> Delivery:
+    """Ends the exchange of one of the deliveries in flight."""
     ids = list(session.in_flight)
     return session.in_flight.pop(ids[number % len(ids)])
 
@@ -42,13 +42,13 @@ def test_packet_ids_are_unique_and_the_window_and_the_order_are_kept(steps: list
     first_sent: list[int] = []
     for word, number in steps:
         if word == "offer":
-            session.enqueue(entry(offered, number))
+            session.enqueue(delivery(offered, number))
             offered += 1
         elif word == "take":
             for taken in session.take(number):
                 taken.sent = True
                 if not taken.dup:
-                    first_sent.append(taken.held.message.offset)
+                    first_sent.append(taken.pending.message.offset)
         elif word == "finish" and session.in_flight:
             pop_in_flight(session, number)
         elif word == "reconnect":
@@ -64,7 +64,7 @@ def test_packet_ids_are_unique_and_the_window_and_the_order_are_kept(steps: list
         logged = {(o.partition, o.offset): o.packet_id for o in window_record(session).outgoing}
         sent = [e for e in (*session.in_flight.values(), *session.queue) if e.packet_id and e.qos == 2]
         assert len(session.put_back) <= 6
-        assert logged == {(0, e.held.message.offset): e.packet_id for e in sent}
+        assert logged == {(0, e.pending.message.offset): e.packet_id for e in sent}
     assert first_sent == sorted(first_sent)
 
 
@@ -76,14 +76,14 @@ def test_forgetting_what_is_in_the_spool_keeps_the_order(
     session = Session("c", 0, 0)
     session.receive_maximum = in_flight
     for n, row in enumerate(rows):
-        session.enqueue(entry(n, 2, n + 1 if row else None))
+        session.enqueue(delivery(n, 2, n + 1 if row else None))
     for taken in session.take(in_flight):
         taken.sent = True
     session.receive_maximum = max(0, in_flight - 1)
     session.resend()
-    before = [e.held.message.offset for e in session.queue]
+    before = [e.pending.message.offset for e in session.queue]
     session.forget_spooled(committed)
-    left = [e.held.message.offset for e in session.queue], [e.held.message.offset for e in session.tail]
+    left = [e.pending.message.offset for e in session.queue], [e.pending.message.offset for e in session.tail]
     gone = [offset for offset in before if offset not in left[0] + left[1]]
     assert len(gone) == session.backlog
     assert left[0] + gone + left[1] == before
@@ -97,22 +97,22 @@ def test_what_was_finished_before_a_restart_does_not_come_again() -> None:
     """G8: released, it is PUBREL's turn; not released, it keeps its packet id and is sent with DUP."""
     before = Session("c", 0, 0)
     for n in range(3):
-        before.enqueue(entry(n, 2))
+        before.enqueue(delivery(n, 2))
     before.take(3)
     before.in_flight[2].released = True
     before.settle(before.in_flight.pop(1))
     session = Session("c", 0, 0)
     session.recover(window_record(before))
-    assert [session.restore(entry(n, 2)) for n in range(4)] == [False, False, True, True]
-    third = entry(2, 2)
+    assert [session.restore(delivery(n, 2)) for n in range(4)] == [False, False, True, True]
+    third = delivery(2, 2)
     session.restore(third)
     assert (third.packet_id, third.dup) == (3, True)
-    session.enqueue(entry(9, 2))
+    session.enqueue(delivery(9, 2))
     assert session.take(1)[0].packet_id == 1, "2 and 3 are not free"
     session.settle(third)
     again = Session("c", 0, 0)
     again.recover(window_record(session))
-    assert not again.restore(entry(2, 2))
+    assert not again.restore(delivery(2, 2))
     session.forget_restored()
     assert set(session.restored) == {(0, 1)}, "the one whose PUBCOMP is due"
 
@@ -135,16 +135,16 @@ def test_the_log_tells_what_is_finished_from_what_is_not(steps: list[tuple[str, 
     session.expiry_s, session.receive_maximum = 60, 4
     for word, number in steps:
         if word == "offer":
-            session.enqueue(entry(offered, number))
+            session.enqueue(delivery(offered, number))
             offered += 1
         elif word == "take":
             for taken in session.take(number):
                 taken.sent = bool(number % 2)
                 if not taken.qos:
-                    settled.add(taken.held.message.offset)
+                    settled.add(taken.pending.message.offset)
         elif word == "finish" and session.in_flight:
             done = pop_in_flight(session, number)
-            settled.add(done.held.message.offset)
+            settled.add(done.pending.message.offset)
             if done.qos == 2:
                 session.settle(done)
         elif word == "reconnect":
@@ -157,10 +157,10 @@ def test_the_log_tells_what_is_finished_from_what_is_not(steps: list[tuple[str, 
         after.recover(window_record(session))
         for e in (*session.in_flight.values(), *session.queue):
             if e.qos:
-                assert after.restore(entry(e.held.message.offset, e.qos))
+                assert after.restore(delivery(e.pending.message.offset, e.qos))
         for offset in range(offered):
-            if offset in settled and after.settled.covers(entry(offset, 2)):
-                assert not after.restore(entry(offset, 2))
+            if offset in settled and after.settled.covers(delivery(offset, 2)):
+                assert not after.restore(delivery(offset, 2))
 
 
 def test_the_record_stays_small_however_much_is_settled() -> None:
@@ -168,8 +168,8 @@ def test_the_record_stays_small_however_much_is_settled() -> None:
     session, sizes = Session("c", 0, 0), []
     session.expiry_s, session.receive_maximum = 60, 100
     for n in range(50_000):
-        held = Held(message_at(n % 8, n), 0, n if n % 3 else -1, 0.0, [], number=n + 1)
-        session.enqueue(Entry("c", held, 2, False, (), row=n if n % 5 == 0 else None))
+        held = PendingMessage(message_at(n % 8, n), 0, n if n % 3 else -1, 0.0, [], number=n + 1)
+        session.enqueue(Delivery("c", held, 2, False, (), row=n if n % 5 == 0 else None))
         session.take(1)
         if n >= 100:
             session.settle(session.in_flight.pop(next(iter(session.in_flight))))
@@ -182,17 +182,17 @@ def test_each_way_that_may_bring_a_message_again_has_its_own_cursor() -> None:
     """G8: a message settled as an instruction says nothing of direct deliveries, and of rows in the spool."""
     session = Session("c", 0, 0)
     for held, row in (
-        (Held(message_at(0, 7), 0, 50, 0.0, [], number=1), None),
-        (Held(message_at(1, 8), 0, -1, 0.0, [], number=2), None),
-        (Held(message_at(1, 3), 0, -1, 0.0, []), 4),
+        (PendingMessage(message_at(0, 7), 0, 50, 0.0, [], number=1), None),
+        (PendingMessage(message_at(1, 8), 0, -1, 0.0, [], number=2), None),
+        (PendingMessage(message_at(1, 3), 0, -1, 0.0, []), 4),
     ):
-        session.settle(Entry("c", held, 2, False, (), row=row))
+        session.settle(Delivery("c", held, 2, False, (), row=row))
     after = Session("c", 0, 0)
     after.recover(window_record(session))
 
     def is_open(position: int, partition: int, offset: int, row: int | None = None) -> bool:
-        held = Held(message_at(partition, offset), 0, position, 0.0, [])
-        return after.restore(Entry("c", held, 2, False, (), row=row))
+        held = PendingMessage(message_at(partition, offset), 0, position, 0.0, [])
+        return after.restore(Delivery("c", held, 2, False, (), row=row))
 
     assert [is_open(50, 0, 7), is_open(49, 0, 6), is_open(51, 0, 8), is_open(50, 1, 7)] == [False, False, True, True]
     assert [is_open(-1, 1, 8), is_open(-1, 1, 9), is_open(-1, 0, 7)] == [False, True, True]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.shard.messages import Entry, Message
+from gateway.shard.messages import Delivery, Message
 from gateway.shard.share_group import GROUP_MARK
 from mqtt.codes import ReasonCode
 from schemas.session_log import GroupRecord, SessionKey, SettledRecord, encode
@@ -24,8 +24,8 @@ def test_what_is_too_large_for_the_chosen_member_is_dropped(tmp_path: Path) -> N
         link = small.link
         assert link is not None
 
-        def refuse(message: Message, entry: Entry) -> bool:
-            asyncio.get_running_loop().call_soon(small.attached.home.undeliverable, small.attached.session, entry)
+        def refuse(message: Message, delivery: Delivery) -> bool:
+            asyncio.get_running_loop().call_soon(small.attached.home.undeliverable, small.attached.session, delivery)
             return False
 
         deliver, link.deliver = link.deliver, refuse  # type: ignore[method-assign]

@@ -103,7 +103,7 @@ def test_after_a_crash_qos_2_goes_to_nobody_else(tmp_path: Path, qos: int, clean
         assert harness.relinquished() == harness.instructions()
         assert harness.completed() == set(harness.published())
         group = group_of(harness)
-        assert not any((group.assigned_before, group.assigned, group.queued, group.replayed))
+        assert not any((group.assigned_before, group.assigned, group.queued, group.settled_before))
 
     run(scenario())
 

@@ -39,7 +39,7 @@ def commit(spool: Spool, made: SpoolBatch, last: int = 0, offset: int = 0, **pos
 
 
 def rows(spool: Spool, session: str = "s") -> list[int]:
-    return [entry.row for entry in spool.load(session, 0, 1_000)]
+    return [delivery.row for delivery in spool.load(session, 0, 1_000)]
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def test_rows_come_back_in_order_by_page(path: str) -> None:
     spool = Spool(path)
     first = spool.load("s", 0, 2)
     rest = spool.load("s", first[-1].row, 2)
-    assert [entry.row for entry in (*first, *rest)] == [10, 20, 30]
-    entry = first[0]
-    assert (entry.message, entry.instructions) == (message(1), [instruction(1)])
-    assert (entry.session, entry.qos, entry.retain) == ("s", 1, False)
-    assert (entry.subscription_ids, entry.dup) == ((7,), True)
+    assert [delivery.row for delivery in (*first, *rest)] == [10, 20, 30]
+    delivery = first[0]
+    assert (delivery.message, delivery.instructions) == (message(1), [instruction(1)])
+    assert (delivery.session, delivery.qos, delivery.retain) == ("s", 1, False)
+    assert (delivery.subscription_ids, delivery.dup) == ((7,), True)
     assert spool.backlogs() == {"s": (3, 3 * len(b"payload")), "t": (3, 3 * len(b"payload"))}
     assert spool.last_numbers() == (3, 31)
     spool.close()
@@ -100,7 +100,7 @@ def test_a_further_instruction_is_relinquished_with_the_message_or_at_once(path:
     commit(spool, batch(1))
     commit(spool, SpoolBatch(instructions=[(5, 1, message(1), OTHER)]))
     assert spool.finished() == []
-    assert [entry.instructions for entry in spool.load("s", 0, 1)] == [[instruction(1), OTHER]]
+    assert [delivery.instructions for delivery in spool.load("s", 0, 1)] == [[instruction(1), OTHER]]
     assert spool.backlogs() == {"s": (1, len(b"payload"))}
     commit(spool, SpoolBatch(instructions=[(6, 1, message(1), OTHER)], deleted_rows=[10]))
     assert [(f.instructions, f.numbers) for f in spool.finished()] == [([instruction(1), OTHER, OTHER], [1, 5, 6])]
@@ -158,8 +158,8 @@ def test_expired_rows_are_found(path: str) -> None:
     commit(spool, batch(3))
     commit(spool, SpoolBatch(instructions=[(5, 1, message(1, 5_000), OTHER)]))
     assert spool.expired(4_999) == []
-    assert sorted(entry.row for entry in spool.expired(5_000)) == [10, 11]
-    assert all(entry.instructions == [instruction(1), OTHER] for entry in spool.expired(5_000))
+    assert sorted(delivery.row for delivery in spool.expired(5_000)) == [10, 11]
+    assert all(delivery.instructions == [instruction(1), OTHER] for delivery in spool.expired(5_000))
     spool.close()
 
 

@@ -58,7 +58,7 @@ class Writer:
         self.batches: list[tuple[SpoolBatch, Marker]] = []
         self._mid, self._row = mid, row
         self._commits = 0
-        self._rows: list[int] = [entry.row for session in SESSIONS for entry in spool.load(session, 0, 1_000)]
+        self._rows: list[int] = [delivery.row for session in SESSIONS for delivery in spool.load(session, 0, 1_000)]
         self._mids: list[int] = [*range(1, mid + 1)]
         self._parts = spool.finished_parts()
 
@@ -118,7 +118,7 @@ def observed(spool: Spool) -> dict[str, object]:
     state = spool.state()
     return {
         "rows": {session: spool.load(session, 0, 1_000) for session in SESSIONS},
-        "expired": sorted(spool.expired(5), key=lambda entry: entry.row),
+        "expired": sorted(spool.expired(5), key=lambda delivery: delivery.row),
         "backlogs": spool.backlogs(),
         "finished": spool.finished(),
         "keyed": spool.keyed(),
