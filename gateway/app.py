@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import structlog
 
@@ -19,6 +20,7 @@ from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
+from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
 from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
@@ -121,7 +123,7 @@ async def run(settings: Settings, part: str) -> None:
     watcher = Watcher([*access.files, *([tls.files] if tls is not None else [])])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls)
-    http = HttpServer(hosts, gateway)
+    http = HttpServer(hosts, gateway, AccessPoint(members, gateway.access_point, Random(), loop.time))
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())
