@@ -137,9 +137,10 @@ class KafkaBus:
         self._closing = True
         self._commands.put(None)
         self._ahead.release()
+        ends = [follower.stop(timeout_s) for follower in self._followers]
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, timeout_s)
-        await asyncio.gather(*(follower.stop(timeout_s) for follower in self._followers))
+            ends.append(asyncio.to_thread(self._thread.join, timeout_s))
+        await asyncio.gather(*ends)
         if self._timer is not None:
             self._timer.cancel()
         return await asyncio.to_thread(self._producer.flush, timeout_s)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from schemas.errors import SettingsError
-from schemas.members import BEARERS, Address
+from schemas.members import BEARERS, GatewayAddress
 from schemas.sections import Natural, Seconds, Section
 
 Strategy = Literal["connections", "cpu", "memory"]
@@ -53,7 +53,7 @@ class AdvertiseSettings(Section, frozen=True, kw_only=True):
     http: HostPort
     https: HostPort
 
-    def address(self, bearer: str) -> Address | None:
+    def address(self, bearer: str) -> GatewayAddress | None:
         """The address set for a bearer, None if none is. Raises ValueError for a port of 0 or above 65535."""
         text: str = getattr(self, bearer)
         if not text:
@@ -61,7 +61,7 @@ class AdvertiseSettings(Section, frozen=True, kw_only=True):
         host, _, port = text.rpartition(":")
         if not 1 <= int(port) <= 65535:
             raise ValueError(f"{port} is not a port")
-        return Address(host.strip("[]"), int(port))
+        return GatewayAddress(host.strip("[]"), int(port))
 
 
 def check_members(cluster: GatewayClusterSettings, advertise: AdvertiseSettings) -> None:

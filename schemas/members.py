@@ -19,7 +19,7 @@ MemberState = Literal["joining", "up", "draining", "gone"]
 """`joining`: started, not serving yet; `up`: serves clients; `draining`: is being stopped; `gone`: has ended in
 order. A gateway that was killed stays in the state of its last record."""
 
-LARGEST_MEMBER: Final = 8_192
+LARGEST_HEARTBEAT: Final = 8_192
 """The largest record, in bytes, that readers accept."""
 
 LONGEST_NAME: Final = 255
@@ -30,14 +30,14 @@ _MOST = (1 << 63) - 1
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
 
 
-class Address(msgspec.Struct, frozen=True):
+class GatewayAddress(msgspec.Struct, frozen=True):
     """Where clients connect: a host name or an IP address (IPv6 without brackets), and a port."""
 
     address: Annotated[str, Meta(min_length=1, max_length=255)]
     port: Annotated[int, Meta(ge=1, le=65535)]
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayLoad(msgspec.Struct, frozen=True, kw_only=True):
     """`connections`: open connections of clients, HTTP included. `cpu`: processor time of the gateway's process as a
     share of one core, averaged over the last seconds; a gateway that has reached 1 can do no more. `memory_bytes`: its
     resident memory; `memory`: the same as a share of what the machine or the container has, 0 to 1."""
@@ -48,7 +48,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     memory: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
 
-class MemberRecord(Event, frozen=True, kw_only=True):
+class Heartbeat(Event, frozen=True, kw_only=True):
     """On `members`, key the gateway's name: one heartbeat.
 
     `boot` identifies the gateway's process, as in :class:`schemas.events.PresenceEvent`; a later process has a higher
@@ -63,13 +63,13 @@ class MemberRecord(Event, frozen=True, kw_only=True):
     at_us: Count
     reads: Count = 1
     zone: Annotated[str, Meta(max_length=64)] = ""
-    addresses: Annotated[dict[Annotated[str, Meta(max_length=16)], Address], Meta(max_length=16)] = msgspec.field(
-        default_factory=dict
+    addresses: Annotated[dict[Annotated[str, Meta(max_length=16)], GatewayAddress], Meta(max_length=16)] = (
+        msgspec.field(default_factory=dict)
     )
-    load: Load = Load()
+    load: GatewayLoad = GatewayLoad()
 
 
-def decode_member(key: bytes | None, value: bytes) -> tuple[str, MemberRecord]:
+def decode_heartbeat(key: bytes | None, value: bytes) -> tuple[str, Heartbeat]:
     """The gateway's name and its record. Raises RecordError for a name or a record that is not valid: anybody who may
     write to the topic may have written it."""
     try:
@@ -78,6 +78,6 @@ def decode_member(key: bytes | None, value: bytes) -> tuple[str, MemberRecord]:
         raise RecordError("the key is not UTF-8") from error
     if not 1 <= len(name) <= LONGEST_NAME:
         raise RecordError(f"the key is not a name: it has {len(name)} characters, allowed: 1 to {LONGEST_NAME}")
-    if len(value) > LARGEST_MEMBER:
-        raise RecordError(f"a MemberRecord of {len(value)} bytes is larger than {LARGEST_MEMBER}")
-    return name, decode(MemberRecord, value)
+    if len(value) > LARGEST_HEARTBEAT:
+        raise RecordError(f"a Heartbeat of {len(value)} bytes is larger than {LARGEST_HEARTBEAT}")
+    return name, decode(Heartbeat, value)

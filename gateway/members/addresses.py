@@ -4,14 +4,14 @@ Pure: what the machine is called comes in."""
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from schemas.members import BEARERS, Address
+from schemas.members import BEARERS, GatewayAddress
 from schemas.settings import GatewaySettings
 
 _LISTENERS = {"ws": "websocket"}
 """Listeners that are not called after their bearer."""
 
 
-def advertised(settings: GatewaySettings, ports: Mapping[str, int], machine: str) -> dict[str, Address]:
+def advertised(settings: GatewaySettings, ports: Mapping[str, int], machine: str) -> dict[str, GatewayAddress]:
     """By bearer. `ports` are those of the open listeners; `machine` is the name of this machine, used if the gateway
     listens on all its addresses and `advertise.host` is empty.
 
@@ -20,14 +20,14 @@ def advertised(settings: GatewaySettings, ports: Mapping[str, int], machine: str
     """
     advertise = settings.advertise
     host = advertise.host or (machine if _is_wildcard(settings.host) else settings.host)
-    found: dict[str, Address] = {}
+    found: dict[str, GatewayAddress] = {}
     for bearer in BEARERS:
         configured = advertise.address(bearer)
         port = ports.get(_LISTENERS.get(bearer, bearer))
         if configured is not None:
             found[bearer] = configured
         elif port is not None and not (bearer == "mqtt" and settings.proxy_protocol):
-            found[bearer] = Address(host, port)
+            found[bearer] = GatewayAddress(host, port)
     return found
 
 

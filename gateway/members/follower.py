@@ -12,7 +12,7 @@ from gateway.bus import Bus
 from gateway.members.table import MemberTable
 from gateway.record import Record
 from schemas.errors import RecordError
-from schemas.members import decode_member
+from schemas.members import decode_heartbeat
 
 _LOG_EVERY_S = 60.0
 
@@ -48,7 +48,7 @@ class MembersFollower:
             if value is None:
                 self._table.apply((record.key() or b"").decode(errors="replace"), None, now)
             else:
-                self._counts["members_forgotten"] += self._table.apply(*decode_member(record.key(), value), now)
+                self._counts["members_forgotten"] += self._table.apply(*decode_heartbeat(record.key(), value), now)
         except RecordError as error:
             self._counts["member_records_skipped"] += 1
             self._log(record, error)

@@ -14,7 +14,7 @@ import structlog
 from gateway.bus import Bus
 from schemas.events import encode
 from schemas.member_settings import GatewayClusterSettings
-from schemas.members import Address, Load, MemberRecord, MemberState
+from schemas.members import GatewayAddress, GatewayLoad, Heartbeat, MemberState
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ class HeartbeatWriter:
         name: str,
         boot: int,
         settings: GatewayClusterSettings,
-        load: Callable[[], Load],
+        load: Callable[[], GatewayLoad],
         clock: Callable[[], float],
         counts: Counter[str],
     ) -> None:
@@ -44,7 +44,7 @@ class HeartbeatWriter:
         self._counts = counts
         self._loop = asyncio.get_running_loop()
         self._state: MemberState = "joining"
-        self._addresses: dict[str, Address] = {}
+        self._addresses: dict[str, GatewayAddress] = {}
         self._seq = 0
         self._on_way = 0
         self._is_refused = False
@@ -55,7 +55,7 @@ class HeartbeatWriter:
         self._write()
         self._wait()
 
-    def serve(self, addresses: Mapping[str, Address]) -> None:
+    def serve(self, addresses: Mapping[str, GatewayAddress]) -> None:
         """The gateway serves clients at these addresses, by bearer."""
         self._addresses = dict(addresses)
         self._enter("up")
@@ -83,7 +83,7 @@ class HeartbeatWriter:
             self._write()
 
     def _write(self) -> None:
-        record = MemberRecord(
+        record = Heartbeat(
             boot=self._boot,
             seq=self._seq,
             state=self._state,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from schemas.members import Load
+from schemas.members import GatewayLoad
 
 WINDOW_S = 2.0
 """Processor time is averaged over this long: shorter, the order of gateways would follow every burst."""
@@ -39,12 +39,12 @@ class ProcessLoad:
         self._has_bytes = memory_limit(psutil.virtual_memory().total)
         self._cpu = CpuShare()
 
-    def measure(self, connections: int) -> Load:
+    def measure(self, connections: int) -> GatewayLoad:
         """The load with so many open connections of clients."""
         resident = int(self._process.memory_info().rss)
         cpu = self._cpu.update(time.monotonic(), time.process_time())
         memory = min(1.0, resident / self._has_bytes)
-        return Load(connections=connections, cpu=round(cpu, 4), memory_bytes=resident, memory=round(memory, 4))
+        return GatewayLoad(connections=connections, cpu=round(cpu, 4), memory_bytes=resident, memory=round(memory, 4))
 
 
 def memory_limit(of_machine: int, files: tuple[Path, ...] = _CGROUP_LIMITS) -> int:

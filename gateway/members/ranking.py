@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import NamedTuple
 
-from gateway.members.table import Member
+from gateway.members.table import GatewayMember
 from schemas.member_settings import Strategy
-from schemas.members import Address
+from schemas.members import GatewayAddress
 
 FEW_CONNECTIONS = 10
 """Differences up to this never count: a handful of clients is no load."""
@@ -28,7 +28,7 @@ class ConnectPoint(NamedTuple):
 class _Measure(NamedTuple):
     """`of` gives a member's load; `margin` how much more counts as equal, from the lower load and `equal_within`."""
 
-    of: Callable[[Member], float]
+    of: Callable[[GatewayMember], float]
     margin: Callable[[float, float], float]
 
 
@@ -42,12 +42,14 @@ _MEASURES: dict[Strategy, _Measure] = {
 }
 
 
-def ranked(members: Iterable[Member], strategy: Strategy, equal_within: float, random: Random) -> list[Member]:
+def ranked(
+    members: Iterable[GatewayMember], strategy: Strategy, equal_within: float, random: Random
+) -> list[GatewayMember]:
     """The members by load, ascending. Those within `equal_within` of the least loaded are shuffled; then those within
     it of the least loaded of the rest, and so on."""
     measure = _MEASURES[strategy]
-    left = sorted(members, key=measure.of)
-    found: list[Member] = []
+    left = sorted(members, key=lambda member: (measure.of(member), member.name))
+    found: list[GatewayMember] = []
     while left:
         lower = measure.of(left[0])
         most = lower + measure.margin(lower, equal_within)
@@ -58,7 +60,7 @@ def ranked(members: Iterable[Member], strategy: Strategy, equal_within: float, r
     return found
 
 
-def connect_points(members: Iterable[Member], bearer: str) -> list[ConnectPoint]:
+def connect_points(members: Iterable[GatewayMember], bearer: str) -> list[ConnectPoint]:
     """Where these members are reached by `bearer`, in their order; without those that cannot be."""
-    addresses: list[Address | None] = [member.record.addresses.get(bearer) for member in members]
+    addresses: list[GatewayAddress | None] = [member.record.addresses.get(bearer) for member in members]
     return [ConnectPoint(bearer, found.address, found.port) for found in addresses if found is not None]

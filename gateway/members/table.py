@@ -12,7 +12,7 @@ records come without a time, and their members count once the next heartbeat is 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from schemas.members import MemberRecord
+from schemas.members import Heartbeat
 
 Status = Literal["joining", "up", "draining", "gone", "silent"]
 """The state of a member's last record; `silent` if it is too old and the gateway has not said that it ends."""
@@ -20,12 +20,12 @@ Status = Literal["joining", "up", "draining", "gone", "silent"]
 STATUSES: tuple[Status, ...] = ("joining", "up", "draining", "gone", "silent")
 
 
-class Member(NamedTuple):
+class GatewayMember(NamedTuple):
     """A gateway by its newest record; `heard_at`: when that arrived, seconds on the reader's monotonic clock, None if
     it was there before the reader."""
 
     name: str
-    record: MemberRecord
+    record: Heartbeat
     heard_at: float | None
 
 
@@ -36,18 +36,18 @@ class MemberTable:
     def __init__(self, limit: int, timeout_s: float) -> None:
         self._limit = limit
         self._timeout_s = timeout_s
-        self._members: dict[str, Member] = {}  # the one not heard of for longest is first
+        self._members: dict[str, GatewayMember] = {}  # the one not heard of for longest is first
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[GatewayMember]:
         return iter(list(self._members.values()))
 
-    def get(self, name: str) -> Member | None:
+    def get(self, name: str) -> GatewayMember | None:
         return self._members.get(name)
 
-    def apply(self, name: str, record: MemberRecord | None, now: float | None) -> int:
+    def apply(self, name: str, record: Heartbeat | None, now: float | None) -> int:
         """Takes one record; None as record forgets the name. `now`: monotonic seconds, None for what was on the topic
         before. Returns how many other members it displaced, 0 or 1."""
         known = self._members.get(name)
@@ -57,20 +57,20 @@ class MemberTable:
         if known is not None and (record.boot, record.seq) <= (known.record.boot, known.record.seq):
             return 0
         self._members.pop(name, None)
-        self._members[name] = Member(name, record, now)
+        self._members[name] = GatewayMember(name, record, now)
         if len(self._members) <= self._limit:
             return 0
         del self._members[next(iter(self._members))]
         return 1
 
-    def status(self, member: Member, now: float) -> Status:
+    def status(self, member: GatewayMember, now: float) -> Status:
         """What a member counts as at `now`, monotonic seconds."""
         if member.record.state == "gone":
             return "gone"
         is_silent = member.heard_at is None or now - member.heard_at > self._timeout_s
         return "silent" if is_silent else member.record.state
 
-    def operational(self, now: float) -> list[Member]:
+    def operational(self, now: float) -> list[GatewayMember]:
         """The members that serve clients and take new ones, ordered by name."""
         serving = (member for member in self._members.values() if self.status(member, now) == "up")
         return sorted(serving, key=lambda member: member.name)

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from schemas.events import encode
-from schemas.members import Load, MemberRecord, decode_member
+from schemas.members import GatewayLoad, Heartbeat, decode_heartbeat
 from tests.conftest import LocalBroker
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 
@@ -45,20 +45,20 @@ class Access:
         return wait_until(lambda: self.listed(bearer) == list(points), PATIENCE_S)
 
 
-def said(broker: LocalBroker, topic: str, name: str = "gateway-1") -> list[MemberRecord]:
+def said(broker: LocalBroker, topic: str, name: str = "gateway-1") -> list[Heartbeat]:
     """The records of a gateway on `members` that have not been compacted away."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
         consumer.assign([TopicPartition(topic, 0, low)])
-        found: list[MemberRecord] = []
+        found: list[Heartbeat] = []
         deadline = time.monotonic() + PATIENCE_S
         while low < high and time.monotonic() < deadline:
             record = consumer.poll(1)
             if record is not None and record.error() is None:
                 low = record.offset() + 1
                 if record.key() == name.encode():
-                    found.append(decode_member(record.key(), record.value())[1])
+                    found.append(decode_heartbeat(record.key(), record.value())[1])
         return found
     finally:
         consumer.close()
@@ -83,7 +83,7 @@ def test_clients_find_the_gateways_that_serve(broker: LocalBroker, unique_prefix
         status, problem = access.ask("mqtts")
         assert (status, problem["reason"]) == (503, "no_operational_gateway")
         write("nonsense", b"{}")
-        write("busy", encode(heartbeat("busy", load=Load(connections=500))))
+        write("busy", encode(heartbeat("busy", load=GatewayLoad(connections=500))))
         assert access.will_list("mqtt", here, ("busy.test", 1000))
         write("busy", encode(heartbeat("busy", seq=1, state="gone")))
         assert access.will_list("mqtt", here)

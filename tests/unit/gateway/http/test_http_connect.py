@@ -8,7 +8,7 @@ import pytest
 from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.shard.rules import EVERYTHING, ClientRules
 from mqtt.codes import ReasonCode
-from schemas.members import BEARERS, Address, Load
+from schemas.members import BEARERS, GatewayAddress, GatewayLoad
 from schemas.settings import process_settings
 from tests.unit.gateway.http.http_harness import HttpHarness, run
 from tests.unit.gateway.members.heartbeat_records import heartbeat
@@ -22,11 +22,11 @@ def test_the_gateways_for_a_bearer_come_in_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         harness = await HttpHarness(tmp_path).start()
         for name, connections in (("gateway-1", 900), ("b", 300), ("c", 20)):
-            harness.members.apply(name, heartbeat(name, seq=1, load=Load(connections=connections)), 0.0)
+            harness.members.apply(name, heartbeat(name, seq=1, load=GatewayLoad(connections=connections)), 0.0)
         for number, state in enumerate(("joining", "draining", "gone")):
             harness.members.apply(f"d{number}", heartbeat("d", state=state), 0.0)
         harness.members.apply("from before", heartbeat(), None)
-        harness.members.apply("other bearer", heartbeat(addresses={"ws": Address("w.test", 8)}), 0.0)
+        harness.members.apply("other bearer", heartbeat(addresses={"ws": GatewayAddress("w.test", 8)}), 0.0)
         answer = await harness.request("GET", "/v1/connect?bearer=mqtt&client=d%C3%A9vice%207")
         assert answer.status == 200
         assert answer.json == {
@@ -86,7 +86,9 @@ def test_without_an_operational_gateway_it_says_when_to_ask_again(tmp_path: Path
         answer = await harness.request("GET", "/v1/connect?bearer=mqtt")
         assert (answer.status, answer.reason) == (503, "no_operational_gateway")
         assert answer.headers["Retry-After"] == "1"
-        harness.members.apply("gateway-1", heartbeat(seq=1, addresses={"ws": Address("w", 1)}), harness.members_now)
+        harness.members.apply(
+            "gateway-1", heartbeat(seq=1, addresses={"ws": GatewayAddress("w", 1)}), harness.members_now
+        )
         assert (await harness.request("GET", "/v1/connect?bearer=mqtt")).status == 503
         assert (await harness.request("GET", "/v1/connect?bearer=ws")).status == 200
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.members.addresses import advertised
 from schemas.errors import SettingsError
-from schemas.members import Address
+from schemas.members import GatewayAddress
 from schemas.settings import GatewaySettings, load_settings
 from tests.unit.schemas.test_settings_errors import overlay
 
@@ -21,14 +21,14 @@ def gateway(directory: Path, text: str) -> GatewaySettings:
 def test_they_are_those_of_the_open_listeners(tmp_path: Path) -> None:
     here = gateway(tmp_path, "")
     assert advertised(here, OPEN, "machine") == {
-        "mqtt": Address("127.0.0.1", 1883),
-        "ws": Address("127.0.0.1", 8083),
-        "http": Address("127.0.0.1", 8080),
+        "mqtt": GatewayAddress("127.0.0.1", 1883),
+        "ws": GatewayAddress("127.0.0.1", 8083),
+        "http": GatewayAddress("127.0.0.1", 8080),
     }
     assert advertised(here, {"mqtts": 1, "wss": 2, "https": 3}, "machine") == {
-        "mqtts": Address("127.0.0.1", 1),
-        "wss": Address("127.0.0.1", 2),
-        "https": Address("127.0.0.1", 3),
+        "mqtts": GatewayAddress("127.0.0.1", 1),
+        "wss": GatewayAddress("127.0.0.1", 2),
+        "https": GatewayAddress("127.0.0.1", 3),
     }
     assert advertised(here, {}, "machine") == {}
 
@@ -36,19 +36,19 @@ def test_they_are_those_of_the_open_listeners(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 def test_on_a_wildcard_they_have_the_name_of_the_machine(tmp_path: Path, host: str) -> None:
     everywhere = f'host = "{host}"\nauthentication.methods = ["anonymous"]'
-    assert advertised(gateway(tmp_path, everywhere), {"mqtt": 1}, "machine") == {"mqtt": Address("machine", 1)}
+    assert advertised(gateway(tmp_path, everywhere), {"mqtt": 1}, "machine") == {"mqtt": GatewayAddress("machine", 1)}
     named = f'{everywhere}\nadvertise.host = "gw.example.org"'
-    assert advertised(gateway(tmp_path, named), {"mqtt": 1}, "machine") == {"mqtt": Address("gw.example.org", 1)}
+    assert advertised(gateway(tmp_path, named), {"mqtt": 1}, "machine") == {"mqtt": GatewayAddress("gw.example.org", 1)}
 
 
 def test_what_is_configured_counts_even_without_a_listener(tmp_path: Path) -> None:
     """A proxy ends TLS."""
     here = gateway(tmp_path, 'advertise.mqtts = "mqtt.example.org:8883"\nadvertise.ws = "[2001:db8::1]:80"')
     assert advertised(here, OPEN, "machine") == {
-        "mqtt": Address("127.0.0.1", 1883),
-        "mqtts": Address("mqtt.example.org", 8883),
-        "ws": Address("2001:db8::1", 80),
-        "http": Address("127.0.0.1", 8080),
+        "mqtt": GatewayAddress("127.0.0.1", 1883),
+        "mqtts": GatewayAddress("mqtt.example.org", 8883),
+        "ws": GatewayAddress("2001:db8::1", 80),
+        "http": GatewayAddress("127.0.0.1", 8080),
     }
 
 
@@ -57,7 +57,7 @@ def test_a_listener_behind_a_proxy_is_advertised_only_as_configured(tmp_path: Pa
     proxied = 'proxy_protocol = true\ntrusted_proxies = ["10.0.0.0/8"]'
     assert advertised(gateway(tmp_path, proxied), {"mqtt": 1}, "machine") == {}
     named = f'{proxied}\nadvertise.mqtt = "lb.example.org:1883"'
-    assert advertised(gateway(tmp_path, named), {"mqtt": 1}, "m") == {"mqtt": Address("lb.example.org", 1883)}
+    assert advertised(gateway(tmp_path, named), {"mqtt": 1}, "m") == {"mqtt": GatewayAddress("lb.example.org", 1883)}
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.table import MemberTable
 from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
 from schemas.events import encode
-from schemas.members import Address, Load, MemberRecord, decode_member
+from schemas.members import GatewayAddress, GatewayLoad, Heartbeat, decode_heartbeat
 from schemas.settings import process_settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
 
 CLUSTER = process_settings({"WAYSTATION_GATEWAY__CLUSTER__ZONE": "z"}).gateway.cluster
-ADDRESSES = {"mqtt": Address("a.test", 1883)}
+ADDRESSES = {"mqtt": GatewayAddress("a.test", 1883)}
 TOPIC = "members"
 
 
@@ -39,12 +39,19 @@ class Site:
     def writer(self, bus: MemoryBus, name: str, boot: int = 1) -> HeartbeatWriter:
         self.counts = Counter[str]()
         return HeartbeatWriter(
-            bus, TOPIC, name, boot, CLUSTER, lambda: Load(connections=4), lambda: EPOCH + self.loop.time(), self.counts
+            bus,
+            TOPIC,
+            name,
+            boot,
+            CLUSTER,
+            lambda: GatewayLoad(connections=4),
+            lambda: EPOCH + self.loop.time(),
+            self.counts,
         )
 
-    def written(self) -> list[tuple[str, MemberRecord]]:
+    def written(self) -> list[tuple[str, Heartbeat]]:
         records = self.broker.partitions[TOPIC, 0]
-        return [decode_member(record.key(), record.value() or b"") for record in records]
+        return [decode_heartbeat(record.key(), record.value() or b"") for record in records]
 
     def append(self, key: bytes, value: bytes | None) -> None:
         self.broker.append(MemoryRecord((TOPIC, 0), key, value, None))
@@ -72,7 +79,7 @@ def test_a_gateway_says_what_it_does_and_is_listed_while_it_serves() -> None:
         assert len(site.written()) - before == 10
         name, last = site.written()[-1]
         assert (name, last.boot, last.state, last.zone, last.reads) == ("a", 1, "up", "z", 1)
-        assert (last.addresses, last.load) == (ADDRESSES, Load(connections=4))
+        assert (last.addresses, last.load) == (ADDRESSES, GatewayLoad(connections=4))
         writer.drain()
         await asyncio.sleep(0.05)
         assert site.operational(table) == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.members.table import MemberTable
-from schemas.members import MemberRecord
+from schemas.members import Heartbeat
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 
 TIMEOUT_S = 2.0
@@ -22,25 +22,25 @@ records = st.builds(
 )
 
 
-def unique(said: list[tuple[str, MemberRecord]]) -> list[tuple[str, MemberRecord]]:
+def unique(said: list[tuple[str, Heartbeat]]) -> list[tuple[str, Heartbeat]]:
     """One record for each number: a gateway writes none twice with another content."""
     return [*{(name, record.boot, record.seq): (name, record) for name, record in said}.values()]
 
 
-def folded(said: list[tuple[str, MemberRecord]], now: float | None = 0.0) -> dict[str, MemberRecord]:
+def folded(said: list[tuple[str, Heartbeat]], now: float | None = 0.0) -> dict[str, Heartbeat]:
     table = MemberTable(10, TIMEOUT_S)
     for name, record in said:
         table.apply(name, record, now)
     return {member.name: member.record for member in table}
 
 
-def order(record: MemberRecord) -> tuple[int, int]:
+def order(record: Heartbeat) -> tuple[int, int]:
     return record.boot, record.seq
 
 
 @given(st.lists(st.tuples(names, records)).map(unique), st.randoms(use_true_random=False))
-def test_order_copies_and_compaction_change_nothing(said: list[tuple[str, MemberRecord]], draw: random.Random) -> None:
-    newest: dict[str, MemberRecord] = {}
+def test_order_copies_and_compaction_change_nothing(said: list[tuple[str, Heartbeat]], draw: random.Random) -> None:
+    newest: dict[str, Heartbeat] = {}
     for name, record in said:
         if name not in newest or order(record) > order(newest[name]):
             newest[name] = record
@@ -54,11 +54,11 @@ def test_order_copies_and_compaction_change_nothing(said: list[tuple[str, Member
 
 @given(st.lists(st.tuples(names, st.none() | records, st.none() | st.floats(0, 10))), st.floats(0, 20))
 def test_only_members_that_are_up_and_heard_of_are_operational(
-    said: list[tuple[str, MemberRecord | None, float | None]], later_s: float
+    said: list[tuple[str, Heartbeat | None, float | None]], later_s: float
 ) -> None:
     """G1. Heard of: a record newer than all before arrived within the time, by the reader's clock."""
     table, now = MemberTable(10, TIMEOUT_S), 0.0
-    heard: dict[str, tuple[MemberRecord, float | None]] = {}
+    heard: dict[str, tuple[Heartbeat, float | None]] = {}
     for name, record, passed_s in said:
         now += passed_s or 0.0
         arrived = None if passed_s is None else now
