@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import structlog
 
@@ -18,6 +20,13 @@ from gateway.host.listeners import Listeners
 from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
+from gateway.members.access_point import AccessPoint
+from gateway.members.addresses import advertised
+from gateway.members.follower import MembersFollower
+from gateway.members.heartbeats import HeartbeatWriter
+from gateway.members.process_load import ProcessLoad
+from gateway.members.table import MemberTable
+from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
@@ -93,18 +102,33 @@ async def run(settings: Settings, part: str) -> None:
         access.authorizer.changed = home.rules_changed
     authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
-    sources = Sources(node, home, hosts, lambda: bus.in_flight, bus.stats, installed_version())
+    members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
+    sources = Sources(
+        node,
+        home,
+        hosts,
+        lambda: bus.in_flight,
+        bus.stats,
+        installed_version(),
+        (MemberMetrics(members, loop.time),),
+    )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     bus.start(home.records)
     await home.start()
+    await MembersFollower(bus, topics.members, members, loop.time, counts).start()
+    heartbeats = _heartbeats(node, hosts)
+    heartbeats.join()
     watcher = Watcher([*access.files, *([tls.files] if tls is not None else [])])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls)
-    http = HttpServer(hosts, gateway)
+    http = HttpServer(hosts, gateway, AccessPoint(members, gateway.access_point, Random(), loop.time))
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
+    connect_at = advertised(gateway, ports, socket.gethostname())
+    heartbeats.serve(connect_at)
+    log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:
         announce_ready(settings.data, part, {"listeners": addresses, "recovered": home.recovered})
@@ -118,6 +142,7 @@ async def run(settings: Settings, part: str) -> None:
         for number in (*_STOP_SIGNALS, *_RELOAD_SIGNALS):  # ignore repeated signals until the process ends
             signal.signal(number, signal.SIG_IGN)
         readiness.phase = "the gateway is being stopped"
+        heartbeats.drain()
         clients.close()
         await http.stop()
         await hosts.stop()
@@ -128,12 +153,28 @@ async def run(settings: Settings, part: str) -> None:
             await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
         except Exception as error:  # the next start continues from the previous checkpoint
             log.warning("the last checkpoint failed", reason=str(error) or type(error).__name__)
+        heartbeats.leave()
         await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
         executor.shutdown()
         for file in files.values():
             file.close()
         log.info("gateway stopped", unsent=left)
+
+
+def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:
+    """What this gateway says about itself to the others. Call it once the process has its number."""
+    gateway, load = node.settings.gateway, ProcessLoad()
+    return HeartbeatWriter(
+        node.bus,
+        node.topics.members,
+        gateway.name,
+        node.numbers.boot,
+        gateway.cluster,
+        lambda: load.measure(len(hosts.connections) + hosts.http_connections),
+        node.clock,
+        node.counts,
+    )
 
 
 def _on_signals(numbers: Sequence[signal.Signals], loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:

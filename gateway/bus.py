@@ -26,6 +26,7 @@ from confluent_kafka import (
 from gateway.errors import BusError
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from gateway.record import Record
+from gateway.topic_follower import TopicFollower
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
 from schemas.topics import LARGEST_RECORD, NO_GROUP
@@ -78,6 +79,12 @@ class Bus(Protocol):
         """Passes every record from `start` (offset by partition) to the current end; returns the end by partition."""
         ...
 
+    def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> None:
+        """Calls `on_records` on the loop with what comes to each (topic, partition) from the given offset on, until the
+        bus ends. Nothing pauses this, also not `OnRecords` of the other consumer; so it is for topics with few
+        records."""
+        ...
+
 
 class KafkaBus:
     """The bus over confluent-kafka. `in_flight` counts records sent to the broker and not yet acknowledged."""
@@ -113,6 +120,7 @@ class KafkaBus:
         self._ahead = threading.Semaphore(_BATCHES_AHEAD)
         self._applying: set[asyncio.Future[None]] = set()
         self._thread: threading.Thread | None = None
+        self._followers: list[TopicFollower] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._idle = True
@@ -129,8 +137,10 @@ class KafkaBus:
         self._closing = True
         self._commands.put(None)
         self._ahead.release()
+        ends = [follower.stop(timeout_s) for follower in self._followers]
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, timeout_s)
+            ends.append(asyncio.to_thread(self._thread.join, timeout_s))
+        await asyncio.gather(*ends)
         if self._timer is not None:
             self._timer.cancel()
         return await asyncio.to_thread(self._producer.flush, timeout_s)
@@ -259,6 +269,11 @@ class KafkaBus:
         finally:
             consumer.close()
         return ends
+
+    def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> None:
+        follower = TopicFollower(self._common, self._loop, on_records, self._on_fatal)
+        self._followers.append(follower)
+        follower.start(positions)
 
     async def _command(self, action: Callable[[Consumer], Any]) -> Any:
         answer: Future[Any] = Future()

@@ -102,6 +102,13 @@ class _Sent(NamedTuple):
     error: KafkaError | None = None
 
 
+class _Follower(NamedTuple):
+    """The next offset of each partition that is followed, and who takes its records."""
+
+    positions: dict[TopicPartition, int]
+    on_records: Callable[[list[Record]], None]
+
+
 class MemoryBus:
     """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
@@ -117,6 +124,7 @@ class MemoryBus:
         self._unstored: defaultdict[TopicPartition, deque[_Sent]] = defaultdict(deque)
         self._unacknowledged: defaultdict[TopicPartition, deque[_Sent]] = defaultdict(deque)
         self._positions: dict[TopicPartition, int] = {}
+        self._followers: list[_Follower] = []
         self._applying: asyncio.Future[None] | None = None
         self._is_scheduled = False
         self._is_dead = False
@@ -155,6 +163,7 @@ class MemoryBus:
         self._unstored.clear()
         self._unacknowledged.clear()
         self._positions.clear()
+        self._followers.clear()
 
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
@@ -215,6 +224,10 @@ class MemoryBus:
                     on_record(record)
         return ends
 
+    def follow(self, positions: dict[TopicPartition, int], on_records: Callable[[list[Record]], None]) -> None:
+        self._followers.append(_Follower(dict(positions), on_records))
+        self._schedule()
+
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_dead:
             self._is_scheduled = True
@@ -238,13 +251,18 @@ class MemoryBus:
         for sent in acknowledged:
             if not self._is_dead:
                 sent.on_done(sent.error, sent.record)
+        followed = [(self._batch(follower.positions), follower.on_records) for follower in self._followers]
+        for records, on_records in followed:
+            if records:
+                on_records(records)
         can_take = self.is_consuming and not self._is_dead and self._applying is None
-        batch = self._batch() if can_take else []
+        batch = self._batch(self._positions) if can_take else []
         if batch and self._on_records is not None:
             self._applying = self._on_records(batch)
             if self._applying is not None:
                 self._applying.add_done_callback(self._applied)
-        if batch or any(
+        has_come = batch or any(records for records, _ in followed)  # there may be more
+        if has_come or any(
             waiting
             for topic_partition, waiting in self._unacknowledged.items()
             if topic_partition[0] not in self.held_acks
@@ -261,11 +279,12 @@ class MemoryBus:
             self._broker.append(sent.record)
         self._unacknowledged[topic_partition].append(sent._replace(error=error))
 
-    def _batch(self) -> list[Record]:
+    def _batch(self, positions: dict[TopicPartition, int]) -> list[Record]:
+        """The next records, and moves `positions` behind them."""
         batch: list[Record] = []
-        for topic_partition, position in self._positions.items():
+        for topic_partition, position in positions.items():
             batch += self._broker.partitions[topic_partition][position : position + _BATCH]
-            self._positions[topic_partition] = min(position + _BATCH, len(self._broker.partitions[topic_partition]))
+            positions[topic_partition] = min(position + _BATCH, len(self._broker.partitions[topic_partition]))
         return batch
 
 

@@ -20,6 +20,13 @@ from schemas.access_settings import AuthenticationSettings, AuthorizationSetting
 from schemas.cluster_settings import ClusterSettings, check_cluster
 from schemas.errors import SettingsError
 from schemas.maintain_settings import MaintainSettings, check_maintain
+from schemas.member_settings import (
+    AccessPointSettings,
+    AdvertiseSettings,
+    GatewayClusterSettings,
+    check_members,
+)
+from schemas.members import LONGEST_NAME
 from schemas.policy_settings import PolicySettings
 from schemas.presence_settings import PresenceSettings, check_presence
 from schemas.quality_settings import QualitySettings
@@ -27,7 +34,6 @@ from schemas.sections import (
     ListenerPort,
     Memory,
     Natural,
-    NotEmpty,
     NotNegative,
     Port,
     Positive,
@@ -141,7 +147,10 @@ class HttpSettings(Section, frozen=True, kw_only=True):
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
-    name: NotEmpty
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=LONGEST_NAME, description=f"text, not empty, at most {LONGEST_NAME} characters"),
+    ]
     host: str
     mqtt_port: ListenerPort
     websocket_port: ListenerPort
@@ -176,6 +185,9 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     authentication: AuthenticationSettings
     authorization: AuthorizationSettings
     policy: PolicySettings
+    cluster: GatewayClusterSettings
+    access_point: AccessPointSettings
+    advertise: AdvertiseSettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):
@@ -300,6 +312,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_presence(settings.presence),
         lambda: check_maintain(settings.maintain, settings.ledger.message_window_days),
         lambda: _check_bearers(gateway),
+        lambda: check_members(gateway.cluster, gateway.advertise),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
         lambda: check_storage(settings.storage),
         lambda: _check_password(kafka),

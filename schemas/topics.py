@@ -43,6 +43,7 @@ class Topics:
         self.presence_state = prefix + "presence-state"
         self.message_presence = prefix + "message-presence"
         self.message_presence_state = prefix + "message-presence-state"
+        self.members = prefix + "members"
         self.quarantine = prefix + "quarantine"
 
     def declared(self, ingress_partitions: int, shards: int, kept_ms: int) -> Iterator[Topic]:
@@ -74,4 +75,8 @@ class Topics:
         yield Topic(self.presence_state, ingress_partitions, compacted)
         yield Topic(self.message_presence, ingress_partitions, kept)
         yield Topic(self.message_presence_state, ingress_partitions, compacted)
+        # Each gateway overwrites its record several times a second, and reads all of them when it starts. The segments
+        # are as small as brokers allow.
+        heartbeats = {"segment.ms": str(5 * 60 * 1000), "segment.bytes": str(1 << 20)}
+        yield Topic(self.members, 1, compacted | heartbeats)
         yield Topic(self.quarantine, 1, clock | {"cleanup.policy": "delete", "retention.ms": str(4 * kept_ms)})

@@ -13,6 +13,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
+from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
@@ -22,9 +23,11 @@ from gateway.http.posted_message import posted
 from gateway.http.problems import Problem, bad_request, problem_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import Query, raw_tail
+from gateway.members.access_point import AccessPoint
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
+_CONNECT = "/v1/connect"
 _MESSAGE_PRESENCE = "/v1/message-presence/{id:(?s:.*)}"
 _LINGER_S = 1.0
 _STOP_TIMEOUT_S = 2.0
@@ -36,7 +39,7 @@ log = structlog.get_logger(__name__)
 class HttpServer:
     """The HTTP bearer of a gateway. Handlers end with their connection (handler_cancellation)."""
 
-    def __init__(self, hosts: HostServer, settings: GatewaySettings) -> None:
+    def __init__(self, hosts: HostServer, settings: GatewaySettings, access_point: AccessPoint) -> None:
         self._hosts = hosts
         self._gateway = settings
         self._settings = settings.http
@@ -45,6 +48,7 @@ class HttpServer:
         self._presence_handler = MessagePresenceHandler(
             hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s
         )
+        self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
@@ -59,6 +63,7 @@ class HttpServer:
                 web.post("/v1/stream/ack", self._acknowledge),
                 web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
                 web.post(_MESSAGE_PRESENCE, self._tell_message_presence),
+                web.get(_CONNECT, self._connect, allow_head=False),
                 web.get(_OPENAPI, self._describe, allow_head=False),
             ]
         )
@@ -187,6 +192,13 @@ class HttpServer:
         body = await read_json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
         claimed = await self._presence_handler.say(caller, message_id, body)
         return web.Response(status=204) if claimed is None else _json(claimed)
+
+    async def _connect(self, request: web.Request) -> web.Response:
+        self._connect_handler.check_enabled()
+        await self._caller(request)
+        response = _json(self._connect_handler.answer(_query(request)))
+        response.headers["Cache-Control"] = self._connect_handler.caching
+        return response
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         query = _query(request)

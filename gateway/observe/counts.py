@@ -73,6 +73,13 @@ _PLAIN = {
         "How often reading from Kafka paused because too many messages waited for a failing spool",
     ),
     "admin_refused": _Plain("waystation_admin_requests_refused", "Unauthorised admin requests"),
+    "heartbeats_refused": _Plain("waystation_heartbeats_refused", "Heartbeats of this gateway that Kafka refused"),
+    "member_records_skipped": _Plain(
+        "waystation_member_records_skipped", "Records on the topic members that are not valid, and were skipped"
+    ),
+    "members_forgotten": _Plain(
+        "waystation_members_forgotten", "Gateways forgotten because there are more than cluster.members"
+    ),
     "quarantined": _Plain("waystation_records_quarantined", "Records that the gateway could not read"),
 }
 

@@ -55,9 +55,25 @@ class Producing:
 class BusContract(ABC):
     """What holds for every bus."""
 
+    applied: asyncio.Future[None] | None = None
+
     @abstractmethod
     def scenario(self, check: Check) -> None:
-        """Runs `check` as the module says."""
+        """Runs `check` as the module says; `take` gets the records."""
+
+    def hold(self) -> None:
+        """Further batches of the bus's consumer count as not applied, until `let_go`."""
+        self.applied = asyncio.get_running_loop().create_future()
+
+    def let_go(self) -> None:
+        assert self.applied is not None
+        self.applied.set_result(None)
+        self.applied = None
+
+    def take(self, received: list[Record], batch: list[Record]) -> asyncio.Future[None] | None:
+        """`OnRecords` of the bus."""
+        received.extend(batch)
+        return self.applied
 
     def test_records_are_stored_and_acknowledged_in_order(self) -> None:
         """Q1, R8: offsets by partition in the order of `produce`; acknowledged in that order too."""
@@ -172,5 +188,31 @@ class BusContract(ABC):
             assert await bus.read(topics.ingress, {1: 20}, show) == {1: 20}
             assert read == []
             assert received == []
+
+        self.scenario(check)
+
+    def test_a_followed_topic_waits_for_nobody(self) -> None:
+        """G2: its records come while a batch of the other consumer is not applied, each once and in order."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent, followed = Producing(bus, topics.members), list[Record]()
+            for n in range(5):
+                sent.send(0, n)
+            await sent.all_done(5)
+            bus.follow({(topics.members, 0): 3}, followed.extend)
+            await until(lambda: len(followed) >= 2)
+            self.hold()
+            Producing(bus, topics.ingress).send(0, 0)
+            await bus.assign({(topics.ingress, 0): 0})
+            await until(lambda: len(received) >= 1)
+            Producing(bus, topics.ingress).send(0, 1)
+            for n in range(5, 50):
+                sent.send(0, n)
+            await until(lambda: len(followed) >= 47)
+            assert [record.offset() for record in followed] == list(range(3, 50))
+            assert [record.key() for record in followed] == [b"key-%d" % n for n in range(3, 50)]
+            self.let_go()
+            await until(lambda: len(received) >= 2)
+            assert {record.topic() for record in received} == {topics.ingress}
 
         self.scenario(check)

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 import aiohttp
@@ -15,7 +16,10 @@ from gateway.host.authenticator import Authenticator
 from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
+from gateway.members.access_point import AccessPoint
+from gateway.members.table import MemberTable
 from schemas.settings import Settings
+from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.unit.gateway.shard.home_harness import HomeHarness
 
 PATIENCE_S = 20.0
@@ -23,7 +27,8 @@ PATIENCE_S = 20.0
 
 class HttpHarness(HomeHarness):
     """`http` are settings of `[gateway.http]`, `gateway` of `[gateway]`; `session` speaks to the gateway that is up.
-    `run` ends all `started`."""
+    The access point knows `members`, at first one gateway that is up, and takes `members_now` for the time. `run` ends
+    all `started`."""
 
     started: ClassVar[list["HttpHarness"]] = []
 
@@ -44,6 +49,8 @@ class HttpHarness(HomeHarness):
         self.http: HttpServer
         self.hosts: HostServer
         self.ports: dict[str, int] = {}
+        self.members: MemberTable
+        self.members_now = 0.0
 
     def settings(self) -> Settings:
         settings = super().settings()
@@ -57,7 +64,10 @@ class HttpHarness(HomeHarness):
         self.hosts = HostServer(
             gateway, self.home, self.clock, lambda: self.bus.in_flight, self.fatal.append, self._authenticator
         )
-        self.http = HttpServer(self.hosts, gateway)
+        self.members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
+        self.members.apply("gateway-1", heartbeat("gateway-1"), self.members_now)
+        access_point = AccessPoint(self.members, gateway.access_point, Random(1), lambda: self.members_now)
+        self.http = HttpServer(self.hosts, gateway, access_point)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 

@@ -164,6 +164,8 @@ def test_connections_requests_and_streams_are_limited(tmp_path: Path) -> None:
         ("DELETE", "/v1/stream/ack", 405, "POST"),
         ("OPTIONS", "/openapi.json", 405, "GET"),
         ("PUT", "/v1/message-presence/a", 405, "GET, POST"),
+        ("POST", "/v1/connect?bearer=mqtt", 405, "GET"),
+        ("GET", "/v1/connect/", 404, "not_found"),
     ],
 )
 def test_what_there_is_not(tmp_path: Path, method: str, target: str, status: int, reason: str) -> None:

@@ -16,6 +16,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
+from gateway.http.connect_handler import PARAMETERS as CONNECT_PARAMETERS
 from gateway.http.identity import NAME_PATTERN
 from gateway.http.message_presence_handler import ID_PATTERN, Claimed, ReportedEvent
 from gateway.http.openapi import openapi
@@ -25,6 +26,7 @@ from gateway.http.problems import STATUSES
 from gateway.http.stream_events import EVENT_ID_PATTERN
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from gateway.http.streams import WAIT_MAX_S
+from schemas.members import BEARERS
 from schemas.settings import process_settings
 from schemas.states import MessagePresenceState
 from tests.draw import examples
@@ -38,6 +40,7 @@ OPERATIONS = [
     ("/v1/stream/ack", "POST"),
     ("/v1/message-presence/{id}", "GET"),
     ("/v1/message-presence/{id}", "POST"),
+    ("/v1/connect", "GET"),
     ("/openapi.json", "GET"),
 ]
 
@@ -84,7 +87,7 @@ def abide(case: schemathesis.Case) -> None:
             case.body["event"] = "attempting"  # there is no ledger here that would judge a claim
         for name in {"at_us", "until_us"} & case.body.keys():
             case.body[name] = int(case.body[name])  # the number 5.0 is an integer for JSON Schema, 5 has to be written
-    if "X-Client-Id" in case.headers:
+    if "X-Client-Id" in case.headers and case.path == "/v1/stream":
         case.query.pop("client", None)
 
 
@@ -152,6 +155,8 @@ def test_every_parameter_is_described() -> None:
     streamed = _parameters(paths["/v1/stream"]["get"])
     assert {name for name, parameter in published.items() if parameter["in"] == "query"} == set(PUBLISH_PARAMETERS)
     assert {name for name, parameter in streamed.items() if parameter["in"] == "query"} == set(STREAM_PARAMETERS)
+    asked = _parameters(paths["/v1/connect"]["get"])
+    assert {name for name, parameter in asked.items() if parameter["in"] == "query"} == set(CONNECT_PARAMETERS)
 
 
 def test_patterns_and_limits_are_those_of_the_gateway() -> None:
@@ -159,6 +164,7 @@ def test_patterns_and_limits_are_those_of_the_gateway() -> None:
     paths, schemas = document["paths"], document["components"]["schemas"]
     published = paths["/v1/messages/{destination}"]["post"]
     assert schemas["ClientName"]["pattern"] == NAME_PATTERN
+    assert schemas["Bearer"]["enum"] == list(BEARERS)
     assert schemas["EventId"]["pattern"] == EVENT_ID_PATTERN
     assert paths["/v1/message-presence/{id}"]["parameters"][0]["schema"]["pattern"] == ID_PATTERN
     assert _parameters(published)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
@@ -172,8 +178,10 @@ def test_settings_stand_in_the_document_with_their_values() -> None:
     gateway = process_settings({}).gateway
     limits = msgspec.structs.replace(gateway.limits, packet_bytes=268_435_455)
     http = msgspec.structs.replace(gateway.http, idempotency_s=0.5, idempotency_keys=7_654_321, stream_window=77)
-    text = json.dumps(openapi(msgspec.structs.replace(gateway, limits=limits, http=http)))
-    for phrase in ("most 268435455 bytes", "for 0.5 s", "latest 7654321 keys", "most 77 events"):
+    access_point = msgspec.structs.replace(gateway.access_point, fresh_s=7)
+    changed = msgspec.structs.replace(gateway, limits=limits, http=http, access_point=access_point)
+    text = json.dumps(openapi(changed))
+    for phrase in ("most 268435455 bytes", "max-age=7", "for 0.5 s", "latest 7654321 keys", "most 77 events"):
         assert phrase in text
     assert not re.search(r"\{\w+\.", text)
 

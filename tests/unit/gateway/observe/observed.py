@@ -14,7 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.host.host_server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.kafka_stats import KafkaStats
+from gateway.members.table import MemberTable
 from gateway.observe import readiness, session_stats
+from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
@@ -57,7 +59,11 @@ class Observed:
             lambda: self.is_consuming,
             self._find_fault,
         )
-        sources = Sources(harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3")
+        self.members = MemberTable(10, 2.0)
+        members = MemberMetrics(self.members, harness.loop_time)
+        sources = Sources(
+            harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", (members,)
+        )
         self.observer = Observer(sources, harness.home, self.readiness)
         self.http: aiohttp.ClientSession
         self.url = ""

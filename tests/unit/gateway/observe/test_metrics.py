@@ -11,6 +11,7 @@ from gateway.observe.session_stats import SLICE, SessionStatsCollector, slices
 from gateway.shard.arrivals import Arrival
 from mqtt.packets import Connect, Disconnect, Publish, Subscribe, Subscription
 from tests.unit.gateway.host.test_host_connection import Wire, connect
+from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.unit.gateway.observe.observed import ObservedHarness, observed, run_real, until
 from tests.unit.gateway.shard.home_harness import turn
 from tests.unit.gateway.shard.virtual_time import run
@@ -173,3 +174,24 @@ class QuietLink:
     def complete(self, *_: object) -> None: ...
 
     def disconnect(self, *_: object) -> None: ...
+
+
+def test_gateways_are_counted_by_what_they_say_and_when(tmp_path: Path) -> None:
+    """G2: the states, the silent ones, and how old each last heartbeat is."""
+
+    async def scenario() -> None:
+        async with observed(tmp_path) as here:
+            assert (await here.samples())["waystation_members", ("silent",)] == 0
+            now = here.harness.loop_time()
+            here.members.apply("a", heartbeat(), now)
+            here.members.apply("b", heartbeat(), now - 100)
+            here.members.apply("c", heartbeat(state="gone"), now)
+            here.members.apply("d", heartbeat(), None)
+            found = await here.samples()
+            states = ("joining", "up", "draining", "gone", "silent")
+            assert [found["waystation_members", (state,)] for state in states] == [0, 1, 0, 1, 2]
+            ages = {labels[0]: age for (name, labels), age in found.items() if name.endswith("heartbeat_age_seconds")}
+            assert ages.keys() == {"a", "b"}
+            assert ages["b"] - ages["a"] == pytest.approx(100)
+
+    run_real(scenario())

@@ -1,0 +1,39 @@
+"""The addresses that a gateway advertises to clients, by bearer: as configured, else those of its listeners (G1).
+Pure: what the machine is called comes in."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from schemas.members import BEARERS, GatewayAddress
+from schemas.settings import GatewaySettings
+
+_LISTENERS = {"ws": "websocket"}
+"""Listeners that are not called after their bearer."""
+
+
+def advertised(settings: GatewaySettings, ports: Mapping[str, int], machine: str) -> dict[str, GatewayAddress]:
+    """By bearer. `ports` are those of the open listeners; `machine` is the name of this machine, used if the gateway
+    listens on all its addresses and `advertise.host` is empty.
+
+    A bearer may be advertised without a listener: a proxy may end TLS. A listener that takes connections with a PROXY
+    header only is not for clients, so it is advertised only as configured.
+    """
+    advertise = settings.advertise
+    host = advertise.host or (machine if _is_wildcard(settings.host) else settings.host)
+    found: dict[str, GatewayAddress] = {}
+    for bearer in BEARERS:
+        configured = advertise.address(bearer)
+        port = ports.get(_LISTENERS.get(bearer, bearer))
+        if configured is not None:
+            found[bearer] = configured
+        elif port is not None and not (bearer == "mqtt" and settings.proxy_protocol):
+            found[bearer] = GatewayAddress(host, port)
+    return found
+
+
+def _is_wildcard(host: str) -> bool:
+    """Whether a listener on `host` takes connections to any address of the machine."""
+    try:
+        return not host or ip_address(host).is_unspecified
+    except ValueError:
+        return False

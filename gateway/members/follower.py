@@ -1,0 +1,61 @@
+"""Reads the topic `members` into the table: first what is there, then what comes (G2).
+
+Whoever may write to the topic may write anything: a record that is not valid is counted and skipped.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+import structlog
+
+from gateway.bus import Bus
+from gateway.members.table import MemberTable
+from gateway.record import Record
+from schemas.errors import RecordError
+from schemas.members import decode_heartbeat
+
+_LOG_EVERY_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+class MembersFollower:
+    """Keeps `table` up to date; `now` gives monotonic seconds."""
+
+    def __init__(
+        self, bus: Bus, topic: str, table: MemberTable, now: Callable[[], float], counts: Counter[str]
+    ) -> None:
+        self._bus = bus
+        self._topic = topic
+        self._table = table
+        self._now = now
+        self._counts = counts
+        self._logged_at = float("-inf")
+
+    async def start(self) -> None:
+        """Returns once the table has what was on the topic; what comes later follows. Raises BusError."""
+        ends = await self._bus.read(self._topic, {0: 0}, lambda record: self._apply(record, None))
+        self._bus.follow({(self._topic, 0): ends[0]}, self._take)
+
+    def _take(self, records: list[Record]) -> None:
+        now = self._now()
+        for record in records:
+            self._apply(record, now)
+
+    def _apply(self, record: Record, now: float | None) -> None:
+        value = record.value()
+        try:
+            if value is None:
+                self._table.apply((record.key() or b"").decode(errors="replace"), None, now)
+            else:
+                self._counts["members_forgotten"] += self._table.apply(*decode_heartbeat(record.key(), value), now)
+        except RecordError as error:
+            self._counts["member_records_skipped"] += 1
+            self._log(record, error)
+
+    def _log(self, record: Record, error: RecordError) -> None:
+        """At most once a minute: whoever writes one bad record may write many."""
+        now = self._now()
+        if now - self._logged_at >= _LOG_EVERY_S:
+            self._logged_at = now
+            log.warning("skipped a record on the topic members", offset=record.offset(), reason=str(error)[:200])

@@ -1,0 +1,105 @@
+"""Writes this gateway's heartbeats to the topic `members` (G2, G14).
+
+A heartbeat is left out while an earlier one is on its way: while Kafka is away they would pile up, and only the newest
+says anything. A change of state is written at once in any case; there are few of them. The bus keeps the order.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from gateway.bus import Bus
+from schemas.events import encode
+from schemas.member_settings import GatewayClusterSettings
+from schemas.members import GatewayAddress, GatewayLoad, Heartbeat, MemberState
+
+log = structlog.get_logger(__name__)
+
+
+class HeartbeatWriter:
+    """Owns what this gateway says about itself. Silent until `join`; `boot` is the number of this process, `load`
+    measures it, `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        topic: str,
+        name: str,
+        boot: int,
+        settings: GatewayClusterSettings,
+        load: Callable[[], GatewayLoad],
+        clock: Callable[[], float],
+        counts: Counter[str],
+    ) -> None:
+        self._bus = bus
+        self._topic = topic
+        self._key = name.encode()
+        self._boot = boot
+        self._settings = settings
+        self._load = load
+        self._clock = clock
+        self._counts = counts
+        self._loop = asyncio.get_running_loop()
+        self._state: MemberState = "joining"
+        self._addresses: dict[str, GatewayAddress] = {}
+        self._seq = 0
+        self._on_way = 0
+        self._is_refused = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def join(self) -> None:
+        """The gateway has started and will serve; heartbeats begin."""
+        self._write()
+        self._wait()
+
+    def serve(self, addresses: Mapping[str, GatewayAddress]) -> None:
+        """The gateway serves clients at these addresses, by bearer."""
+        self._addresses = dict(addresses)
+        self._enter("up")
+
+    def drain(self) -> None:
+        """The gateway is being stopped: no more clients should come."""
+        self._enter("draining")
+
+    def leave(self) -> None:
+        """The gateway ends; no heartbeat follows."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._enter("gone")
+
+    def _enter(self, state: MemberState) -> None:
+        self._state = state
+        self._write()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(self._settings.heartbeat_s, self._beat)
+
+    def _beat(self) -> None:
+        self._wait()
+        if not self._on_way:
+            self._write()
+
+    def _write(self) -> None:
+        record = Heartbeat(
+            boot=self._boot,
+            seq=self._seq,
+            state=self._state,
+            at_us=int(self._clock() * 1e6),
+            zone=self._settings.zone,
+            addresses=self._addresses,
+            load=self._load(),
+        )
+        self._seq += 1
+        self._on_way += 1
+        self._bus.produce(self._topic, 0, self._key, encode(record), None, self._stored)
+
+    def _stored(self, error: Any, _record: Any) -> None:
+        self._on_way -= 1
+        if error is not None:
+            self._counts["heartbeats_refused"] += 1
+            if not self._is_refused:  # once, not at each of many heartbeats
+                log.error("Kafka refused a heartbeat: clients are not sent to this gateway", reason=error.str())
+        self._is_refused = error is not None

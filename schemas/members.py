@@ -1,0 +1,83 @@
+"""The records on `members`: what each gateway of a site says about itself (G2, G14).
+
+A gateway writes one every `gateway.cluster.heartbeat_s`, and at once when its state changes. The key is its name. They
+are events in JSON, versioned like those of :mod:`schemas.events`.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from schemas.errors import RecordError
+from schemas.events import Event, decode
+
+BEARERS: Final = ("mqtt", "mqtts", "ws", "wss", "http", "https")
+"""The protocols by which clients reach a gateway: MQTT over TCP and over WebSocket, HTTP, and each of them with TLS."""
+
+MemberState = Literal["joining", "up", "draining", "gone"]
+"""`joining`: started, not serving yet; `up`: serves clients; `draining`: is being stopped; `gone`: has ended in
+order. A gateway that was killed stays in the state of its last record."""
+
+LARGEST_HEARTBEAT: Final = 8_192
+"""The largest record, in bytes, that readers accept."""
+
+LONGEST_NAME: Final = 255
+"""The longest name of a gateway, in characters."""
+
+_MOST = (1 << 63) - 1
+
+Count = Annotated[int, Meta(ge=0, le=_MOST)]
+
+
+class GatewayAddress(msgspec.Struct, frozen=True):
+    """Where clients connect: a host name or an IP address (IPv6 without brackets), and a port."""
+
+    address: Annotated[str, Meta(min_length=1, max_length=255)]
+    port: Annotated[int, Meta(ge=1, le=65535)]
+
+
+class GatewayLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """`connections`: open connections of clients, HTTP included. `cpu`: processor time of the gateway's process as a
+    share of one core, averaged over the last seconds; a gateway that has reached 1 can do no more. `memory_bytes`: its
+    resident memory; `memory`: the same as a share of what the machine or the container has, 0 to 1."""
+
+    connections: Count = 0
+    cpu: Annotated[float, Meta(ge=0, le=10_000)] = 0.0
+    memory_bytes: Count = 0
+    memory: Annotated[float, Meta(ge=0, le=1)] = 0.0
+
+
+class Heartbeat(Event, frozen=True, kw_only=True):
+    """On `members`, key the gateway's name: one heartbeat.
+
+    `boot` identifies the gateway's process, as in :class:`schemas.events.PresenceEvent`; a later process has a higher
+    one. (`boot`, `seq`) orders the records of a name. `reads` is the lowest version `v` of records on this topic that
+    the gateway reads. `addresses` are those advertised to clients, by bearer; empty before the gateway serves. `zone`
+    is the setting of that name. `at_us` is the gateway's own clock, for people: nothing is decided by it.
+    """
+
+    boot: Count
+    seq: Count
+    state: MemberState
+    at_us: Count
+    reads: Count = 1
+    zone: Annotated[str, Meta(max_length=64)] = ""
+    addresses: Annotated[dict[Annotated[str, Meta(max_length=16)], GatewayAddress], Meta(max_length=16)] = (
+        msgspec.field(default_factory=dict)
+    )
+    load: GatewayLoad = GatewayLoad()
+
+
+def decode_heartbeat(key: bytes | None, value: bytes) -> tuple[str, Heartbeat]:
+    """The gateway's name and its record. Raises RecordError for a name or a record that is not valid: anybody who may
+    write to the topic may have written it."""
+    try:
+        name = (key or b"").decode()
+    except UnicodeDecodeError as error:
+        raise RecordError("the key is not UTF-8") from error
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise RecordError(f"the key is not a name: it has {len(name)} characters, allowed: 1 to {LONGEST_NAME}")
+    if len(value) > LARGEST_HEARTBEAT:
+        raise RecordError(f"a Heartbeat of {len(value)} bytes is larger than {LARGEST_HEARTBEAT}")
+    return name, decode(Heartbeat, value)
