@@ -19,8 +19,8 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.spark_schemas import event_schema
 from schemas.events import CLOCKS_APART_S, Event
-from schemas.spark import event_schema
 
 LATEST_MS = 253_402_300_799_000
 """The last second of the year 9999. Later times are implausible and would overflow a timestamp."""

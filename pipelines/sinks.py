@@ -17,6 +17,7 @@ from pipelines.ledger.batch_limiter import BatchLimiter
 from pipelines.records import Format, judged, quarantine_records
 from pipelines.routing import routes
 from pipelines.sources import Kafka, table_uri
+from pipelines.spark_schemas import table_schema
 from pipelines.storage.appends import Appends, Quarantine
 from pipelines.storage.checkpoints import Checkpoint
 from pipelines.storage.current_table import CurrentTable, current_rows
@@ -25,7 +26,6 @@ from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles, query_id, until_committed
 from pipelines.streams import StreamId
 from schemas.identity import CATCH_ALL
-from schemas.spark import table_schema
 from schemas.tables import ROUTES, TABLES, Table
 
 LARGEST_RECORD_BYTES = 32 * 1024 * 1024

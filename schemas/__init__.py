@@ -2,5 +2,6 @@
 
 Does: declare topics, tables, envelope, events, identifiers, settings and the root of all errors.
 Does not: connect, read, write, or keep state (except :mod:`schemas.settings`, which reads configuration files).
-May import: the standard library, msgspec and structlog; only :mod:`schemas.spark` imports pyspark.
+May import: the standard library, msgspec, structlog and argon2: devices install them too, so neither pyspark nor
+pyarrow (their schemas: :mod:`pipelines.spark_schemas`, :mod:`pipelines.arrow_schemas`).
 """

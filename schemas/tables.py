@@ -1,4 +1,4 @@
-"""The Delta tables of the ledger: each column once, with its meaning. :mod:`schemas.spark` converts them for Spark.
+"""The Delta tables of the ledger: each column once, with its meaning. Spark's schemas: :mod:`pipelines.spark_schemas`.
 
 Times are UTC with microseconds. "Append time" is the broker's clock when the record was appended to its topic. History
 tables are append-only and partitioned by `date`, the UTC date of the record's own append time.

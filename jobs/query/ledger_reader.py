@@ -21,7 +21,7 @@ from jobs.errors import QueryError
 from jobs.query.datasets import dataset
 from jobs.query.values import NUMBERS, Value, expression, reader
 from jobs.stack.missing import why_no_tables
-from schemas.arrow import arrow_schema
+from pipelines.arrow_schemas import arrow_schema
 from schemas.sql import named_blocks
 from schemas.tables import ROUTES, TABLES, Table
 

@@ -15,9 +15,9 @@ from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings, use_store
 from pipelines.sinks import Remembered, append_to_table, ensure_tables
 from pipelines.sources import read_table
+from pipelines.spark_schemas import table_schema
 from pipelines.streams import StreamId
 from schemas.settings import DAY_S, load_settings
-from schemas.spark import table_schema
 from schemas.tables import QUARANTINE
 
 

@@ -18,8 +18,8 @@ from pipelines.routing.audit import Ledger, Period
 from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Watermarks, judged, wanted_by
 from pipelines.routing.intervals import RouteChange, intervals
 from pipelines.routing.route_buckets import in_buckets
+from pipelines.spark_schemas import table_schema
 from schemas.identity import candidate_keys, route_key
-from schemas.spark import table_schema
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY, Table
 from tests.unit.pipelines.routing.test_decisions import AT, FAULTS, HOME, SHARDS, WANTED, E, R, decided, rows
 

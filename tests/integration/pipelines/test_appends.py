@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.sinks import ensure_tables
+from pipelines.spark_schemas import table_schema
 from pipelines.storage.appends import Appends
 from pipelines.storage.table_files import LONGEST_STATISTIC, QUERY_ID, TableFiles
-from schemas.spark import table_schema
 from schemas.tables import QUARANTINE, TABLES, Table
 
 DATE = date(2026, 11, 22)

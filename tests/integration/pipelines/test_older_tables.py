@@ -8,7 +8,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 from pyspark.sql import SparkSession
 
 from pipelines.sinks import ensure_tables
-from schemas.spark import table_schema
+from pipelines.spark_schemas import table_schema
 from schemas.tables import PRESENCE_HISTORY
 
 AT = datetime(2024, 5, 1, tzinfo=UTC)

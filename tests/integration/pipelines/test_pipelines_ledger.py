@@ -20,6 +20,7 @@ from jobs.query.ledger_reader import installed_views
 from pipelines.ledger import history
 from pipelines.sinks import append_to_table, ensure_tables
 from pipelines.sources import Kafka, topic_stream
+from pipelines.spark_schemas import table_schema
 from pipelines.streams import StreamId
 from schemas.envelope import EVERYONE, SHARE_HEADER, Headers, Meta
 from schemas.events import (
@@ -31,7 +32,6 @@ from schemas.events import (
     encode,
 )
 from schemas.origin import origin_of
-from schemas.spark import table_schema
 from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, QUARANTINE, TABLES
 from schemas.topics import Topics
 from tests.conftest import LocalBroker

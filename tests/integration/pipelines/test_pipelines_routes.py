@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pipelines.routing import routes
 from pipelines.sinks import RoutesTable, ensure_tables
 from pipelines.sources import read_table
+from pipelines.spark_schemas import table_schema
 from schemas.events import RouteEvent, encode
 from schemas.identity import CATCH_ALL
-from schemas.spark import table_schema
 from schemas.tables import FAR_FUTURE, ROUTES
 
 LEAD_S = 25

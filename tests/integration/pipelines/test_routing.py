@@ -13,9 +13,9 @@ from pyspark.sql import Row, SparkSession
 from pipelines.routing import route_buckets
 from pipelines.routing.instructions import RoutingPlan, route, with_shards
 from pipelines.routing.route_buckets import OVERSIZED, SUB_BUCKETS, in_buckets
+from pipelines.spark_schemas import table_schema
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
-from schemas.spark import table_schema
 from schemas.tables import ROUTES
 
 SHARDS, PARTITIONS, LEAD_S = 4, 2, 25.0

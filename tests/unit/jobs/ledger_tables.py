@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from pipelines.arrow_schemas import arrow_schema
 from pipelines.sinks import PROPERTIES
-from schemas.arrow import arrow_schema
 from schemas.tables import TABLES
 
 

@@ -1,7 +1,4 @@
-"""Spark schemas of the declarations: StructTypes of the Delta tables and of the JSON events.
-
-The only module of :mod:`schemas` that imports pyspark.
-"""
+"""Spark schemas of the declarations: StructTypes of the Delta tables and of the JSON events."""
 
 import types
 import typing

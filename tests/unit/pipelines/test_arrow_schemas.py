@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from schemas.arrow import arrow_schema, arrow_type
+from pipelines.arrow_schemas import arrow_schema, arrow_type
 from schemas.tables import PRESENCE, ROUTES, TABLES, Table
 
 TIME = pa.timestamp("us", "UTC")
