@@ -3,8 +3,8 @@
 The states that Spark merges from them are in :mod:`schemas.states`.
 
 Each event is a msgspec struct; Spark reads it with the schema that :mod:`pipelines.spark_schemas` derives from it.
-Every event has a version `v`; readers refuse a version they do not know. Times are integers since the epoch, named by unit:
-`_us` microseconds, `_ms` milliseconds.
+Every event has a version `v`; readers refuse a version they do not know. Times are integers since the epoch, named by
+unit: `_us` microseconds, `_ms` milliseconds.
 """
 
 from typing import Literal, TypeVar
