@@ -14,7 +14,7 @@ ALL := $(VENV)/.all
 DEV := $(VENV)/.dev
 JARS := $(VENV)/.jars
 ARCHIVE := $(VENV)/.class-archive
-PINS := pyproject.toml constraints.txt tools/install.py
+PINS := pyproject.toml distributions/edge/pyproject.toml constraints.txt tools/install.py
 ARGS ?=
 
 # The first of these that is Python 3.11 or newer makes the environment; `make env PYTHON=…` names another.

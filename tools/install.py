@@ -20,6 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = "constraints.txt"
+EDGE = "./distributions/edge"
+"""The distribution that devices install: Waystation's own depends on it."""
+
 EXTRAS = {
     "demo": ("demo",),
     "all": ("demo", "quality", "report"),
@@ -86,8 +89,8 @@ def install(
 ) -> int:
     """Install all; the exit status. The JVM libraries are resolved beside the packages, as soon as Spark, which brings
     what resolves them, is there."""
-    project = ["-c", CONSTRAINTS, "-e", f".[{','.join(extras)}]"]
-    command, environment = _installer(environ, run, say)
+    project = ["-c", CONSTRAINTS, "-e", EDGE, "-e", f".[{','.join(extras)}]"]
+    command, environment = installer(environ, run, say)
     while True:
         say(f"installing Spark ({LARGEST}; the first time {LARGEST_MB} MB to download)")
         status = run([*command, "-c", CONSTRAINTS, pinned(LARGEST)], environment)
@@ -103,7 +106,7 @@ def install(
         command, environment = _pip(), dict(environ)
 
 
-def _installer(environ: Mapping[str, str], run: Run, say: Callable[[str], None]) -> tuple[list[str], dict[str, str]]:
+def installer(environ: Mapping[str, str], run: Run, say: Callable[[str], None]) -> tuple[list[str], dict[str, str]]:
     """The command that installs, and its environment: uv's, or pip's if uv cannot be installed."""
     say(f"installing {pinned('uv')}, which installs the rest")
     if find_spec("pip") is None:  # an environment that uv has made, or the making of which was interrupted

@@ -35,7 +35,7 @@ class Commands:
         ((), 0, ["pip", "uv", "uv"]),  # pip installs uv
         (("uv==",), 0, ["pip", "pip", "pip"]),
         (("uv pip",), 0, ["pip", "uv", "pip", "pip"]),
-        (("-e .",), 1, ["pip", "uv", "uv", "pip", "pip"]),
+        (("-e .[",), 1, ["pip", "uv", "uv", "pip", "pip"]),
     ],
 )
 def test_pip_takes_over_where_uv_fails(failing: Sequence[str], status: int, installers: list[str]) -> None:

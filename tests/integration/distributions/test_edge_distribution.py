@@ -1,0 +1,112 @@
+"""The distribution for devices, `waystation-edge`: alone in an empty environment, beside `waystation`, and after either
+is removed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tools import install
+
+MOST_BYTES = 60_000_000
+"""What a device needs, without compiled bytecode."""
+
+PLATFORM = {"pipelines", "gateway", "jobs", "conf"}
+DEVICE = {"schemas", "mqtt", "edge"}
+
+LOADED = """
+import json, sys
+import edge.mqtt_client, edge.websocket_link, schemas.events, schemas.session_log, schemas.identity
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+class Device:
+    """An empty environment, and the sources that are installed into it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._source = directory / "source"
+        shutil.copytree(
+            install.ROOT,
+            self._source,
+            ignore=shutil.ignore_patterns(".*", "build", "dist", "tests", "bench", "docs", "*.egg-info", "__pycache__"),
+        )
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory / "environment")], check=True)
+        self._python = directory / "environment" / "bin" / "python"
+        self.packages = next((directory / "environment").glob("lib/python*/site-packages"))
+
+    def install(self, *what: str) -> None:
+        """Installs requirements or directories of the source, as `make` would."""
+        self._uv("install", "-c", str(install.ROOT / install.CONSTRAINTS), *what)
+
+    def remove(self, name: str) -> None:
+        self._uv("uninstall", name)
+
+    def run(self, program: str) -> "subprocess.CompletedProcess[str]":
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [str(self._python), "-B", "-c", program]
+        return subprocess.run(command, capture_output=True, text=True, cwd=self.packages, env=environ)
+
+    def files_of(self, name: str) -> set[str]:
+        """The files that a distribution has, by its record."""
+        [record] = self.packages.glob(f"{name}-*.dist-info/RECORD")
+        return {line.split(",")[0] for line in record.read_text().splitlines()}
+
+    def _uv(self, *words: str) -> None:
+        def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
+            return subprocess.run(command, env=environ).returncode
+
+        (uv, pip, _, *options), environ = install.installer(os.environ, run, lambda _line: None)
+        options[options.index("--python") + 1] = str(self._python)
+        if words[0] == "uninstall":
+            options = ["--python", str(self._python)]
+        subprocess.run([uv, pip, words[0], *options, *words[1:]], check=True, cwd=self._source, env=environ)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
+    device = Device(tmp_path_factory.mktemp("device"))
+    device.install(install.EDGE)
+    return device
+
+
+def test_a_device_needs_no_spark_and_little_space(device: Device) -> None:
+    loaded = set(json.loads(device.run(LOADED).stdout))
+    assert loaded >= DEVICE
+    assert not loaded & {"pyspark", "pyarrow", "confluent_kafka", "aiohttp", *PLATFORM}
+    assert not [name for name in ("pyspark", "pyarrow", *PLATFORM) if (device.packages / name).exists()]
+    sizes = {path: path.stat().st_size for path in device.packages.rglob("*") if path.is_file()}
+    assert sum(size for path, size in sizes.items() if path.suffix != ".pyc") < MOST_BYTES
+
+
+def test_both_share_no_file_and_either_can_be_removed(device: Device) -> None:
+    device.install("--no-deps", ".")
+    ours, edge = device.files_of("waystation"), device.files_of("waystation_edge")
+    assert not ours & edge
+    assert {file.partition("/")[0] for file in ours} >= PLATFORM
+    assert {file.partition("/")[0] for file in edge} >= DEVICE
+    device.remove("waystation")
+    assert not [name for name in PLATFORM if (device.packages / name).exists()]
+    assert device.run(LOADED).returncode == 0
+    device.install("--no-deps", ".")
+    device.remove("waystation-edge")
+    assert not [name for name in DEVICE if (device.packages / name).exists()]
+    assert all((device.packages / name).is_dir() for name in PLATFORM)
+    device.install(install.EDGE)
+    assert device.run(LOADED).returncode == 0
+
+
+def test_one_version_pinned_once() -> None:
+    ours, edge = (
+        tomllib.loads((install.ROOT / place / "pyproject.toml").read_text())["project"] for place in (".", install.EDGE)
+    )
+    assert f"waystation-edge=={ours['version']}" in ours["dependencies"]
+    assert edge["version"] == ours["version"]
+    pinned = [pin.partition("==")[0] for pin in (*ours["dependencies"], *edge["dependencies"])]
+    assert len(pinned) == len(set(pinned))
