@@ -1,0 +1,81 @@
+"""A strict server for clients under test: the server core of `mqtt` behind a socket, with sessions that last."""
+
+import asyncio
+from types import TracebackType
+
+from mqtt.limits import ConnectionLimits
+from mqtt.packets import Properties
+from tests.unit.mqtt.server_session import ServerSession
+
+HOST = "127.0.0.1"
+
+
+class ServerHost:
+    """`async with ServerHost() as server:`; one session, for one client at a time. What the client must not do is an
+    assertion of :class:`ServerSession`, and collects in `faults`."""
+
+    def __init__(self, connack: Properties | None = None) -> None:
+        self.session = ServerSession(ConnectionLimits(), connack)
+        self.faults: list[BaseException] = []
+        self.connections = 0
+        self.is_deaf = False
+        self._writer: asyncio.StreamWriter | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "ServerHost":
+        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        self.url = f"mqtt://{HOST}:{self.port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._server.close()
+        self.drop()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if error is None:
+            assert not self.faults, self.faults
+
+    def drop(self) -> None:
+        """Breaks the connection."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    def deliver(self, topic: str, payload: bytes, qos: int) -> None:
+        """A message for the client, now or when it connects."""
+        self.session.deliver(topic, payload, qos)
+        self._flush()
+
+    def _flush(self) -> None:
+        connection = self.session.connection
+        if connection is not None and self._writer is not None:
+            self._writer.write(connection.outgoing())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self.drop()
+        self.session.eof()
+        self._writer = writer
+        self.connections += 1
+        now = asyncio.get_running_loop().time
+        self.session.begin(now())
+        try:
+            while data := await reader.read(65_536):
+                if self._writer is not writer:
+                    return
+                self.session.receive(data, now())
+                self._flush()
+        except AssertionError as fault:
+            self.faults.append(fault)
+        except OSError:
+            pass
+        finally:
+            if self._writer is writer:
+                self.session.eof()
+                self.session.connection = self._writer = None
+            writer.transport.abort()
