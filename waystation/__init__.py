@@ -26,6 +26,7 @@ from edge.client.errors import (
 )
 from edge.client.limits import Limits
 from edge.client.message import IncomingMessage, Message, MessageState, Presence
+from edge.client.sync_client import SyncClient, SyncMessage
 from edge.errors import ConnectionLost, ConnectRefused, PublishRefused, SubscribeRefused, Unreachable
 from mqtt.packets import Subscription
 from schemas.errors import WaystationError
@@ -60,6 +61,8 @@ __all__ = [
     "StoreInUse",
     "SubscribeRefused",
     "Subscription",
+    "SyncClient",
+    "SyncMessage",
     "TooManyRequests",
     "Unreachable",
     "WaystationError",

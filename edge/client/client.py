@@ -182,6 +182,7 @@ class Client:
         it), StoreFailed, or the error that ended the client. If cancelled, the message may have been accepted.
         """
         self._check_open()
+        self._limits.lifetime(lifetime_s)
         properties: Properties = {
             "message_expiry_interval": None if lifetime_s is None else math.ceil(lifetime_s),
             "content_type": content_type,
@@ -194,7 +195,6 @@ class Client:
             raise LocalProtocolError(f"MQTT 3.1.1 cannot carry {', '.join(sorted(properties.keys() - {EXPIRY}))}")
         if isinstance(payload, str):
             payload = payload.encode()
-        self._limits.lifetime(lifetime_s)
         check_publish(Publish(topic, payload, qos, retain, properties=properties or None))
         stored = self._outbox.add(topic, payload, qos, retain, properties or None, lifetime_s)
         message = self._sending.offer(stored)

@@ -75,7 +75,7 @@ class IncomingMessage:
 
     __slots__ = ("_accept", "_packet")
 
-    def __init__(self, packet: Publish, accept: Callable[[Publish], None]) -> None:
+    def __init__(self, packet: Publish, accept: Callable[[Publish], object]) -> None:
         self._packet, self._accept = packet, accept
 
     @property
@@ -124,6 +124,10 @@ class IncomingMessage:
     def acknowledge(self) -> None:
         """The application is done with the message. May be called again."""
         self._accept(self._packet)
+
+    def on_thread(self, call: Callable[[Callable[[], None]], object]) -> "IncomingMessage":
+        """The message for another thread: `call` runs its acknowledgement on the client's loop."""
+        return IncomingMessage(self._packet, lambda _: call(self.acknowledge))
 
     def _property(self, name: str) -> Any:
         return (self._packet.properties or {}).get(name)

@@ -18,7 +18,8 @@ class ServerHost:
         self.session = ServerSession(ConnectionLimits(), connack)
         self.faults: list[BaseException] = []
         self.connections = 0
-        self.is_deaf = False
+        self.is_deaf = False  # whether it ignores what it is sent
+        self.is_closed = False  # whether it ends new connections at once
         self._writer: asyncio.StreamWriter | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -56,6 +57,9 @@ class ServerHost:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self.is_closed:
+            writer.transport.abort()
+            return
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self.drop()
@@ -68,6 +72,8 @@ class ServerHost:
             while data := await reader.read(65_536):
                 if self._writer is not writer:
                     return
+                if self.is_deaf:
+                    continue
                 self.session.receive(data, now())
                 self._flush()
         except AssertionError as fault:
