@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self, Unpack
 
 from edge.answers import Changes
 from edge.client import access_point
@@ -31,7 +31,7 @@ from edge.client.inbox import Inbox
 from edge.client.limits import Limits
 from edge.client.memory_store import MemoryStore
 from edge.client.message import IncomingMessage, Message
-from edge.client.options import Options
+from edge.client.options import ClientOptions, MessageOptions, Options, RequestOptions
 from edge.client.outbox import Outbox
 from edge.client.requests import Requests
 from edge.client.sending import EXPIRY, OnFailed, Sending
@@ -70,7 +70,7 @@ class Client:
         on_failed: OnFailed | None = None,
         wall_s: Callable[[], float] = time.time,
         running_s: Callable[[], float] = running_s,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
         self._options = Options(**options)
         self._limits = limits or Limits()
@@ -201,7 +201,7 @@ class Client:
         await self._outbox.durable()
         return message
 
-    async def send(self, client_id: str, payload: bytes | str = b"", **options: Any) -> Message:
+    async def send(self, client_id: str, payload: bytes | str = b"", **options: Unpack[MessageOptions]) -> Message:
         """Publishes to another client's inbox; see :meth:`publish` for the options."""
         return await self.publish(inbox_of(client_id), payload, **options)
 
@@ -236,7 +236,7 @@ class Client:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def request(
-        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, qos: int = 1, **options: Any
+        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
     ) -> IncomingMessage:
         """Sends a request to a topic, or to a client's inbox (`@client-id`), and returns the reply.
 
@@ -254,7 +254,6 @@ class Client:
                 message = await self.publish(
                     topic,
                     payload,
-                    qos=qos,
                     lifetime_s=timeout_s,
                     response_topic=inbox_of(self._options.client_id),
                     correlation=correlation,
@@ -272,7 +271,9 @@ class Client:
                 waiting.cancel()
             self._requests.end(correlation)
 
-    async def reply(self, message: IncomingMessage, payload: bytes | str = b"", **options: Any) -> Message:
+    async def reply(
+        self, message: IncomingMessage, payload: bytes | str = b"", **options: Unpack[MessageOptions]
+    ) -> Message:
         """Answers a request. Raises ClientError if the message expects no reply, and what :meth:`publish` raises."""
         if message.response_topic is None:
             raise ClientError(f"the message to {message.topic!r} expects no reply: it has no response topic")

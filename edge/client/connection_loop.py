@@ -20,6 +20,7 @@ from edge.mqtt_client import MqttClient
 from edge.reconnect import STABLE_S, is_final
 
 _log: Final = logging.getLogger("waystation.client")
+_log.addHandler(logging.NullHandler())  # the application decides what is logged, and where
 
 
 class ConnectionLoop:
@@ -42,6 +43,7 @@ class ConnectionLoop:
         self._ask, self._prepare, self._on_exhausted, self._fail = ask, prepare, on_exhausted, fail
         self._tls, self._server_hostname = tls, server_hostname
         self._connected_at = 0.0
+        self._has_warned = False
         self._current: Address | None = None
 
     @property
@@ -90,6 +92,7 @@ class ConnectionLoop:
             return None
         self._connected_at = asyncio.get_running_loop().time()
         self._machine.connected()
+        self._has_warned = False
         _log.info("connected to %s", point)
         return None
 
@@ -105,7 +108,8 @@ class ConnectionLoop:
     def _failed(self, reason: str) -> None:
         exhausted = self._machine.failed(reason)
         if exhausted is not None:
-            _log.warning("%s", exhausted)
+            _log.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", exhausted)
+            self._has_warned = True  # once until it is connected again
             self._on_exhausted(exhausted)
 
     def _address(self, point: ConnectPoint) -> Address:

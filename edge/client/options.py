@@ -1,9 +1,9 @@
-"""How a client connects, and as whom."""
+"""How a client connects, and as whom; and what a message may carry."""
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Required, TypedDict
 
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import BEARERS, parse_connect_points
@@ -15,6 +15,41 @@ from mqtt.packets import Connect, Properties
 CLIENT_ID_BYTES_MAX: Final = 1_024  # the gateway's limit
 SESSION_EXPIRY_S: Final = 7 * 86_400
 _VERSIONS: Final = {"3.1.1": codes.VERSION_3_1_1, "5.0": codes.VERSION_5}
+
+
+class ClientOptions(TypedDict, total=False):
+    """The fields of :class:`Options`, as keyword arguments. docs/client.md explains each."""
+
+    client_id: Required[str]
+    access_points: Sequence[str]
+    connect_points: Sequence[str]
+    bearer: str | None
+    username: str | None
+    password: bytes | None
+    tls: ssl.SSLContext | None
+    server_hostname: str | None
+    mqtt_version: str
+    keep_alive_s: int
+    session_expiry_s: int
+    tries: int
+    backoff: FullJitter
+
+
+class MessageOptions(TypedDict, total=False):
+    """The keyword arguments of :meth:`Client.publish` that direct messages, requests and replies take, too."""
+
+    qos: int
+    lifetime_s: float | None
+    content_type: str | None
+    user_properties: Iterable[tuple[str, str]]
+
+
+class RequestOptions(TypedDict, total=False):
+    """Those of a request, whose lifetime is its time-out."""
+
+    qos: int
+    content_type: str | None
+    user_properties: Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)

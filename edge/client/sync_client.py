@@ -9,12 +9,16 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from edge.client.client import Client
 from edge.client.errors import ClientClosed
+from edge.client.limits import Limits
 from edge.client.message import IncomingMessage, Message, MessageState
+from edge.client.options import ClientOptions, MessageOptions, RequestOptions
+from edge.client.sending import OnFailed
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscription
 from schemas.errors import WaystationError
@@ -55,8 +59,15 @@ class SyncClient:
     """A context manager; any thread may call it. Arguments are those of :class:`Client`, and so are errors; without
     `with`, call :meth:`close`."""
 
-    def __init__(self, **options: Any) -> None:
-        self._client = Client(**options)
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        limits: Limits | None = None,
+        on_failed: OnFailed | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self._client = Client(store=store, limits=limits, on_failed=on_failed, **options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="waystation-client", daemon=True)
         self._callbacks: list[threading.Thread] = []
@@ -92,11 +103,13 @@ class SyncClient:
         """See :meth:`Client.connected`."""
         self.call(self._client.connected())
 
-    def publish(self, topic: str, payload: bytes | str = b"", **options: Any) -> SyncMessage:
+    def publish(
+        self, topic: str, payload: bytes | str = b"", *, retain: bool = False, **options: Unpack[MessageOptions]
+    ) -> SyncMessage:
         """See :meth:`Client.publish`."""
-        return SyncMessage(self.call(self._client.publish(topic, payload, **options)), self)
+        return SyncMessage(self.call(self._client.publish(topic, payload, retain=retain, **options)), self)
 
-    def send(self, client_id: str, payload: bytes | str = b"", **options: Any) -> SyncMessage:
+    def send(self, client_id: str, payload: bytes | str = b"", **options: Unpack[MessageOptions]) -> SyncMessage:
         """See :meth:`Client.send`."""
         return SyncMessage(self.call(self._client.send(client_id, payload, **options)), self)
 
@@ -148,11 +161,15 @@ class SyncClient:
         self._callbacks.append(thread)
         thread.start()
 
-    def request(self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Any) -> IncomingMessage:
+    def request(
+        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
+    ) -> IncomingMessage:
         """See :meth:`Client.request`."""
         return self.call(self._client.request(topic, payload, timeout_s=timeout_s, **options))
 
-    def reply(self, message: IncomingMessage, payload: bytes | str = b"", **options: Any) -> SyncMessage:
+    def reply(
+        self, message: IncomingMessage, payload: bytes | str = b"", **options: Unpack[MessageOptions]
+    ) -> SyncMessage:
         """See :meth:`Client.reply`."""
         return SyncMessage(self.call(self._client.reply(message, payload, **options)), self)
 

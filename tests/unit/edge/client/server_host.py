@@ -1,6 +1,7 @@
 """A strict server for clients under test: the server core of `mqtt` behind a socket, with sessions that last."""
 
 import asyncio
+import ssl
 from types import TracebackType
 
 from mqtt.limits import ConnectionLimits
@@ -14,7 +15,8 @@ class ServerHost:
     """`async with ServerHost() as server:`; one session, for one client at a time. What the client must not do is an
     assertion of :class:`ServerSession`, and collects in `faults`."""
 
-    def __init__(self, connack: Properties | None = None) -> None:
+    def __init__(self, connack: Properties | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.session = ServerSession(ConnectionLimits(), connack)
         self.faults: list[BaseException] = []
         self.connections = 0
@@ -24,9 +26,9 @@ class ServerHost:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "ServerHost":
-        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self._server = await asyncio.start_server(self._serve, HOST, 0, ssl=self._tls)
         self.port = int(self._server.sockets[0].getsockname()[1])
-        self.url = f"mqtt://{HOST}:{self.port}"
+        self.url = f"{'mqtt' if self._tls is None else 'mqtts'}://{HOST}:{self.port}"
         return self
 
     async def __aexit__(

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import ssl
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from edge.client.limits import Limits
 from edge.client.message import Message, MessageState
 from edge.errors import ConnectionLost, PublishRefused
 from edge.reconnect import FullJitter
+from harness.keys import Authority
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from tests.faithful_client import eventually
@@ -454,6 +456,30 @@ def test_options_that_are_wrong(wrong: dict[str, Any]) -> None:
 def test_the_password_is_not_shown() -> None:
     one = Client(client_id="c", connect_points=[NOBODY], username="u", password=b"secret")
     assert "secret" not in repr(one._options)
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_over_tls_to_a_server_that_is_trusted(tmp_path: Path, is_trusted: bool) -> None:
+    """With another authority nothing is said, and the reason is among the attempts."""
+    authority = Authority(tmp_path, "right")
+    signed = authority.sign("server")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(signed.certificate, signed.key)
+    trusts = authority if is_trusted else Authority(tmp_path, "wrong")
+
+    async def run() -> None:
+        async with ServerHost(tls=theirs) as server:
+            ours = ssl.create_default_context(cafile=str(trusts.file))
+            async with client(server.url, tls=ours, username="u", password=b"secret") as one:
+                if is_trusted:
+                    await (await one.publish("t")).acknowledged
+                    assert server.session.connects[0].password == b"secret"
+                else:
+                    with pytest.raises(NotReachable, match="certificate"):
+                        await one.connected()
+                    assert not server.session.connects
+
+    complete(run())
 
 
 def test_it_is_closed_although_the_server_is_silent() -> None:
