@@ -1,4 +1,4 @@
-"""What applications see of the client: messages and their states, replies, limits, loss and refusal (M2, G3, G13)."""
+"""What applications see of the client: states of messages, replies, limits, loss, refusal (M1, M2, G3, G13)."""
 
 import asyncio
 import gc
