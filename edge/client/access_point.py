@@ -1,8 +1,8 @@
 """Phase one: asks an access point over HTTP which connect points there are (G1; RFC 9112).
 
 `GET {access point}/v1/connect?bearer=…&client=…`. One request a connection, on the event loop: the time limit holds for
-all of it, from the name's resolution to the last byte, and cancelling it leaves no thread behind. http.client parses
-what has arrived. aiohttp would do as well, but nothing else here needs it, and a device's installation is small.
+all of it, from the name's resolution to the last byte, however slowly bytes arrive. http.client parses what has
+arrived. aiohttp would do as well, but nothing else here needs it, and a device's installation is small.
 """
 
 import asyncio

@@ -80,6 +80,7 @@ class Client:
         self._requests = Requests(self._limits.requests)
         self._tasks: list[asyncio.Task[None]] = []
         self._failure: Exception | None = ClientClosed("the client is not open: use `async with`")
+        self._was_opened = False
         self._rounds = 0
         self._has_inbox = False
         self.last_error: NotReachable | None = None
@@ -88,7 +89,17 @@ class Client:
 
     async def __aenter__(self) -> Self:
         options, limits = self._options, self._limits
-        self._outbox = Outbox(self._open_store, limits, self._wall_s, self._running_s, self._fail)
+        if self._was_opened:
+            raise ClientClosed("a client can be opened once: make another one")
+        self._was_opened = True
+        self._outbox = Outbox(
+            self._open_store,
+            limits,
+            self._wall_s,
+            self._running_s,
+            on_refused=lambda sequences: self._sending.refused(sequences),
+            on_failure=self._fail,
+        )
         found = await self._outbox.open()
         session = restore_session(found, limits.window_messages, limits.window_bytes)
         self._journal = SessionJournal(session, self._outbox, found)
@@ -312,11 +323,11 @@ class Client:
             self._has_inbox = True
 
     async def _expire(self) -> None:
-        with contextlib.suppress(ClientError):  # the outbox has failed, and the client with it
-            while True:
+        while self._failure is None:
+            with contextlib.suppress(ClientError):  # the disk is full; or the outbox has failed, and the client with it
                 if self._outbox.next_expiry_s <= self._outbox.now_s:
                     await self._sending.expire()
-                await asyncio.sleep(EXPIRY_CHECK_S)
+            await asyncio.sleep(EXPIRY_CHECK_S)
 
     def _connected(self, connack: Connack) -> None:
         self._inbox.pause_if_full()

@@ -11,6 +11,7 @@ WaystationError
     │   ├── StoreInUse         another process has it open
     │   ├── StoreForeign       it is not an outbox, or that of another client or a newer version
     │   ├── StoreDamaged       its content is damaged
+    │   ├── DiskFull           there is no space for a commit; the client tries again
     │   └── StoreFailed        it can no longer be written
     ├── NotReachable           every connect point was tried; lists each attempt and its reason (G3)
     ├── NoReply                a request was not answered in time
@@ -64,6 +65,10 @@ class StoreForeign(StoreError):
 
 class StoreDamaged(StoreError):
     """The file's content is damaged."""
+
+
+class DiskFull(StoreError):
+    """The disk has no space for a commit. Nothing of the commit is in the file, which is otherwise as it was."""
 
 
 class StoreFailed(StoreError):

@@ -1,8 +1,8 @@
 """Messages that wait for the application, bounded (G13).
 
-The gateway sends no more QoS 1 and 2 messages than the client's Receive Maximum, and goes on when the application has
-acknowledged some. QoS 0 messages, and those of servers of MQTT 3.1.1, have no such limit: reading from the network
-stops while the inbox is full.
+The gateway sends no more QoS 1 and 2 messages than the client's Receive Maximum, which is the inbox's limit, and goes on
+when the application has acknowledged some. So an application that never reads can still publish. QoS 0 messages, and
+those of servers of MQTT 3.1.1, have no such limit: reading from the network stops while the inbox has more.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from edge.client.message import IncomingMessage
 
 
 class Inbox:
-    """An asynchronous iterator, one for the whole client. `pause` is called with True when the inbox is full, and with
+    """An asynchronous iterator, one for the whole client. `pause` is called with True when the inbox has too many, and with
     False when it is half empty."""
 
     def __init__(self, messages_max: int, pause: Callable[[bool], None]) -> None:
@@ -27,13 +27,12 @@ class Inbox:
     def put(self, message: IncomingMessage) -> None:
         """A message has arrived."""
         self._waiting.append(message)
-        if len(self._waiting) >= self._messages_max:
-            self.pause_if_full()
+        self.pause_if_full()
         self._changes.wake()
 
     def pause_if_full(self) -> None:
         """Call it when a new connection begins, which reads."""
-        if len(self._waiting) >= self._messages_max:
+        if len(self._waiting) > self._messages_max:
             self._is_paused = True
             self._pause(True)
 

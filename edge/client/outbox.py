@@ -4,26 +4,31 @@ Changes collect in a batch. A batch is committed at the end of the loop's turn, 
 So any number of publishes in one turn share one fsync, and while the disk is busy the next batch grows. A change that
 nothing waits for (a message was acknowledged) is committed within 0.1 s, or with the next batch.
 
-If a commit fails the outbox is *stopped*: nothing more is accepted or sent, and whoever waits gets the error. What was
-accepted before is in the file.
+If the disk is full, the messages of the batch are refused, and the other changes wait for a commit that succeeds: it is
+tried again every second, and with each new message. What depends on those changes is not sent meanwhile.
+
+If a commit fails for another reason the outbox is *stopped*: nothing more is accepted or sent, and whoever waits gets
+the error. What was accepted before is in the file.
 """
 
 import asyncio
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
-from edge.client.errors import ClientClosed
+from edge.client.errors import ClientClosed, DiskFull, StoreFull
 from edge.client.limits import Limits
-from edge.client.store import Batch, Recovered, Store, StoredMessage, WaitingRow
+from edge.client.store import Batch, Recovered, Store, StoredMessage, WaitingRow, without_added
 from edge.client.store_clock import StoreClock
 from mqtt.packets import Properties
 
 T = TypeVar("T")
 LAZY_S: Final = 0.1
+DISK_FULL_S: Final = 1.0  # until the next attempt
 _encode: Final = msgspec.msgpack.encode
 
 
@@ -31,7 +36,8 @@ class Outbox:
     """Read-only: `messages` and `size` (bytes) in all, `waiting` (messages never sent), `next_expiry_s`, `failure`.
 
     `open_store` is called on the store's thread. `wall_s` and `running_s` tell the times (:mod:`.store_clock`).
-    `on_failure` is called once if the store fails.
+    `on_refused` is called with the sequences of messages for which the disk has no space, `on_failure` once if the
+    store fails.
     """
 
     def __init__(
@@ -40,10 +46,12 @@ class Outbox:
         limits: Limits,
         wall_s: Callable[[], float],
         running_s: Callable[[], float],
+        on_refused: Callable[[set[int]], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._open_store, self._limits = open_store, limits
-        self._wall_s, self._running_s, self._on_failure = wall_s, running_s, on_failure
+        self._wall_s, self._running_s = wall_s, running_s
+        self._on_refused, self._on_failure = on_refused, on_failure
         self._thread = ThreadPoolExecutor(1, "waystation-outbox")
         self._store: Store | None = None
         self._loop = asyncio.get_running_loop()
@@ -52,7 +60,7 @@ class Outbox:
         self._running: asyncio.Future[None] | None = None  # of the batch that is being committed
         self._is_running_urgent = False
         self._timer: asyncio.TimerHandle | None = None
-        self._is_commit_due = False
+        self._is_commit_due = self._is_disk_full = False
         self.messages = self.size = self.waiting = 0
         self.next_expiry_s = -math.inf  # no waiting message expires earlier
         self.failure: Exception | None = None
@@ -87,6 +95,8 @@ class Outbox:
             self._start_commit(store)
             if self._running is not None:
                 await asyncio.wait([self._running])
+            if self._is_disk_full:
+                break
         if self._timer is not None:
             self._timer.cancel()
         await self._loop.run_in_executor(self._thread, store.close)
@@ -246,21 +256,44 @@ class Outbox:
         batch.session = msgspec.structs.replace(self._session)
         self._running, self._durable = self._durable or self._loop.create_future(), None
         self._is_running_urgent, self._is_urgent = self._is_urgent, False
-        self._loop.run_in_executor(self._thread, store.commit, batch).add_done_callback(self._committed)
+        commit = self._loop.run_in_executor(self._thread, store.commit, batch)
+        commit.add_done_callback(partial(self._committed, batch))
 
-    def _committed(self, commit: asyncio.Future[None]) -> None:
+    def _committed(self, batch: Batch, commit: asyncio.Future[None]) -> None:
         error = commit.exception()
-        if error is not None:
+        self._is_disk_full = isinstance(error, DiskFull)
+        if error is not None and not self._is_disk_full:
             self._stop(error if isinstance(error, Exception) else RuntimeError(str(error)))
             return
-        running, self._running, self._is_running_urgent = self._running, None, False
+        running, self._running = self._running, None
         assert running is not None
+        if self._is_disk_full:
+            self._refuse(batch, running, str(error))
+            return
+        self._is_running_urgent = False
         running.set_result(None)
         if self._is_urgent and not self._is_commit_due:
             self._is_commit_due = True
             self._loop.call_soon(self._commit)
         elif not self._batch.is_empty:
             self._changed(urgent=False)
+
+    def _refuse(self, batch: Batch, running: asyncio.Future[None], problem: str) -> None:
+        """The disk has no space for the batch."""
+        gone = {*batch.removed, *self._batch.removed}
+        for sequence, message in batch.added.items():
+            if sequence not in gone:
+                self.messages -= 1
+                self.size -= message.size
+                self.waiting -= sequence not in batch.assigned
+        self._batch = without_added(batch, self._batch)
+        self._is_urgent, self._is_running_urgent = self._is_urgent or self._is_running_urgent, False
+        if self._timer is None:
+            self._timer = self._loop.call_later(DISK_FULL_S, self._commit_late)
+        running.set_exception(StoreFull(f"{problem}; publish again when there is space"))
+        running.exception()  # nobody has to wait
+        if batch.added:
+            self._on_refused(set(batch.added))
 
     def _stop(self, error: Exception) -> None:
         if self.failure is not None:

@@ -73,6 +73,17 @@ class Sending:
             finally:
                 self._drained.discard(change)
 
+    def refused(self, sequences: set[int]) -> None:
+        """The disk has no space for these messages. Those that are in the session are taken out of it; their bytes were
+        held back, and with the connection they are gone."""
+        in_flight = self._journal.in_flight
+        packet_ids = [packet_id for packet_id, message in in_flight.items() if message.sequence in sequences]
+        if packet_ids:
+            self._mqtt.abort()
+        for packet_id in packet_ids:
+            self._mqtt.session.outbound.remove(packet_id)
+            del in_flight[packet_id]
+
     def fail(self, error: Exception) -> None:
         """No message will be sent any more: whoever waits gets `error`."""
         for message in list(self._messages.values()):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from edge.client.errors import StoreDamaged, StoreError, StoreFailed, StoreForeign, StoreInUse
+from edge.client.errors import DiskFull, StoreDamaged, StoreError, StoreFailed, StoreForeign, StoreInUse
 from edge.client.store import EXPIRED_MAX, Batch, Recovered, SessionRow, StoredMessage, WaitingRow
 from schemas.sql import named_blocks
 
@@ -175,6 +175,8 @@ class SqliteStore:
             return StoreInUse(f"the outbox {self._path} is in use by another process: each client needs its own file")
         if code == sqlite3.SQLITE_NOTADB:
             return StoreForeign(f"{self._path} is no outbox of Waystation: use another path")
+        if code == sqlite3.SQLITE_FULL:
+            return DiskFull(f"the disk is full: the outbox {self._path} cannot grow")
         if code == sqlite3.SQLITE_CORRUPT:
             return StoreDamaged(f"the outbox {self._path} is damaged ({error}); move it away to start anew")
         return StoreFailed(f"the outbox {self._path} cannot be read or written: {error}; check the disk")

@@ -80,6 +80,18 @@ class Batch:
         return not (self.added or self.assigned or self.released or self.removed or self.inbound)
 
 
+def without_added(batch: Batch, later: Batch) -> Batch:
+    """Both batches as one, without the messages that `batch` adds and all that became of them."""
+    added = batch.added.keys()
+    return Batch(
+        later.added,
+        {n: packet_id for n, packet_id in (batch.assigned | later.assigned).items() if n not in added},
+        {n: reason for n, reason in (batch.released | later.released).items() if n not in added},
+        [n for n in batch.removed + later.removed if n not in added],
+        batch.inbound | later.inbound,
+    )
+
+
 class Recovered(msgspec.Struct):
     """What a store holds when it is opened. `in_flight` by sequence; `released`: (sequence, reason code) in the order
     of PUBREC; `accepted`: packet ids of inbound QoS 2 messages; `waiting`: how many messages wait; `messages` and
@@ -101,7 +113,7 @@ class Store(Protocol):
         """What the store holds; call it once, first."""
 
     def commit(self, batch: Batch) -> None:
-        """Makes all of `batch` durable. Raises StoreFailed or StoreDamaged: then nothing of it is."""
+        """Makes all of `batch` durable. Raises DiskFull, StoreFailed or StoreDamaged: then nothing of it is."""
 
     def waiting(self, after: int, messages_max: int, size_max: int) -> list[StoredMessage]:
         """Messages that wait, in order, with a sequence above `after`; the first one whatever its size."""

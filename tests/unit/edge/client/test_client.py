@@ -87,6 +87,8 @@ def test_published_while_nothing_is_reachable(gateway: SocketGateway, tmp_path: 
         assert {message.state for message in messages} == {MessageState.ACCEPTED}
         with pytest.raises(ClientClosed):
             await away.publish("away")
+        with pytest.raises(ClientClosed, match="once"):
+            await away.__aenter__()
         async with client(url_of(gateway), "reader") as reader:
             await reader.subscribe("away", qos=2)
             async with client(
@@ -319,6 +321,20 @@ def test_an_inbox_that_is_full_stops_reading() -> None:
                 server.deliver("i", b"%d" % number, 0)
             stream = slow.messages()
             assert [int((await anext(stream)).payload) for _ in range(1_000)] == list(range(1_000))
+
+    complete(run())
+
+
+def test_an_application_that_never_reads_can_still_publish() -> None:
+    async def run() -> None:
+        async with ServerHost() as server, client(server.url, limits=Limits(inbox_messages=5)) as one:
+            await one.subscribe("i", qos=1)
+            for number in range(20):
+                server.deliver("i", b"%d" % number, 1)
+            for _ in range(10):
+                await (await one.publish("t")).acknowledged
+            stream = one.messages()
+            assert [int((await anext(stream)).payload) for _ in range(20)] == list(range(20))
 
     complete(run())
 

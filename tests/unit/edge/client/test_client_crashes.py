@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from edge.client.client import Client
-from edge.client.errors import StoreError, StoreFailed
+from edge.client.errors import DiskFull, StoreError, StoreFailed, StoreFull
 from edge.client.limits import Limits
 from edge.client.memory_store import MemoryStore
 from edge.client.store import Batch
@@ -41,6 +41,18 @@ class KilledStore(MemoryStore):
             self.accepted += [message.payload for message in batch.added.values()]
         if is_killed:
             raise StoreFailed("killed")
+
+
+class FullStore(KilledStore):
+    """Its disk has no space for these commits."""
+
+    full_at: range = range(0)
+
+    def commit(self, batch: Batch) -> None:
+        if self.commits + 1 in self.full_at:
+            self.commits += 1
+            raise DiskFull("the disk is full")
+        super().commit(batch)
 
 
 class Application:
@@ -73,8 +85,14 @@ class Application:
             pass
 
     async def _publish(self, client: Client, store: KilledStore) -> None:
-        left = [one for one in PUBLISHED if one[0] not in store.accepted]
-        await asyncio.gather(*(client.publish("t", payload, qos=qos) for payload, qos in left))
+        while left := [one for one in PUBLISHED if one[0] not in store.accepted]:
+            results = await asyncio.gather(
+                *(client.publish("t", payload, qos=qos) for payload, qos in left), return_exceptions=True
+            )
+            for (payload, _), result in zip(left, results, strict=True):
+                if isinstance(result, StoreError):
+                    raise result
+                assert isinstance(result, StoreFull) is (payload not in store.accepted)
 
     async def _receive(self, client: Client) -> None:
         """Ends when it is killed."""
@@ -135,6 +153,31 @@ def test_killed_at_every_step(before: bool, window: int) -> None:
             if not await run([(step, before)], window=window):
                 break
         assert 4 < step < STEPS[-1], step
+
+    asyncio.run(asyncio.wait_for(every(), 60))
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_disk_is_full_at_every_step(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Messages are refused then; what depends on other changes is not sent until they are on disk."""
+    monkeypatch.setattr("edge.client.outbox.DISK_FULL_S", 0.01)
+
+    async def every() -> None:
+        for step in STEPS:
+            async with ServerHost() as server:
+                application, store = Application(server), FullStore(CLIENT)
+                await connect_once(server, store)
+                for payload, qos in DELIVERED:
+                    server.deliver("i", payload, qos)
+                store.commits, store.full_at = 0, range(step, step + times)
+                await application.run(store)
+                store.full_at = range(0)
+                await application.run(store)
+                judge(server, application)
+                assert store.recover().messages == 0
+                if store.commits < step + times:
+                    break
+        assert step > 4
 
     asyncio.run(asyncio.wait_for(every(), 60))
 

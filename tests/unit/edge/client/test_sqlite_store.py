@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge.client.errors import StoreDamaged, StoreError, StoreFailed, StoreForeign, StoreInUse
+from edge.client.errors import DiskFull, StoreDamaged, StoreError, StoreForeign, StoreInUse
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Batch, StoredMessage
 
@@ -134,7 +134,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     store.commit(Batch(added={1: message(1)}))
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(StoreFailed, match="full"):
+    with pytest.raises(DiskFull):
         store.commit(Batch(added={2: message(2), 3: message(3, b"x" * 100_000)}))
     assert store.recover().messages == 1
     store._db.execute(f"PRAGMA max_page_count = {pages + 1_000}")
