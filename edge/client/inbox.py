@@ -1,7 +1,7 @@
 """Messages that wait for the application, bounded (G13).
 
-The gateway sends no more QoS 1 and 2 messages than the client's Receive Maximum, which is the inbox's limit, and goes on
-when the application has acknowledged some. So an application that never reads can still publish. QoS 0 messages, and
+The gateway sends no more QoS 1 and 2 messages than the client's Receive Maximum, which is the inbox's limit, and goes
+on when the application has acknowledged some. So an application that never reads can still publish. QoS 0 messages, and
 those of servers of MQTT 3.1.1, have no such limit: reading from the network stops while the inbox has more.
 """
 
@@ -13,8 +13,8 @@ from edge.client.message import IncomingMessage
 
 
 class Inbox:
-    """An asynchronous iterator, one for the whole client. `pause` is called with True when the inbox has too many, and with
-    False when it is half empty."""
+    """An asynchronous iterator, one for the whole client. `pause` is called with True when the inbox has too many, and
+    with False when it is half empty."""
 
     def __init__(self, messages_max: int, pause: Callable[[bool], None]) -> None:
         self._messages_max, self._pause = messages_max, pause

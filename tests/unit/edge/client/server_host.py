@@ -18,6 +18,8 @@ class ServerHost:
     def __init__(self, connack: Properties | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
         self.session = ServerSession(ConnectionLimits(), connack)
+        self.drop_at: set[int] = set()  # reads after which the connection breaks, before anything is answered
+        self.reads = 0
         self.faults: list[BaseException] = []
         self.connections = 0
         self.is_deaf = False  # whether it ignores what it is sent
@@ -77,6 +79,9 @@ class ServerHost:
                 if self.is_deaf:
                     continue
                 self.session.receive(data, now())
+                self.reads += 1
+                if self.reads in self.drop_at:
+                    return
                 self._flush()
         except AssertionError as fault:
             self.faults.append(fault)

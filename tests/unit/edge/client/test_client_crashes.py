@@ -10,6 +10,8 @@ import itertools
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edge.client.client import Client
 from edge.client.errors import DiskFull, StoreError, StoreFailed, StoreFull
@@ -117,11 +119,13 @@ def judge(server: ServerHost, application: Application) -> None:
     assert set(taken) == {payload for payload, _ in DELIVERED} == set(application.given)
 
 
-async def run(kills: list[tuple[int, bool]], *, window: int = 1_000) -> bool:
-    """Processes that are killed so, one after the other, and one that is not; whether all kills happened."""
+async def run(kills: list[tuple[int, bool]], *, window: int = 1_000, drops: frozenset[int] = frozenset()) -> bool:
+    """Processes that are killed so, one after the other, and one that is not; whether all kills happened. Connections
+    break after these reads of the server."""
     async with ServerHost() as server:
         application, store, all_killed = Application(server), KilledStore(CLIENT), True
         await connect_once(server, store)
+        server.drop_at = {server.reads + read for read in drops}
         for payload, qos in DELIVERED:
             server.deliver("i", payload, qos)
         for kill_at, before in kills:
@@ -188,3 +192,13 @@ def test_killed_twice() -> None:
             await run([(first, first % 2 == 0), (second, second % 2 == 1)])
 
     asyncio.run(asyncio.wait_for(every(), 60))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kills=st.lists(st.tuples(st.integers(1, 8), st.booleans()), max_size=4),
+    drops=st.frozensets(st.integers(1, 20), max_size=6),
+    window=st.integers(1, 8),
+)
+def test_killed_and_cut_off_at_any_moments(kills: list[tuple[int, bool]], drops: frozenset[int], window: int) -> None:
+    asyncio.run(asyncio.wait_for(run(kills, window=window, drops=drops), 60))
