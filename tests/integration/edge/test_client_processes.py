@@ -1,7 +1,7 @@
-"""The client library against a real broker that is not ours, and killed for real (M2, G8, G13).
+"""The client library against mosquitto and against our gateway, and killed for real (M2, G8, G13).
 
 A process of its own publishes and is killed with SIGKILL at random moments, again and again. Its standard output names
-what it was told is accepted. Mosquitto keeps the sessions, and counts as the gateway.
+what it was told is accepted.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from tests import draw
 from tests.documents import ROOT
 from tests.faithful_client import eventually
 from tests.mosquitto import HOST, Mosquitto
+from tests.unit.gateway.host.socket_gateway import SocketGateway
 from waystation import Client
 
 VERSIONS = {"3.1.1": 4, "5.0": 5}
@@ -67,14 +68,15 @@ async def kill_after(seconds: float, *arguments: str) -> list[int]:
 
 
 @versioned
-def test_killed_again_and_again(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("server", ["mosquitto", "gateway"])
+def test_killed_again_and_again(tmp_path: Path, version: str, server: str) -> None:
     """Exactly once at QoS 2, at least once at QoS 1, nothing that was accepted is missing, and in order."""
     got: list[Publish] = []
     choice = draw.generator("kills of the client")
 
-    async def run(broker: Mosquitto) -> None:
-        arguments = url(broker), version, str(tmp_path / "outbox")
-        reader = MqttClient(Address(HOST, broker.port), Connect("reader", 5), on_message=got.append)
+    async def run(port: int) -> None:
+        arguments = f"mqtt://{HOST}:{port}", version, str(tmp_path / "outbox")
+        reader = MqttClient(Address(HOST, port), Connect("reader", 5), on_message=got.append)
         await reader.connect()
         await reader.subscribe("n", qos=2)
         accepted: list[int] = []
@@ -94,8 +96,12 @@ def test_killed_again_and_again(tmp_path: Path, version: str) -> None:
         exactly_once = [int(message.payload) for message in got if message.qos == 2]
         assert exactly_once == sorted(exactly_once)
 
-    with Mosquitto(tmp_path, "allow_anonymous true", "max_queued_messages 0") as broker:
-        asyncio.run(asyncio.wait_for(run(broker), 120))
+    if server == "gateway":
+        with SocketGateway(tmp_path / "gateway") as gateway:
+            asyncio.run(asyncio.wait_for(run(gateway.mqtt_port), 120))
+    else:
+        with Mosquitto(tmp_path, "allow_anonymous true", "max_queued_messages 0") as broker:
+            asyncio.run(asyncio.wait_for(run(broker.port), 120))
 
 
 @versioned
