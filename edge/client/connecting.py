@@ -27,6 +27,7 @@ from mqtt.errors import LocalProtocolError
 
 A = TypeVar("A")
 TRIES_MIN: Final = 2
+REASON_MAX: Final = 300  # characters kept of a reason, which a server may have written
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Connecting(Generic[A]):
         step = self.step
         self._expect(Ask, Try)
         target = step.access_point if isinstance(step, Ask) else step.point if isinstance(step, Try) else None
-        self._attempts.append(Attempt(str(target), reason))
+        self._attempts.append(Attempt(str(target), " ".join(reason[: 2 * REASON_MAX].split())[:REASON_MAX]))
         return self._next_source() if isinstance(step, Ask) else self._next_point()
 
     def connected(self) -> None:

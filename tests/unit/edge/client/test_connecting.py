@@ -99,6 +99,16 @@ def test_it_goes_on_for_ever_and_each_round_has_its_own_error() -> None:
     assert {len(error.attempts) for error in errors} == {4}
 
 
+def test_a_reason_that_a_server_wrote_is_one_line_and_bounded() -> None:
+    alone = machine(points=1)
+    for _ in range(2):
+        error = alone.failed("refused:\n" + "x\n" * 30_000)
+        if isinstance(alone.step, Wait):
+            alone.waited()
+    assert error is not None
+    assert all(len(attempt.reason) <= 300 and "\n" not in attempt.reason for attempt in error.attempts)
+
+
 @pytest.mark.parametrize("wrong", [(0, 0, 2), (1, 1, 2), (1, 0, 1)])
 def test_what_is_not_allowed(wrong: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError):
