@@ -1,11 +1,21 @@
-"""Drives one network connection: moves bytes between a link and the protocol core, and runs the core's timers."""
+"""Drives one network connection: moves bytes between a link and the protocol core, and runs the core's timers.
+
+With a `journal` it writes nothing that depends on a change which is not durable yet (:mod:`mqtt.client_session`): it
+calls the journal for each block of bytes, and holds the block, and all after it, until the journal's future is done.
+"""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from edge.link import Link
 from mqtt.client_connection import ClientConnection
 from mqtt.client_events import EndedBy, Event
+
+Journal: TypeAlias = Callable[[], asyncio.Future[None] | None]
+"""Records how the session has changed since the last call. None: nothing has to be waited for; else a future that is
+done once the changes are durable, or that fails: then the bytes are not written and the connection is broken."""
 
 
 class Driver:
@@ -13,8 +23,9 @@ class Driver:
 
     connection: ClientConnection
 
-    def __init__(self, handle: Callable[[list[Event]], None]) -> None:
-        self._handle = handle
+    def __init__(self, handle: Callable[[list[Event]], None], journal: Journal | None = None) -> None:
+        self._handle, self._journal = handle, journal
+        self._held: deque[tuple[bytes, asyncio.Future[None] | None]] = deque()
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._early: bytes | None = b""  # bytes from the server before `begin`; None afterwards
@@ -53,9 +64,30 @@ class Driver:
         data, link = self.connection.outgoing(), self._link
         if link is None:
             return
+        durable = self._journal() if self._journal is not None else None
+        if durable is not None or self._held:
+            self._held.append((data, durable))
+            if durable is not None:
+                durable.add_done_callback(self._release)
+            return
+        self._write(link, data)
+
+    def _release(self, _: asyncio.Future[None]) -> None:
+        """Writes what was held for changes that are durable now."""
+        while self._held and (link := self._link) is not None:
+            data, durable = self._held[0]
+            if durable is not None and not durable.done():
+                return
+            if durable is not None and (durable.cancelled() or durable.exception() is not None):
+                self.abort()
+                return
+            self._held.popleft()
+            self._write(link, data)
+
+    def _write(self, link: Link, data: bytes) -> None:
         if data:
             link.write(data)
-        if self.connection.closed is not None:
+        if self.connection.closed is not None and not self._held:
             self._end()
             # After our DISCONNECT the server may still have to read messages; otherwise nobody reads any more.
             link.close(lingers=self.connection.closed.by is EndedBy.CLIENT)
@@ -125,6 +157,7 @@ class Driver:
 
     def _end(self) -> None:
         self._link = None
+        self._held.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Final
 
 from edge.answers import Answers, Changes
-from edge.driver import Driver
+from edge.driver import Driver, Journal
 from edge.errors import ConnectionLost, ConnectRefused, SubscribeRefused
 from edge.link import Address, open_link
 from edge.subscriptions import Subscriptions
@@ -47,12 +47,14 @@ class Hooks:
     """Optional callbacks, called on the event loop; each must return soon.
 
     `observe`: each packet received, before it is handled. `on_connected`: the server has accepted the connection.
-    `on_session_lost`: what was lost; the client is already subscribing again. `on_closed`: a connection has ended.
+    `on_session_lost`: what was lost; the client is already subscribing again. `on_published`: the exchange of a message
+    of QoS 1 or 2 has ended. `on_closed`: a connection has ended.
     """
 
     observe: Callable[[Packet], None] | None = None
     on_connected: Callable[[Connack], None] | None = None
     on_session_lost: Callable[[SessionLost], None] | None = None
+    on_published: Callable[[Published], None] | None = None
     on_closed: Callable[[Closed], None] | None = None
 
 
@@ -62,7 +64,8 @@ class MqttClient:
     `address` and `connect` (the CONNECT packet: client id, version, keep alive, credentials, will, properties) may be
     functions, called for each connection; `connect` gets the number of the connection, from 1. `session` may be one
     restored from disk. `on_message` gets each message; without it, use :meth:`messages`. `resubscribe`: whether to
-    subscribe again when the server has lost the session.
+    subscribe again when the server has lost the session. `journal` makes the session's changes durable before the bytes
+    that depend on them are written (:mod:`edge.driver`).
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class MqttClient:
         manual: bool = False,
         resubscribe: bool = True,
         hooks: Hooks | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.session = session or ClientSession()
         self.connections = 0  # network connections so far
@@ -86,6 +90,7 @@ class MqttClient:
         self._address, self._connect = address, connect
         self._limits, self._hooks = limits or ClientLimits(), hooks or Hooks()
         self._on_message, self._manual, self._resubscribe = on_message, manual, resubscribe
+        self._journal = journal
         self._driver: Driver | None = None  # of the last connection
         self._answers = Answers()
         self._changes = Changes()
@@ -103,7 +108,7 @@ class MqttClient:
         """Connects and sends (again) what the session holds. Raises Unreachable, ConnectRefused, ConnectionLost, and
         LocalProtocolError (already connected, or a CONNECT that MQTT does not allow)."""
         address = self._address if isinstance(self._address, Address) else self._address()
-        driver = Driver(self._handle)
+        driver = Driver(self._handle, self._journal)
         link = await open_link(address, driver, self._limits.connect_timeout_s)
         self.connections += 1
         try:
@@ -170,20 +175,30 @@ class MqttClient:
         Awaiting raises PublishRefused (a failure from the server), ConnectionLost (the message stays in the session).
         Raises at once: QueueFullError, ServerLimitError, LocalProtocolError, ConnectionLost (QoS 0, no connection).
         """
+        return self._answers.to_publish(self.send(topic, payload, qos, retain, properties))
+
+    def send(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, properties: Properties | None = None
+    ) -> int:
+        """As :meth:`publish`, without a future: returns the packet id, with which `on_published` is called."""
         driver = self._driver
         if not qos and not self.is_connected:
             raise self._error()
         if driver is None:
-            packet_id = self.session.publish(topic, payload, qos, retain, properties)
-        else:
-            packet_id = driver.connection.publish(topic, payload, qos, retain, properties)
-            driver.flush_soon()
-        return self._answers.to_publish(packet_id)
+            return self.session.publish(topic, payload, qos, retain, properties)
+        packet_id = driver.connection.publish(topic, payload, qos, retain, properties)
+        driver.flush_soon()
+        return packet_id
 
     @property
     def has_capacity(self) -> bool:
         """Whether the session's queue of unacknowledged messages has capacity for another one."""
         return self.session.outbound.has_capacity(0)
+
+    def pause_reading(self, is_paused: bool) -> None:
+        """Pauses or resumes reading from the server, for applications with `on_message`; a new connection reads."""
+        if self._driver is not None and self.closed is None:
+            self._driver.pause_reading(is_paused)
 
     async def drain(self) -> None:
         """Returns once the network accepts more data, or the connection has ended; for much traffic at QoS 0."""
@@ -267,7 +282,7 @@ class MqttClient:
                 if failure is not None:
                     connection.forget(event)  # type: ignore[arg-type]
             elif kind is Published:
-                self._answers.published(event)  # type: ignore[arg-type]
+                self._published(event)  # type: ignore[arg-type]
             else:
                 _HANDLERS[kind](self, event)
         if failure is not None:
@@ -293,6 +308,11 @@ class MqttClient:
         if self._hooks.on_connected is not None:
             self._hooks.on_connected(connack)
         self._changes.wake()
+
+    def _published(self, event: Published) -> None:
+        self._answers.published(event)
+        if self._hooks.on_published is not None:
+            self._hooks.on_published(event)
 
     def _lost_session(self, event: SessionLost) -> None:
         dropped = Closed(_FAILURE, "the server lost the session and the message with it", EndedBy.SERVER)

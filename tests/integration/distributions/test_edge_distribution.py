@@ -18,11 +18,11 @@ MOST_BYTES = 60_000_000
 """What a device needs, without compiled bytecode."""
 
 PLATFORM = {"pipelines", "gateway", "jobs", "conf"}
-DEVICE = {"schemas", "mqtt", "edge"}
+DEVICE = {"schemas", "mqtt", "edge", "waystation"}
 
 LOADED = """
 import json, sys
-import edge.mqtt_client, edge.websocket_link, schemas.events, schemas.session_log, schemas.identity
+import edge.websocket_link, schemas.events, schemas.session_log, waystation
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 ID = re.compile(r"\b[QRGM][1-9][0-9]?\b")
-SOURCES = ("gateway", "jobs", "pipelines", "schemas", "tests")
+SOURCES = ("edge", "gateway", "jobs", "mqtt", "pipelines", "schemas", "tests", "waystation")
 
 
 def rows() -> dict[str, list[str]]:

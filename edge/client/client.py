@@ -1,0 +1,365 @@
+"""The client that applications use: publish and subscribe, whether a gateway is reachable or not (M2, G3, G10, G13).
+
+    async with Client(client_id="van-7", access_points=["https://access.example.org"], store="van-7.outbox") as client:
+        message = await client.publish("vans/7/position", b"52.1 13.4")  # it is on disk
+        await message.acknowledged  # the gateway has it, in Kafka
+
+Guarantees, as long as the file and the gateway's session exist: what `publish` has returned is sent, however often the
+process is killed, or it expires, or the gateway refuses it; at QoS 2 it is sent once. What :meth:`Client.messages`
+yields is acknowledged when the application asks for the next one; at QoS 2 it is then never given again.
+
+The parts: :mod:`.outbox` (disk), :mod:`.sending` (from disk to session), :mod:`.session_journal` (session to disk),
+:mod:`.connection_loop` (connections), :mod:`.inbox`, :mod:`.requests`.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from edge.answers import Changes
+from edge.client import access_point
+from edge.client.access_point import AccessPoint
+from edge.client.connect_points import ConnectPoint
+from edge.client.connection_loop import ConnectionLoop
+from edge.client.errors import ClientClosed, ClientError, NoReply, NotReachable
+from edge.client.inbox import Inbox
+from edge.client.limits import Limits
+from edge.client.memory_store import MemoryStore
+from edge.client.message import IncomingMessage, Message
+from edge.client.options import ClientOptions, MessageOptions, Options, RequestOptions
+from edge.client.outbox import Outbox
+from edge.client.requests import Requests
+from edge.client.sending import EXPIRY, OnFailed, Sending
+from edge.client.session_journal import SessionJournal, restore_session
+from edge.client.sqlite_store import SqliteStore
+from edge.client.store import Store
+from edge.client.store_clock import running_s
+from edge.link import Address
+from edge.mqtt_client import Hooks, MqttClient
+from mqtt.client_events import Closed
+from mqtt.client_limits import ClientLimits
+from mqtt.client_publish import check_publish
+from mqtt.codes import ReasonCode
+from mqtt.errors import LocalProtocolError
+from mqtt.packets import Connack, Properties, Publish, Subscription
+from schemas.identity import inbox_of
+from schemas.presence_topics import presence_topic
+
+EXPIRY_CHECK_S: Final = 1.0
+
+
+class Client:
+    """An asynchronous context manager; inside it the client connects by itself, and stays connected.
+
+    `options` are the fields of :class:`.options.Options`: `client_id` and `access_points` or `connect_points` at least.
+    `store`: the outbox's file, made if there is none; None keeps messages in memory only, and they end with the
+    process. `on_failed` is called for each message that is refused or expires, also for those of earlier processes.
+    Raises ValueError; entering raises StoreError.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | Store | None = None,
+        limits: Limits | None = None,
+        on_failed: OnFailed | None = None,
+        wall_s: Callable[[], float] = time.time,
+        running_s: Callable[[], float] = running_s,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self._options = Options(**options)
+        self._limits = limits or Limits()
+        self._store, self._on_failed = store, on_failed
+        self._wall_s, self._running_s = wall_s, running_s
+        self._changes = Changes()
+        self._requests = Requests(self._limits.requests)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: Exception | None = ClientClosed("the client is not open: use `async with`")
+        self._was_opened = False
+        self._rounds = 0
+        self._has_inbox = False
+        self.last_error: NotReachable | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        options, limits = self._options, self._limits
+        if self._was_opened:
+            raise ClientClosed("a client can be opened once: make another one")
+        self._was_opened = True
+        self._outbox = Outbox(
+            self._open_store,
+            limits,
+            self._wall_s,
+            self._running_s,
+            on_refused=lambda sequences: self._sending.refused(sequences),
+            on_failure=self._fail,
+        )
+        found = await self._outbox.open()
+        session = restore_session(found, limits.window_messages, limits.window_bytes)
+        self._journal = SessionJournal(session, self._outbox, found)
+        self._mqtt = MqttClient(
+            lambda: self._loop.current_address,
+            lambda _: options.connect(is_established=session.is_established, receive_maximum=limits.inbox_messages),
+            session=session,
+            limits=ClientLimits(connect_timeout_s=limits.connect_timeout_s),
+            on_message=self._received,
+            manual=True,
+            hooks=Hooks(
+                on_connected=self._connected,
+                on_published=lambda event: self._sending.published(event),
+                on_closed=self._closed,
+            ),
+            journal=self._journal.record,
+        )
+        self._mqtt.keeps_waiting = True
+        self._sending = Sending(self._outbox, self._journal, self._mqtt, limits, self._on_failed)
+        self._inbox = Inbox(limits.inbox_messages, self._mqtt.pause_reading)
+        self._loop = ConnectionLoop(
+            options.machine(),
+            self._mqtt,
+            ask=self._ask,
+            prepare=self._prepare,
+            tls=options.tls,
+            server_hostname=options.server_hostname,
+            on_exhausted=self._exhausted,
+            fail=self._fail,
+        )
+        self._failure = None
+        self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(self._expire())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnects and releases the file. Messages that are not acknowledged stay in it."""
+        tasks, self._tasks = self._tasks, []
+        if not tasks:
+            return
+        closed = ClientClosed("the client is closed; what it has accepted is in its store")
+        self._failure = self._failure or closed
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await self._sending.stop()
+        # Without a file nobody will resume the session.
+        ends = self._store is None and self._options.is_v5
+        await self._mqtt.disconnect(properties={"session_expiry_interval": 0} if ends else None)
+        self._sending.fail(closed)
+        self._requests.fail(closed)
+        self._inbox.end()
+        self._changes.wake()
+        await self._outbox.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a gateway has accepted the connection and it has not ended."""
+        return self._failure is None and self._mqtt.is_connected
+
+    async def connected(self) -> None:
+        """Returns once connected. Raises NotReachable when every connect point has been tried in vain (the client goes
+        on trying), and the gateway's refusal if it is final."""
+        rounds = self._rounds
+        await self._changes.until(lambda: self.is_connected or self._failure is not None or self._rounds > rounds)
+        if not self.is_connected:
+            raise self._failure or self.last_error or ClientClosed("the client is closed")
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 1,
+        retain: bool = False,
+        lifetime_s: float | None = None,
+        content_type: str | None = None,
+        user_properties: Iterable[tuple[str, str]] = (),
+        response_topic: str | None = None,
+        correlation: bytes | None = None,
+    ) -> Message:
+        """Returns once the message is on disk. `lifetime_s`: it is not sent, nor delivered, after that many seconds.
+
+        Raises NotAccepted (StoreFull, MessageTooLarge, LifetimeNotAllowed), LocalProtocolError (MQTT does not allow
+        it), StoreFailed, or the error that ended the client. If cancelled, the message may have been accepted.
+        """
+        self._check_open()
+        self._limits.lifetime(lifetime_s)
+        properties: Properties = {
+            "message_expiry_interval": None if lifetime_s is None else math.ceil(lifetime_s),
+            "content_type": content_type,
+            "response_topic": response_topic,
+            "correlation_data": correlation,
+            "user_property": list(user_properties) or None,
+        }
+        properties = {name: value for name, value in properties.items() if value is not None}
+        if not self._options.is_v5 and properties.keys() - {EXPIRY}:
+            raise LocalProtocolError(f"MQTT 3.1.1 cannot carry {', '.join(sorted(properties.keys() - {EXPIRY}))}")
+        if isinstance(payload, str):
+            payload = payload.encode()
+        check_publish(Publish(topic, payload, qos, retain, properties=properties or None))
+        stored = self._outbox.add(topic, payload, qos, retain, properties or None, lifetime_s)
+        message = self._sending.offer(stored)
+        await self._outbox.durable()
+        return message
+
+    async def send(self, client_id: str, payload: bytes | str = b"", **options: Unpack[MessageOptions]) -> Message:
+        """Publishes to another client's inbox; see :meth:`publish` for the options."""
+        return await self.publish(inbox_of(client_id), payload, **options)
+
+    async def drained(self) -> None:
+        """Returns once every accepted message has ended: acknowledged, refused or expired."""
+        self._check_open()
+        await self._sending.drained()
+
+    def messages(self) -> AsyncIterator[IncomingMessage]:
+        """The messages that arrive, in order; ends when the client is closed, and raises the error that ended it.
+
+        A message is acknowledged when the next one is asked for, or by its own `acknowledge()`. All iterators of a
+        client are one: each message goes to one of those who ask.
+        """
+        return self._inbox
+
+    async def subscribe(self, *filters: str | Subscription, qos: int = 1) -> list[ReasonCode]:
+        """Returns the granted QoS of each filter, once the gateway has granted them; waits while disconnected. Raises
+        SubscribeRefused, LocalProtocolError. If the gateway loses the session the client subscribes again."""
+        self._check_open()
+        return await self._mqtt.subscribe(*filters, qos=qos)
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Returns once the gateway has answered; waits while disconnected."""
+        self._check_open()
+        await self._mqtt.unsubscribe(*filters)
+
+    async def subscribe_presence(self, client_id: str) -> None:
+        """Subscribes to whether a client is online; see :attr:`IncomingMessage.presence` (R12)."""
+        await self.subscribe(presence_topic(client_id), qos=1)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def request(
+        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
+    ) -> IncomingMessage:
+        """Sends a request to a topic, or to a client's inbox (`@client-id`), and returns the reply.
+
+        The request is not delivered after `timeout_s`. Raises NoReply, TooManyRequests, PublishRefused, and what
+        :meth:`publish` raises. Needs MQTT 5.0.
+        """
+        self._check_open()
+        if not self._options.is_v5:
+            raise LocalProtocolError("requests need MQTT 5.0: MQTT 3.1.1 has no response topic")
+        correlation, reply = self._requests.begin()
+        waiting: asyncio.Task[None] | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._listen_for_replies()
+                message = await self.publish(
+                    topic,
+                    payload,
+                    lifetime_s=timeout_s,
+                    response_topic=inbox_of(self._options.client_id),
+                    correlation=correlation,
+                    **options,
+                )
+                waiting = asyncio.ensure_future(_done(message))
+                await asyncio.wait((reply, waiting), return_when=asyncio.FIRST_COMPLETED)
+                if not reply.done():
+                    await waiting  # raises if the request was refused
+                return await reply
+        except TimeoutError:
+            raise NoReply(f"no reply from {topic!r} within {timeout_s:g} s") from None
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+            self._requests.end(correlation)
+
+    async def reply(
+        self, message: IncomingMessage, payload: bytes | str = b"", **options: Unpack[MessageOptions]
+    ) -> Message:
+        """Answers a request. Raises ClientError if the message expects no reply, and what :meth:`publish` raises."""
+        if message.response_topic is None:
+            raise ClientError(f"the message to {message.topic!r} expects no reply: it has no response topic")
+        return await self.publish(message.response_topic, payload, correlation=message.correlation, **options)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            return MemoryStore(self._options.client_id)
+        if isinstance(self._store, str | Path):
+            return SqliteStore(self._store, self._options.client_id)
+        return self._store
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _ask(self, where: AccessPoint) -> list[ConnectPoint]:
+        options = self._options
+        timeout_s = self._limits.connect_timeout_s
+        return await access_point.ask(where, options.asked_bearer, options.client_id, options.tls, timeout_s)
+
+    async def _prepare(self, address: Address) -> None:
+        """MQTT 3.1.1 has no clean start of a session that lasts: ends the server's session first."""
+        if not self._options.is_v5 and not self._mqtt.session.is_established:
+            limits = ClientLimits(connect_timeout_s=self._limits.connect_timeout_s)
+            clean = MqttClient(address, self._options.clean_connect(), limits=limits)
+            await clean.connect()
+            await clean.disconnect()
+
+    async def _listen_for_replies(self) -> None:
+        """A gateway of Waystation delivers to inboxes without a subscription; other servers do not."""
+        if not self._has_inbox:
+            await self.subscribe(inbox_of(self._options.client_id), qos=1)
+            self._has_inbox = True
+
+    async def _expire(self) -> None:
+        while self._failure is None:
+            with contextlib.suppress(ClientError):  # the disk is full; or the outbox has failed, and the client with it
+                if self._outbox.next_expiry_s <= self._outbox.now_s:
+                    await self._sending.expire()
+            await asyncio.sleep(EXPIRY_CHECK_S)
+
+    def _connected(self, connack: Connack) -> None:
+        self._inbox.pause_if_full()
+        self._sending.pump()
+        self._changes.wake()
+
+    def _closed(self, closed: Closed) -> None:
+        self._journal.record()
+        self._sending.disconnected()
+
+    def _received(self, packet: Publish) -> None:
+        message = IncomingMessage(packet, self._mqtt.acknowledge)
+        if not self._requests.take(message):
+            self._inbox.put(message)
+
+    def _exhausted(self, error: NotReachable) -> None:
+        self.last_error = error
+        self._rounds += 1
+        self._changes.wake()
+
+    def _fail(self, error: Exception) -> None:
+        """The client has ended: whoever waits gets the error."""
+        if self._failure is None:
+            self._failure = error
+            if self._outbox.failure is not None:
+                self._mqtt.abort()
+            self._mqtt.fail(error)
+            self._sending.fail(error)
+            self._requests.fail(error)
+            self._inbox.end(error)
+            self._changes.wake()
+
+
+async def _done(message: Message) -> None:
+    await message.acknowledged

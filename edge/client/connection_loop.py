@@ -1,0 +1,119 @@
+"""Performs the steps of :class:`edge.client.connecting.Connecting`: asks, connects, waits, for ever (G3, G10).
+
+Ends only if the gateway refuses for good (:func:`edge.reconnect.is_final`), or by an error that is no MqttClientError
+or NoConnectPoints, which is a bug; `fail` is called with it.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from edge.client.access_point import AccessPoint
+from edge.client.connect_points import ConnectPoint, NoConnectPoints
+from edge.client.connecting import Ask, Connected, Connecting, Try, Wait
+from edge.client.errors import NotReachable
+from edge.errors import ConnectionLost, MqttClientError
+from edge.link import Address
+from edge.mqtt_client import MqttClient
+from edge.reconnect import STABLE_S, is_final
+
+_log: Final = logging.getLogger("waystation.client")
+_log.addHandler(logging.NullHandler())  # the application decides what is logged, and where
+
+
+class ConnectionLoop:
+    """`ask` performs phase one. `prepare` is called with the address before each connection. `on_exhausted` gets the
+    error of each round that has ended without a connection."""
+
+    def __init__(
+        self,
+        machine: Connecting[AccessPoint],
+        mqtt: MqttClient,
+        *,
+        ask: Callable[[AccessPoint], Awaitable[list[ConnectPoint]]],
+        prepare: Callable[[Address], Awaitable[None]],
+        tls: ssl.SSLContext | None,
+        server_hostname: str | None,
+        on_exhausted: Callable[[NotReachable], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._machine, self._mqtt = machine, mqtt
+        self._ask, self._prepare, self._on_exhausted, self._fail = ask, prepare, on_exhausted, fail
+        self._tls, self._server_hostname = tls, server_hostname
+        self._connected_at = 0.0
+        self._has_warned = False
+        self._current: Address | None = None
+
+    @property
+    def current_address(self) -> Address:
+        """The connect point that is tried."""
+        assert self._current is not None
+        return self._current
+
+    async def run(self) -> None:
+        """Returns if the client is refused for good."""
+        try:
+            while (error := await self._step()) is None:
+                pass
+        except Exception as unexpected:
+            error = unexpected
+        self._fail(error)
+
+    async def _step(self) -> Exception | None:
+        """Performs one step; returns the error if it is final."""
+        machine = self._machine
+        match machine.step:
+            case Wait(seconds):
+                await asyncio.sleep(seconds)
+                machine.waited()
+            case Ask(access_point):
+                try:
+                    machine.answered(await self._ask(access_point))
+                except NoConnectPoints as error:
+                    self._failed(str(error))
+            case Try(point):
+                return await self._try(point)
+            case Connected(point):
+                return await self._stay(point)
+        return None
+
+    async def _try(self, point: ConnectPoint) -> Exception | None:
+        self._current = self._address(point)
+        try:
+            await self._prepare(self._current)
+            await self._mqtt.connect()
+        except MqttClientError as error:
+            if is_final(error):
+                _log.error("%s: %s", point, error)
+                return error
+            self._failed(str(error))
+            return None
+        self._connected_at = asyncio.get_running_loop().time()
+        self._machine.connected()
+        self._has_warned = False
+        _log.info("connected to %s", point)
+        return None
+
+    async def _stay(self, point: ConnectPoint) -> Exception | None:
+        error = ConnectionLost(await self._mqtt.wait_closed())
+        _log.info("the connection to %s has ended: %s", point, error)
+        if is_final(error):
+            return error
+        has_lasted = asyncio.get_running_loop().time() - self._connected_at >= STABLE_S
+        self._machine.lost(has_lasted=has_lasted)
+        return None
+
+    def _failed(self, reason: str) -> None:
+        exhausted = self._machine.failed(reason)
+        if exhausted is not None:
+            _log.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", exhausted)
+            self._has_warned = True  # once until it is connected again
+            self._on_exhausted(exhausted)
+
+    def _address(self, point: ConnectPoint) -> Address:
+        if point.uses_tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+        tls = self._tls if point.uses_tls else None
+        return Address(point.host, point.port, tls, self._server_hostname, point.path or None)

@@ -1,0 +1,56 @@
+"""The client library's limits, with their defaults (M2). docs/client.md says what happens beyond each."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, StoreFull
+from mqtt.client_outbound import MESSAGES_MAX
+from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
+
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes in bytes count topic, payload and properties."""
+
+    messages: int = 100_000  # in the outbox
+    total_bytes: int = 256 << 20  # in the outbox
+    message_bytes: int = 1_000_000  # of one message
+    lifetime_s: float = 7 * DAY_S  # how long a message is kept that is not sent
+    window_messages: int = 1_000  # of the outbox in memory: sent, or about to be
+    window_bytes: int = 8 << 20
+    inbox_messages: int = 1_000  # received and not acknowledged by the application
+    requests: int = 1_000  # that wait for a reply
+    connect_timeout_s: float = 10.0  # for an access point's answer, a network connection, and the gateway's CONNACK
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value <= 0:
+                raise ValueError(f"limits.{name} must be above 0, not {value}")
+        if self.window_messages > MESSAGES_MAX:
+            raise ValueError(f"limits.window_messages must be {MESSAGES_MAX} at most, not {self.window_messages}")
+        if self.inbox_messages > RECEIVE_MAXIMUM_DEFAULT:
+            raise ValueError(f"limits.inbox_messages must be {RECEIVE_MAXIMUM_DEFAULT} at most")
+
+    def check(self, messages: int, total_bytes: int, size: int) -> None:
+        """Whether an outbox with these contents takes a message of `size`. Raises MessageTooLarge, StoreFull."""
+        if size > self.message_bytes:
+            raise MessageTooLarge(f"the message has {size:,} bytes, and {self.message_bytes:,} are allowed")
+        if messages >= self.messages:
+            raise StoreFull(f"the outbox is full: {messages:,} messages wait for the gateway; publish again later")
+        if total_bytes + size > self.total_bytes:
+            raise StoreFull(
+                f"the outbox is full: {total_bytes:,} of {self.total_bytes:,} bytes are in use, and the message needs "
+                f"{size:,}; publish again later"
+            )
+
+    def lifetime(self, wanted_s: float | None) -> float:
+        """How long to keep a message, in seconds. Raises LifetimeNotAllowed."""
+        if wanted_s is None:
+            return self.lifetime_s
+        if not 0 < wanted_s <= self.lifetime_s:
+            raise LifetimeNotAllowed(
+                f"a lifetime of {wanted_s:g} s is not allowed: it must be above 0 and at most {self.lifetime_s:g}"
+            )
+        return wanted_s

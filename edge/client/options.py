@@ -1,0 +1,125 @@
+"""How a client connects, and as whom; and what a message may carry."""
+
+import ssl
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Required, TypedDict
+
+from edge.client.access_point import AccessPoint
+from edge.client.connect_points import BEARERS, parse_connect_points
+from edge.client.connecting import Connecting
+from edge.reconnect import FullJitter
+from mqtt import codes
+from mqtt.packets import Connect, Properties
+
+CLIENT_ID_BYTES_MAX: Final = 1_024  # the gateway's limit
+SESSION_EXPIRY_S: Final = 7 * 86_400
+_VERSIONS: Final = {"3.1.1": codes.VERSION_3_1_1, "5.0": codes.VERSION_5}
+
+
+class ClientOptions(TypedDict, total=False):
+    """The fields of :class:`Options`, as keyword arguments. docs/client.md explains each."""
+
+    client_id: Required[str]
+    access_points: Sequence[str]
+    connect_points: Sequence[str]
+    bearer: str | None
+    username: str | None
+    password: bytes | None
+    tls: ssl.SSLContext | None
+    server_hostname: str | None
+    mqtt_version: str
+    keep_alive_s: int
+    session_expiry_s: int
+    tries: int
+    backoff: FullJitter
+
+
+class MessageOptions(TypedDict, total=False):
+    """The keyword arguments of :meth:`Client.publish` that direct messages, requests and replies take, too."""
+
+    qos: int
+    lifetime_s: float | None
+    content_type: str | None
+    user_properties: Iterable[tuple[str, str]]
+
+
+class RequestOptions(TypedDict, total=False):
+    """Those of a request, whose lifetime is its time-out."""
+
+    qos: int
+    content_type: str | None
+    user_properties: Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked by `__post_init__`, which raises ValueError. The password is not shown."""
+
+    client_id: str
+    access_points: Sequence[str] = ()
+    connect_points: Sequence[str] = ()
+    bearer: str | None = None
+    username: str | None = None
+    password: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    mqtt_version: str = "5.0"
+    keep_alive_s: int = 60
+    session_expiry_s: int = SESSION_EXPIRY_S
+    tries: int = 2
+    backoff: FullJitter = field(default_factory=FullJitter)
+
+    def __post_init__(self) -> None:
+        size = len(self.client_id.encode())
+        if not 0 < size <= CLIENT_ID_BYTES_MAX or any(character in self.client_id for character in "+#\0"):
+            rule = f"1 to {CLIENT_ID_BYTES_MAX} bytes, none of them +, # or NUL"
+            raise ValueError(f"client_id must have {rule}, not {self.client_id!r:.100}")
+        if self.mqtt_version not in _VERSIONS:
+            raise ValueError(f"mqtt_version must be one of {', '.join(_VERSIONS)}, not {self.mqtt_version!r}")
+        if self.bearer is not None and self.bearer not in BEARERS:
+            raise ValueError(f"bearer must be one of {', '.join(BEARERS)}, not {self.bearer!r}")
+        if self.bearer is not None and self.connect_points:
+            raise ValueError("the connect points name their bearer: give bearer only with access_points")
+        if self.password is not None and self.username is None and self.version == codes.VERSION_3_1_1:
+            raise ValueError("MQTT 3.1.1 has no password without a username")
+        if not 0 <= self.keep_alive_s <= 65_535:
+            raise ValueError(f"keep_alive_s must be from 0 to 65535, not {self.keep_alive_s}")
+        if not 0 < self.session_expiry_s <= 0xFFFFFFFF:
+            raise ValueError(f"session_expiry_s must be above 0 and at most 4294967295, not {self.session_expiry_s}")
+        self.machine()
+
+    @property
+    def version(self) -> int:
+        """The protocol level: 4 or 5."""
+        return _VERSIONS[self.mqtt_version]
+
+    @property
+    def is_v5(self) -> bool:
+        return self.version == codes.VERSION_5
+
+    @property
+    def asked_bearer(self) -> str:
+        """The bearer to ask access points for."""
+        return self.bearer or ("mqtt" if self.tls is None else "mqtts")
+
+    def machine(self) -> Connecting[AccessPoint]:
+        """A new state machine over these access points or connect points."""
+        access_points = [AccessPoint.parse(url) for url in self.access_points]
+        points = parse_connect_points(self.connect_points)
+        return Connecting(access_points, points, tries=self.tries, backoff=self.backoff)
+
+    def connect(self, *, is_established: bool, receive_maximum: int) -> Connect:
+        """CONNECT. A client without a session begins with a clean one: a session that the gateway has of an earlier
+        store knows packet ids that this one does not [MQTT-3.2.2-4]."""
+        properties: Properties | None = None
+        if self.is_v5:
+            properties = {"session_expiry_interval": self.session_expiry_s, "receive_maximum": receive_maximum}
+        clean_start = self.is_v5 and not is_established
+        return Connect(
+            self.client_id, self.version, clean_start, self.keep_alive_s, self.username, self.password, None, properties
+        )
+
+    def clean_connect(self) -> Connect:
+        """MQTT 3.1.1: a CONNECT that ends a session that the server may have."""
+        return Connect(self.client_id, self.version, True, self.keep_alive_s, self.username, self.password)

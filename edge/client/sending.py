@@ -1,0 +1,222 @@
+"""Feeds the MQTT session from the outbox: a window of messages in memory, the others stay on disk (M2).
+
+A message that is published while nothing else waits goes into the session at once: its row and its packet id are
+committed together. Otherwise it waits on disk, and windows are loaded in order of sequence, so order is kept. The
+session is filled up whenever it is half empty: one commit assigns packet ids to many messages, and the protocol core
+sends them, as fast as the gateway acknowledges, without waiting for the disk.
+
+A message with a packet id that may have been sent never expires: its outcome is the gateway's answer. Others expire,
+also those in the session that no connection has sent yet.
+"""
+
+import asyncio
+import math
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from edge.client.errors import Expired
+from edge.client.limits import Limits
+from edge.client.message import Message, MessageState
+from edge.client.outbox import Outbox
+from edge.client.session_journal import InFlight, SessionJournal
+from edge.client.store import EXPIRED_MAX, StoredMessage
+from edge.errors import MqttClientError, PublishRefused
+from edge.mqtt_client import MqttClient
+from mqtt.client_events import Published
+from mqtt.codes import ReasonCode
+from mqtt.errors import ProtocolError, QueueFullError, ServerLimitError
+from mqtt.packets import Properties
+
+_FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
+EXPIRY: Final = "message_expiry_interval"
+
+OnFailed = Callable[[Message, Exception], None]
+
+
+class Sending:
+    """`on_failed` is called for each message that is refused or expires, also for those of earlier processes."""
+
+    def __init__(
+        self, outbox: Outbox, journal: SessionJournal, mqtt: MqttClient, limits: Limits, on_failed: OnFailed | None
+    ) -> None:
+        self._outbox, self._journal, self._mqtt, self._limits = outbox, journal, mqtt, limits
+        self._on_failed = on_failed
+        self._loaded: deque[StoredMessage] = deque()
+        self._position = 0  # sequence of the last message that was loaded or sent
+        self._loading: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
+        self._messages: weakref.WeakValueDictionary[int, Message] = weakref.WeakValueDictionary()
+        self._drained: set[asyncio.Future[None]] = set()
+
+    # -- the application's part ----------------------------------------------------------------------------------------
+
+    def offer(self, stored: StoredMessage) -> Message:
+        """A new message; it is sent at once if nothing waits before it."""
+        message = self._messages[stored.sequence] = Message(stored.sequence, stored.topic, stored.qos)
+        if self._mqtt.is_connected:
+            is_next = self._outbox.waiting == 1 and not self._loaded
+            if is_next and self._has_capacity(stored) and self._send(stored):
+                self._position = stored.sequence
+            else:
+                self.pump()
+        return message
+
+    async def drained(self) -> None:
+        """Returns once every message has ended."""
+        while self._outbox.messages:
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drained.add(change)
+            try:
+                await change
+            finally:
+                self._drained.discard(change)
+
+    def refused(self, sequences: set[int]) -> None:
+        """The disk has no space for these messages. Those that are in the session are taken out of it; their bytes were
+        held back, and with the connection they are gone."""
+        in_flight = self._journal.in_flight
+        packet_ids = [packet_id for packet_id, message in in_flight.items() if message.sequence in sequences]
+        if packet_ids:
+            self._mqtt.abort()
+        for packet_id in packet_ids:
+            self._mqtt.session.outbound.remove(packet_id)
+            del in_flight[packet_id]
+
+    def fail(self, error: Exception) -> None:
+        """No message will be sent any more: whoever waits gets `error`."""
+        for message in list(self._messages.values()):
+            if message.state is MessageState.ACCEPTED:
+                message.ended(MessageState.ACCEPTED, error)
+        for change in self._drained:
+            if not change.done():
+                change.set_exception(error)
+
+    async def stop(self) -> None:
+        """Loads nothing more."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
+
+    # -- the connection's part -----------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Fills the session if it is half empty."""
+        if not self._mqtt.is_connected or not self._outbox.waiting:
+            return
+        held = len(self._mqtt.session.outbound.messages)
+        if self._loaded and held <= self._limits.window_messages // 2:
+            while self._loaded and self._has_capacity(self._loaded[0]) and self._mqtt.is_connected:
+                if not self._send(self._loaded[0]):
+                    break
+                self._loaded.popleft()
+        is_more = self._outbox.waiting > len(self._loaded)
+        if is_more and len(self._loaded) <= self._limits.window_messages // 2 and self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+            self._loading.add_done_callback(self._load_ended)
+
+    def published(self, event: Published) -> None:
+        """The exchange of a message has ended."""
+        message = self._journal.ended(event)
+        if message is not None:
+            refused = event.reason_code >= _FAILURE
+            error = PublishRefused(event.reason_code, event.properties) if refused else None
+            self._ended(message, MessageState.REFUSED if refused else MessageState.ACKNOWLEDGED, error)
+        self.pump()
+
+    def disconnected(self) -> None:
+        """The connection has ended: what was loaded waits on disk."""
+        if self._loaded:
+            self._position = self._loaded[0].sequence - 1
+            self._loaded.clear()
+
+    # -- expiry --------------------------------------------------------------------------------------------------------
+
+    async def expire(self) -> None:
+        """Ends the messages whose lifetime is over; see the module for which."""
+        now_s, session = self._outbox.now_s, self._mqtt.session
+        if not self._mqtt.is_connected:
+            for packet_id, message in list(self._journal.in_flight.items()):
+                packet = session.outbound.messages[packet_id]
+                if message.expires_s <= now_s and not packet.dup:
+                    session.outbound.remove(packet_id)
+                    self._journal.forget(packet_id)
+                    self._expired(message)
+        async with self._reading:
+            while due := await self._outbox.expired():
+                # One that is loaded expires when it is its turn.
+                unloaded = [row for row in due if row.sequence > self._position]
+                for row in unloaded:
+                    self._outbox.remove(row.sequence, row.size, waiting=True, urgent=True)
+                    self._expired(InFlight(row.sequence, row.topic, row.qos, row.size, now_s))
+                if len(due) < EXPIRED_MAX or not unloaded:
+                    break
+            await self._outbox.find_next_expiry()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _has_capacity(self, stored: StoredMessage) -> bool:
+        return self._mqtt.session.outbound.has_capacity(len(stored.payload))
+
+    async def _load(self) -> None:
+        """The next window. Reads what is committed, so a message is never loaded before it is durable."""
+        async with self._reading:
+            after = self._position
+            found = await self._outbox.load(after, self._limits.window_messages, self._limits.window_bytes)
+            if self._position == after and self._mqtt.is_connected and found:
+                self._loaded.extend(found)
+                self._position = found[-1].sequence
+
+    def _load_ended(self, task: asyncio.Task[None]) -> None:
+        self._loading = None
+        if not task.cancelled() and task.exception() is None:
+            self.pump()
+
+    def _send(self, stored: StoredMessage) -> bool:
+        """Hands a message to the session, or ends it; False if it cannot be sent now."""
+        now_s = self._outbox.now_s
+        message = InFlight(stored.sequence, stored.topic, stored.qos, stored.size, stored.expires_s)
+        if stored.expires_s <= now_s:
+            self._outbox.remove(stored.sequence, stored.size, waiting=True)
+            self._expired(message)
+            return True
+        properties = _remaining(stored.properties, stored.expires_s - now_s)
+        try:
+            packet_id = self._mqtt.send(stored.topic, stored.payload, stored.qos, stored.retain, properties)
+        except (QueueFullError, MqttClientError):
+            return False
+        except ProtocolError as error:
+            self._outbox.remove(stored.sequence, stored.size, waiting=True)
+            reason = error.reason if isinstance(error, ServerLimitError) else _FAILURE
+            self._ended(message, MessageState.REFUSED, PublishRefused(reason, {"reason_string": str(error)}))
+            return True
+        if packet_id:
+            self._journal.assigned(packet_id, message)
+        else:  # QoS 0: it is off the disk before it is sent, so it is never sent twice
+            self._outbox.remove(stored.sequence, stored.size, waiting=True, urgent=True)
+            self._ended(message, MessageState.ACKNOWLEDGED, None)
+        return True
+
+    def _expired(self, message: InFlight) -> None:
+        self._ended(message, MessageState.EXPIRED, Expired(f"the message to {message.topic!r} was not sent in time"))
+
+    def _ended(self, row: InFlight, state: MessageState, error: Exception | None) -> None:
+        message = self._messages.pop(row.sequence, None)
+        if error is not None and self._on_failed is not None:
+            message = message or Message(row.sequence, row.topic, row.qos)
+            message.ended(state, error)
+            self._on_failed(message, error)
+        elif message is not None:
+            message.ended(state, error)
+        if not self._outbox.messages:
+            for change in self._drained:
+                if not change.done():
+                    change.set_result(None)
+
+
+def _remaining(properties: Properties | None, remaining_s: float) -> Properties | None:
+    """The properties with what remains of the message's lifetime (3.3.2.3.3)."""
+    if properties is None or EXPIRY not in properties:
+        return properties
+    return {**properties, EXPIRY: math.ceil(remaining_s)}

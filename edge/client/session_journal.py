@@ -1,0 +1,98 @@
+"""Records in the outbox how the MQTT session has changed, before the bytes that depend on it are written (G8).
+
+Compares the session with what was recorded last, once for each block of bytes: sets of packet ids, bounded by the
+window. So whatever the protocol core did is found, and nothing is written twice. The rules are those of
+:mod:`mqtt.client_session`:
+
+* a packet id is durable before its PUBLISH is sent; PUBREC is durable before PUBREL is sent
+* an accepted inbound QoS 2 message is durable before its PUBREC is sent, and its end before PUBCOMP
+"""
+
+import asyncio
+
+import msgspec
+
+from edge.client.outbox import Outbox
+from edge.client.store import Recovered
+from mqtt.client_events import Published
+from mqtt.client_session import ClientSession, SessionState
+from mqtt.packets import Publish
+
+
+class InFlight(msgspec.Struct, gc=False):
+    """A message that has a packet id; `size` in bytes."""
+
+    sequence: int
+    topic: str
+    qos: int
+    size: int
+    expires_s: float
+
+
+class SessionJournal:
+    """`in_flight` by packet id. `record` is the client's :data:`edge.driver.Journal`."""
+
+    def __init__(self, session: ClientSession, outbox: Outbox, found: Recovered) -> None:
+        self._session, self._outbox = session, outbox
+        self.in_flight = {
+            one.packet_id: InFlight(one.sequence, one.topic, one.qos, one.size, one.expires_s)
+            for one in found.in_flight
+        }
+        self._released = set(session.outbound.released)
+        self._accepted = session.inbound.accepted_ids()
+        self._is_established = session.is_established
+
+    def assigned(self, packet_id: int, message: InFlight) -> None:
+        """A message is about to be sent under a packet id."""
+        self.in_flight[packet_id] = message
+        self._outbox.assign(message.sequence, packet_id)
+
+    def ended(self, event: Published) -> InFlight | None:
+        """An exchange has ended; returns the message."""
+        return self.forget(event.packet_id)
+
+    def forget(self, packet_id: int) -> InFlight | None:
+        """A message is no longer in the session; returns it."""
+        message = self.in_flight.pop(packet_id, None)
+        self._released.discard(packet_id)
+        if message is not None:
+            self._outbox.remove(message.sequence, message.size, waiting=False)
+        return message
+
+    def record(self) -> asyncio.Future[None] | None:
+        """See :data:`edge.driver.Journal`."""
+        session = self._session
+        released = session.outbound.released
+        if released.keys() - self._released:
+            for packet_id, reason in released.items():
+                if packet_id not in self._released:
+                    self._released.add(packet_id)
+                    self._outbox.release(self.in_flight[packet_id].sequence, int(reason))
+        accepted = session.inbound.accepted_ids()
+        if accepted != self._accepted:
+            held = set(accepted)
+            for packet_id in held.symmetric_difference(self._accepted):
+                self._outbox.inbound(packet_id, packet_id in held)
+            self._accepted = accepted
+        if session.is_established and not self._is_established:
+            self._is_established = True
+            self._outbox.established()
+        return self._outbox.barrier()
+
+
+def restore_session(found: Recovered, queue_max: int, queue_bytes_max: int) -> ClientSession:
+    """The session as an earlier process left it. A server that has lost it gets unacknowledged messages as new ones."""
+    packet_ids = {one.sequence: one.packet_id for one in found.in_flight}
+    messages = [
+        Publish(one.topic, one.payload, one.qos, one.retain, True, one.packet_id, one.properties)
+        for one in found.in_flight
+    ]
+    state = SessionState(
+        found.session.client_id,
+        found.session.is_established,
+        found.session.last_packet_id,
+        messages,
+        [(packet_ids[sequence], reason) for sequence, reason in found.released],
+        found.accepted,
+    )
+    return ClientSession.restore(state, queue_max=queue_max, queue_bytes_max=queue_bytes_max, republish=True)

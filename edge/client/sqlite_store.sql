@@ -1,0 +1,74 @@
+-- name: schema
+CREATE TABLE outbox (
+    sequence INTEGER PRIMARY KEY,
+    packet_id INTEGER NOT NULL,
+    expires_s REAL NOT NULL,
+    size INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    properties BLOB,
+    payload BLOB NOT NULL
+);
+CREATE TABLE inbound (packet_id INTEGER PRIMARY KEY);
+CREATE TABLE released (position INTEGER PRIMARY KEY, sequence INTEGER NOT NULL UNIQUE, reason INTEGER NOT NULL);
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    client_id TEXT NOT NULL,
+    is_established INTEGER NOT NULL,
+    last_packet_id INTEGER NOT NULL,
+    last_sequence INTEGER NOT NULL,
+    clock_s REAL NOT NULL,
+    wall_s REAL NOT NULL
+);
+
+-- name: totals
+SELECT count(*), coalesce(sum(size), 0), coalesce(sum(packet_id = 0), 0) FROM outbox;
+
+-- name: in_flight
+SELECT sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id FROM outbox
+WHERE packet_id > 0 ORDER BY sequence;
+
+-- name: released
+SELECT sequence, reason FROM released ORDER BY position;
+
+-- name: inbound
+SELECT packet_id FROM inbound ORDER BY packet_id;
+
+-- name: session
+SELECT client_id, is_established, last_packet_id, last_sequence, clock_s, wall_s FROM session;
+
+-- name: waiting
+SELECT sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id FROM outbox
+WHERE sequence > ? AND packet_id = 0 ORDER BY sequence LIMIT ?;
+
+-- name: expired
+SELECT sequence, topic, qos, size FROM outbox WHERE packet_id = 0 AND expires_s <= ? ORDER BY sequence LIMIT ?;
+
+-- name: next_expiry
+SELECT min(expires_s) FROM outbox WHERE packet_id = 0;
+
+-- name: add
+INSERT INTO outbox (sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: assign
+UPDATE outbox SET packet_id = ? WHERE sequence = ?;
+
+-- name: release
+INSERT INTO released (sequence, reason) VALUES (?, ?);
+
+-- name: remove
+DELETE FROM outbox WHERE sequence = ?;
+
+-- name: forget_released
+DELETE FROM released WHERE sequence = ?;
+
+-- name: accept
+INSERT OR IGNORE INTO inbound VALUES (?);
+
+-- name: complete
+DELETE FROM inbound WHERE packet_id = ?;
+
+-- name: save_session
+INSERT OR REPLACE INTO session VALUES (1, ?, ?, ?, ?, ?, ?);

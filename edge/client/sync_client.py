@@ -1,0 +1,196 @@
+"""The client for programs without asyncio: the same client, on an event loop in a thread of its own.
+
+with SyncClient(client_id="van-7", connect_points=["mqtt://gateway:1883"], store="van-7.outbox") as client:
+    message = client.publish("vans/7/position", b"52.1 13.4")
+    message.wait(timeout_s=60)
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from edge.client.client import Client
+from edge.client.errors import ClientClosed
+from edge.client.limits import Limits
+from edge.client.message import IncomingMessage, Message, MessageState
+from edge.client.options import ClientOptions, MessageOptions, RequestOptions
+from edge.client.sending import OnFailed
+from mqtt.codes import ReasonCode
+from mqtt.packets import Subscription
+from schemas.errors import WaystationError
+
+T = TypeVar("T")
+_CLOSED: Final = "the client is closed"
+
+
+class SyncMessage:
+    """A :class:`Message` whose end a thread can wait for."""
+
+    def __init__(self, message: Message, client: "SyncClient") -> None:
+        self._message, self._client = message, client
+
+    @property
+    def state(self) -> MessageState:
+        return self._message.state
+
+    @property
+    def sequence(self) -> int:
+        return self._message.sequence
+
+    @property
+    def topic(self) -> str:
+        return self._message.topic
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Returns once the gateway has the message. Raises as `await message.acknowledged`, and TimeoutError."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(timeout_s):
+                await self._message.acknowledged
+
+        self._client.call(wait())
+
+
+class SyncClient:
+    """A context manager; any thread may call it. Arguments are those of :class:`Client`, and so are errors; without
+    `with`, call :meth:`close`."""
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        limits: Limits | None = None,
+        on_failed: OnFailed | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self._client = Client(store=store, limits=limits, on_failed=on_failed, **options)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="waystation-client", daemon=True)
+        self._callbacks: list[threading.Thread] = []
+        self._is_closed = False
+        self._thread.start()
+        try:
+            self.call(self._client.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """See :meth:`Client.close`. Waits for callbacks that are running, unless called by one."""
+        if self._is_closed:
+            return
+        self.call(self._client.close())
+        for thread in self._callbacks:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._stop()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client.is_connected
+
+    def connected(self) -> None:
+        """See :meth:`Client.connected`."""
+        self.call(self._client.connected())
+
+    def publish(
+        self, topic: str, payload: bytes | str = b"", *, retain: bool = False, **options: Unpack[MessageOptions]
+    ) -> SyncMessage:
+        """See :meth:`Client.publish`."""
+        return SyncMessage(self.call(self._client.publish(topic, payload, retain=retain, **options)), self)
+
+    def send(self, client_id: str, payload: bytes | str = b"", **options: Unpack[MessageOptions]) -> SyncMessage:
+        """See :meth:`Client.send`."""
+        return SyncMessage(self.call(self._client.send(client_id, payload, **options)), self)
+
+    def drained(self) -> None:
+        """See :meth:`Client.drained`."""
+        self.call(self._client.drained())
+
+    def subscribe(self, *filters: str | Subscription, qos: int = 1) -> list[ReasonCode]:
+        """See :meth:`Client.subscribe`."""
+        return self.call(self._client.subscribe(*filters, qos=qos))
+
+    def unsubscribe(self, *filters: str) -> None:
+        """See :meth:`Client.unsubscribe`."""
+        self.call(self._client.unsubscribe(*filters))
+
+    def subscribe_presence(self, client_id: str) -> None:
+        """See :meth:`Client.subscribe_presence`."""
+        self.call(self._client.subscribe_presence(client_id))
+
+    def messages(self) -> Iterator[IncomingMessage]:
+        """See :meth:`Client.messages`; blocks until the next one arrives."""
+        stream = self._client.messages()
+
+        async def following() -> IncomingMessage:
+            return await anext(stream)
+
+        while True:
+            try:
+                message = self.call(following())
+            except StopAsyncIteration:
+                return
+            yield message.on_thread(self._soon)
+
+    def on_message(self, callback: Callable[[IncomingMessage], None]) -> None:
+        """Calls `callback` with each message that arrives, in a thread of its own, one at a time. A message is
+        acknowledged when the callback has returned; if it raises, the thread ends, and the message comes again in the
+        next process."""
+
+        def run() -> None:
+            stream = self.messages()
+            while True:
+                try:
+                    message = next(stream)
+                except (StopIteration, WaystationError):
+                    return  # closed, or ended by an error that every other call raises too
+                callback(message)
+
+        thread = threading.Thread(target=run, name="waystation-messages", daemon=True)
+        self._callbacks.append(thread)
+        thread.start()
+
+    def request(
+        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
+    ) -> IncomingMessage:
+        """See :meth:`Client.request`."""
+        return self.call(self._client.request(topic, payload, timeout_s=timeout_s, **options))
+
+    def reply(
+        self, message: IncomingMessage, payload: bytes | str = b"", **options: Unpack[MessageOptions]
+    ) -> SyncMessage:
+        """See :meth:`Client.reply`."""
+        return SyncMessage(self.call(self._client.reply(message, payload, **options)), self)
+
+    def call(self, action: Coroutine[Any, Any, T]) -> T:
+        """Runs `action` on the client's loop; its result."""
+        if self._is_closed:
+            action.close()
+            raise ClientClosed(_CLOSED)
+        future = asyncio.run_coroutine_threadsafe(action, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # a thread that is interrupted does not leave it behind
+            raise
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the message comes again
+            self._loop.call_soon_threadsafe(action)
+
+    def _stop(self) -> None:
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

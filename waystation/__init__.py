@@ -1,0 +1,70 @@
+"""Waystation's client library: `from waystation import Client`.
+
+Does: re-export what applications use; docs/client.md explains it.
+Does not: contain code of its own.
+May import: `edge`, `mqtt` and `schemas`; nothing of Waystation imports this package.
+"""
+
+from edge.client.client import Client
+from edge.client.errors import (
+    Attempt,
+    ClientClosed,
+    ClientError,
+    Expired,
+    LifetimeNotAllowed,
+    MessageTooLarge,
+    NoReply,
+    NotAccepted,
+    NotReachable,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreForeign,
+    StoreFull,
+    StoreInUse,
+    TooManyRequests,
+)
+from edge.client.limits import Limits
+from edge.client.message import IncomingMessage, Message, MessageState, Presence
+from edge.client.sync_client import SyncClient, SyncMessage
+from edge.errors import ConnectionLost, ConnectRefused, PublishRefused, SubscribeRefused, Unreachable
+from mqtt.packets import Subscription
+from schemas.errors import WaystationError
+from schemas.version import installed_version
+
+__version__ = installed_version()
+
+__all__ = [
+    "Attempt",
+    "Client",
+    "ClientClosed",
+    "ClientError",
+    "ConnectRefused",
+    "ConnectionLost",
+    "Expired",
+    "IncomingMessage",
+    "LifetimeNotAllowed",
+    "Limits",
+    "Message",
+    "MessageState",
+    "MessageTooLarge",
+    "NoReply",
+    "NotAccepted",
+    "NotReachable",
+    "Presence",
+    "PublishRefused",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFailed",
+    "StoreForeign",
+    "StoreFull",
+    "StoreInUse",
+    "SubscribeRefused",
+    "Subscription",
+    "SyncClient",
+    "SyncMessage",
+    "TooManyRequests",
+    "Unreachable",
+    "WaystationError",
+    "__version__",
+]
