@@ -10,6 +10,7 @@ import http.client
 import io
 import ssl
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
 
@@ -52,21 +53,36 @@ class AccessPoint:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
-    def request(self, bearer: str, client_id: str) -> bytes:
-        """The request's bytes."""
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can read what is sent to it: TLS, or this machine."""
+        try:
+            is_loopback = ip_address(self.host).is_loopback
+        except ValueError:
+            is_loopback = self.host == "localhost"
+        return self.scheme == "https" or is_loopback
+
+    def request(self, bearer: str, client_id: str, authorization: str | None = None) -> bytes:
+        """The request's bytes; `authorization` is the field's value (RFC 9110, 11.6.2)."""
         target = f"{self.path}/v1/connect?bearer={bearer}&client={quote(client_id, safe='')}"
-        lines = f"GET {target} HTTP/1.1", f"Host: {self.authority}", "Accept: application/json", "Connection: close"
+        lines = [f"GET {target} HTTP/1.1", f"Host: {self.authority}", "Accept: application/json", "Connection: close"]
+        lines += [f"Authorization: {authorization}"] if authorization else []
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
 async def ask(
-    access_point: AccessPoint, bearer: str, client_id: str, tls: ssl.SSLContext | None, timeout_s: float
+    access_point: AccessPoint,
+    bearer: str,
+    client_id: str,
+    tls: ssl.SSLContext | None,
+    timeout_s: float,
+    authorization: str | None = None,
 ) -> list[ConnectPoint]:
     """The connect points for `bearer`, in the order to try. Raises NoConnectPoints, which says why there are none."""
     context = (tls or ssl.create_default_context()) if access_point.scheme == "https" else None
     try:
         async with asyncio.timeout(timeout_s):
-            raw = await _exchange(access_point, access_point.request(bearer, client_id), context)
+            raw = await _exchange(access_point, access_point.request(bearer, client_id, authorization), context)
     except TimeoutError:
         raise NoConnectPoints(f"no complete answer within {timeout_s:g} s") from None
     except (OSError, ValueError) as error:  # ValueError: a host name that cannot be encoded
@@ -87,6 +103,8 @@ def parse_answer(raw: bytes, bearer: str) -> list[ConnectPoint]:
         raise NoConnectPoints(f"the answer is not valid HTTP ({problem})") from None
     if status == http.HTTPStatus.OK:
         return decode_answer(body, bearer)
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        raise NoConnectPoints("it wants credentials, and got none that it accepts (it gets none over plain http)")
     if 300 <= status < 400:
         raise NoConnectPoints(f"it answers {status}, a redirect: perhaps this network has a login page")
     raise NoConnectPoints(f"it answers {status}" + (f" ({_printable(body.decode(errors='replace'))})" if body else ""))

@@ -305,8 +305,14 @@ class Client:
 
     async def _ask(self, where: AccessPoint) -> list[ConnectPoint]:
         options = self._options
-        timeout_s = self._limits.connect_timeout_s
-        return await access_point.ask(where, options.asked_bearer, options.client_id, options.tls, timeout_s)
+        return await access_point.ask(
+            where,
+            options.asked_bearer,
+            options.client_id,
+            options.tls,
+            self._limits.connect_timeout_s,
+            options.authorization(where),
+        )
 
     async def _prepare(self, address: Address) -> None:
         """MQTT 3.1.1 has no clean start of a session that lasts: ends the server's session first."""

@@ -1,12 +1,14 @@
 """How a client connects, and as whom; and what a message may carry."""
 
+import base64
+import re
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Required, TypedDict
 
 from edge.client.access_point import AccessPoint
-from edge.client.connect_points import BEARERS, parse_connect_points
+from edge.client.connect_points import BEARERS, ConnectPoint, parse_connect_points
 from edge.client.connecting import Connecting
 from edge.reconnect import FullJitter
 from mqtt import codes
@@ -14,6 +16,7 @@ from mqtt.packets import Connect, Properties
 
 CLIENT_ID_BYTES_MAX: Final = 1_024  # the gateway's limit
 SESSION_EXPIRY_S: Final = 7 * 86_400
+_TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 _VERSIONS: Final = {"3.1.1": codes.VERSION_3_1_1, "5.0": codes.VERSION_5}
 
 
@@ -108,6 +111,19 @@ class Options:
         access_points = [AccessPoint.parse(url) for url in self.access_points]
         points = parse_connect_points(self.connect_points)
         return Connecting(access_points, points, tries=self.tries, backoff=self.backoff)
+
+    def authorization(self, access_point: AccessPoint) -> str | None:
+        """What an access point gets as `Authorization`: the credentials of CONNECT, as Basic, or as Bearer if there is
+        only a password (RFC 7617, RFC 6750). None without credentials, if HTTP cannot carry them, or if others could
+        read them, unless the bearer shows them anyway."""
+        is_shown = not ConnectPoint(self.asked_bearer, "", 0).uses_tls
+        if self.password is None or not (access_point.is_private or is_shown):
+            return None
+        if self.username is None:
+            return f"Bearer {self.password.decode()}" if _TOKEN.fullmatch(self.password) else None
+        if ":" in self.username:
+            return None
+        return "Basic " + base64.b64encode(self.username.encode() + b":" + self.password).decode()
 
     def connect(self, *, is_established: bool, receive_maximum: int) -> Connect:
         """CONNECT. A client without a session begins with a clean one: a session that the gateway has of an earlier

@@ -15,6 +15,7 @@ from edge.client.client import Client
 from edge.client.connect_points import ConnectPoint, NoConnectPoints, decode_answer, parse_connect_points
 from edge.client.errors import NotReachable
 from edge.client.limits import Limits
+from edge.client.options import Options
 from edge.reconnect import FullJitter
 from tests.unit.edge.client.server_host import HOST, ServerHost
 
@@ -180,3 +181,30 @@ def test_a_client_finds_its_gateway_behind_black_holes_and_portals() -> None:
                 assert [attempt.target for attempt in error.value.attempts] == [hole, portal]
 
     asyncio.run(asyncio.wait_for(run(), 30))
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "authorization"),
+    [
+        (
+            "https://access.example.org",
+            {"username": "v", "password": b"p:\xc3\xa4", "bearer": "mqtts"},
+            "Basic djpwOsOk",
+        ),
+        ("http://127.0.0.1:8080", {"username": "v", "password": b"p", "bearer": "mqtts"}, "Basic djpw"),
+        ("http://[::1]:8080", {"password": b"a.b-c", "bearer": "wss"}, "Bearer a.b-c"),
+        ("http://access.example.org", {"username": "v", "password": b"p", "bearer": "mqtts"}, None),
+        ("http://access.example.org", {"username": "v", "password": b"p", "bearer": "mqtt"}, "Basic djpw"),
+        ("https://access.example.org", {"password": b"a\r\nHost: b"}, None),
+        ("https://access.example.org", {"username": "a:b", "password": b"p"}, None),
+        ("https://access.example.org", {"username": "v"}, None),
+    ],
+)
+def test_credentials_go_where_nobody_else_reads_them(url: str, options: Any, authorization: str | None) -> None:
+    """RFC 7617, RFC 6750; unless the bearer shows them anyway."""
+    client = Options(client_id="van-7", access_points=[url], **options)
+    where = AccessPoint.parse(url)
+    assert client.authorization(where) == authorization
+    request = where.request("mqtt", "van-7", client.authorization(where)).decode()
+    assert request.count("\r\n") == (6 if authorization else 5)
+    assert (f"Authorization: {authorization}\r\n" in request) is (authorization is not None)
