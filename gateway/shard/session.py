@@ -286,7 +286,7 @@ class Session(SessionQueue):
         self.dropped_before = set()
 
     def _free_packet_id(self) -> int:
-        reserved = [record.packet_id for record in self.restored.values()]
+        reserved = [record.packet_id for record in self.restored.values()] if self.restored else []
         reserved += [] if self.assignments is None else self.assignments.packet_ids()
         packet_id = self._last_packet_id
         for _ in range(MAX_PACKET_ID):

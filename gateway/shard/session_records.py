@@ -30,8 +30,9 @@ def window_record(session: Session) -> WindowRecord:
     requeued = [e for e in waiting if e.packet_id] if session.kept_packet_ids else []
     sent: list[Delivery] = [*session.in_flight.values(), *requeued]
     outgoing = [OutgoingRecord(e.packet_id, *e.place, e.released) for e in sent if e.qos == 2]
-    known = {o.place for o in outgoing}
-    outgoing += [record for place, record in session.restored.items() if place not in known]
+    if session.restored:
+        known = {o.place for o in outgoing}
+        outgoing += [record for place, record in session.restored.items() if place not in known]
     outgoing += [] if assignments is None else assignments.records()
     own = (e for e in session.in_flight.values() if e.assigned is None)
     unsettled = {e.place for e in own if e.qos == 1 and session.settled.covers(e)}
