@@ -11,7 +11,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.access.access import Access, open_access
 from gateway.host.host_server import HostServer
-from gateway.host.listeners import Listeners
+from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.tls import ServerTls
 from schemas.settings import GatewaySettings, load_settings
 from tests.unit.gateway.shard.home_harness import HomeHarness
@@ -57,7 +57,8 @@ class ListenerHarness:
             harness.fatal.append,
             self.access.authenticator,
         )
-        self._listeners = await Listeners.open(self.server, self.settings, self.tls)
+        self.quic = open_quic_tls(self.settings)
+        self._listeners = await Listeners.open(self.server, self.settings, self.tls, self.quic)
         return self
 
     async def close(self) -> None:
