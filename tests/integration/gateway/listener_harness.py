@@ -38,6 +38,7 @@ class ListenerHarness:
         self.server: HostServer
         self.access: Access
         self.tls: ServerTls | None = None
+        self.quic: Any = None
         self.ahead_s = 0.0
         self._listeners: Listeners
         self._clients: list[Paho] = []
@@ -79,7 +80,8 @@ class ListenerHarness:
 
     async def refresh(self) -> None:
         """Changed files are read, as within a second."""
-        for file in (*self.access.files, *([self.tls.files] if self.tls is not None else [])):
+        used = (tls.files for tls in (self.tls, self.quic) if tls is not None)
+        for file in (*self.access.files, *used):
             await file.refresh()
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
