@@ -10,22 +10,17 @@ send because the socket's address or route is gone, at most once in `_MOVE_INTER
 import asyncio
 import errno
 import socket
-import ssl
-from pathlib import Path
 from typing import Any, Final, cast
 
 from aioquic.quic.configuration import QuicConfiguration
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from edge.errors import Unreachable
 from edge.link import Address, Link, QuicTls, Receiver
-from mqtt.quic_stream import QuicStream, configuration
+from edge.quic_settings import quic_settings
+from mqtt.quic_stream import QuicStream
 
-_WINDOW_BYTES: Final = 1 << 20
 _HIGH_BYTES: Final = 1 << 18  # unacknowledged bytes above which writing pauses, and below which it resumes
 _LOW_BYTES: Final = 1 << 16
-_IDLE_TIMEOUT_S: Final = 3600.0  # MQTT's keep alive is shorter; the server's own time-out applies if it is
 _MOVE_INTERVAL_S: Final = 1.0
 _READ_BYTES: Final = 1 << 16
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
@@ -231,7 +226,7 @@ class _Socket(asyncio.DatagramProtocol):
 
 async def open_quic_link(address: Address, tls: QuicTls, receiver: Receiver) -> QuicLink:
     """A link that is ready; tries each address of the host in turn. Raises Unreachable, OSError."""
-    settings = _settings(address, tls)
+    settings = quic_settings(address, tls)
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_DGRAM)
     problem: Exception | None = None
@@ -254,27 +249,3 @@ async def _open_socket(link: QuicLink, remote: tuple[Any, ...]) -> _Socket:
     loop = asyncio.get_running_loop()
     _, opened = await loop.create_datagram_endpoint(lambda: _Socket(link), remote_addr=remote[:2])
     return opened
-
-
-def _settings(address: Address, tls: QuicTls) -> QuicConfiguration:
-    """Raises Unreachable if the certificate files cannot be used."""
-    settings = configuration(is_client=True, window=_WINDOW_BYTES, idle_timeout_s=_IDLE_TIMEOUT_S)
-    settings.server_name = address.server_hostname or address.host
-    settings.verify_mode = ssl.CERT_REQUIRED
-    try:
-        if tls.ca_file is not None:
-            authorities = Path(tls.ca_file).read_bytes()
-            x509.load_pem_x509_certificates(authorities)
-            settings.load_verify_locations(cadata=authorities)
-        else:
-            system = ssl.get_default_verify_paths()
-            settings.load_verify_locations(cafile=system.cafile, capath=system.capath)
-        if tls.certificate is not None:
-            chain = x509.load_pem_x509_certificates(Path(tls.certificate).read_bytes())
-            settings.certificate, settings.certificate_chain = chain[0], chain[1:]
-            settings.private_key = load_pem_private_key(Path(tls.key or tls.certificate).read_bytes(), None)
-    except OSError as error:
-        raise Unreachable(f"cannot read {error.filename}: {error.strerror}") from error
-    except (TypeError, ValueError) as error:  # TypeError: the key is encrypted
-        raise Unreachable(f"the certificate files for {address} cannot be used: {error}") from error
-    return settings

@@ -1,8 +1,8 @@
 """MQTT's byte stream on one QUIC connection, for either end (RFC 9000, RFC 9001): ALPN `mqtt`, TLS 1.3.
 
 Theory of operation. aioquic speaks QUIC: datagrams and times go in, datagrams and events come out. One bidirectional
-stream, opened by the client, carries MQTT as a TCP connection would (EMQX's "single stream mode"). This file adds to
-aioquic what it does not do by itself:
+stream, opened by the client, carries MQTT as a TCP connection would (EMQX's "single stream mode"). Added to
+aioquic is what it does not do by itself (:mod:`mqtt.quic_connection`):
 
 * **One stream.** The transport parameters allow the client one bidirectional stream and no other; whoever opens more
   breaks the protocol, and aioquic closes the connection (RFC 9000, 4.6). DATAGRAM frames are not allowed either.
@@ -19,11 +19,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import (
-    CONNECTION_LIMIT_FRAME_CAPACITY,
-    MAX_STREAM_DATA_FRAME_CAPACITY,
-    QuicConnection,
-)
 from aioquic.quic.events import (
     ConnectionIdIssued,
     ConnectionIdRetired,
@@ -33,21 +28,13 @@ from aioquic.quic.events import (
     StreamReset,
 )
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType
-from aioquic.quic.packet_builder import QuicPacketBuilder
-from aioquic.quic.recovery import QuicPacketSpace
-from aioquic.quic.stream import QuicStream as AioquicStream
 from aioquic.tls import AlertDescription
-from cryptography import x509
+
+from mqtt.quic_connection import STREAM_ID, Certificates, OneStreamConnection
 
 ALPN: Final = "mqtt"
-STREAM_ID: Final = 0
-"""The client's first bidirectional stream (RFC 9000, 2.1)."""
-
 NetworkAddress = Any
 """A socket's address, as asyncio gives it."""
-
-Certificates = tuple[x509.Certificate, list[x509.Certificate]]
-"""A peer's certificate, and those of the authorities that came with it."""
 
 
 def crypto_error(alert: AlertDescription) -> int:
@@ -66,84 +53,6 @@ def configuration(*, is_client: bool, window: int, idle_timeout_s: float) -> Qui
     )
 
 
-class _Connection(QuicConnection):
-    """Limits the peer to one stream, and to a window beyond what was read."""
-
-    asks_certificate = False
-
-    def __init__(self, settings: QuicConfiguration, **ids: Any) -> None:
-        super().__init__(configuration=settings, **ids)
-        for limit, most in (
-            (self._local_max_streams_bidi, 0 if settings.is_client else 1),
-            (self._local_max_streams_uni, 0),
-        ):
-            limit.value = limit.sent = most
-        self._taken = 0
-
-    def taken(self, number: int) -> None:
-        """`number` bytes were read: opens the window once half of it is used."""
-        self._taken += number
-        limit, window = self._local_max_data, self._configuration.max_data
-        if limit.value - self._taken <= window // 2:
-            limit.value = self._taken + window
-            stream = self._streams.get(STREAM_ID)
-            if stream is not None:
-                stream.max_stream_data_local = limit.value
-
-    @property
-    def sender(self) -> Any:
-        """The stream's sending side; None before it is open and after it has finished."""
-        stream = self._streams.get(STREAM_ID)
-        return None if stream is None else stream.sender
-
-    @property
-    def close_reason(self) -> tuple[int, str] | None:
-        """Error code and words of the end of the connection, whoever ended it; None while it lives."""
-        event = self._close_event
-        return None if event is None else (event.error_code, event.reason_phrase)
-
-    @property
-    def peer_certificates(self) -> Certificates | None:
-        certificate = self.tls._peer_certificate
-        return None if certificate is None else (certificate, self.tls._peer_certificate_chain)
-
-    # -- aioquic's own, replaced ---------------------------------------------------------------------------------------
-
-    def _initialize(self, peer_cid: bytes) -> None:
-        super()._initialize(peer_cid)
-        self.tls._request_client_certificate = self.asks_certificate
-
-    def _idle_timeout(self) -> float:
-        """0 from the peer means that it has none (RFC 9000, 18.2)."""
-        if self._remote_max_idle_timeout == 0:
-            self._remote_max_idle_timeout = None
-        return super()._idle_timeout()
-
-    def _write_connection_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace) -> None:
-        limit = self._local_max_data
-        if limit.sent != limit.value:
-            buffer = builder.start_frame(
-                limit.frame_type,
-                capacity=CONNECTION_LIMIT_FRAME_CAPACITY,
-                handler=self._on_connection_limit_delivery,
-                handler_args=(limit,),
-            )
-            buffer.push_uint_var(limit.value)
-            limit.sent = limit.value
-
-    def _write_stream_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace, stream: AioquicStream) -> None:
-        if stream.max_stream_data_local_sent != stream.max_stream_data_local:
-            buffer = builder.start_frame(
-                QuicFrameType.MAX_STREAM_DATA,
-                capacity=MAX_STREAM_DATA_FRAME_CAPACITY,
-                handler=self._on_max_stream_data_delivery,
-                handler_args=(stream,),
-            )
-            buffer.push_uint_var(STREAM_ID)
-            buffer.push_uint_var(stream.max_stream_data_local)
-            stream.max_stream_data_local_sent = stream.max_stream_data_local
-
-
 class QuicStream:
     """One connection. After :meth:`receive`, :meth:`tick`, :meth:`write` and the like, call :meth:`advance`, look at
     what has changed, and send what :meth:`outgoing` returns; call :meth:`tick` at :meth:`deadline`. Times are seconds
@@ -158,7 +67,7 @@ class QuicStream:
         route: Callable[[bytes, bool], None] | None = None,
         **ids: Any,
     ) -> None:
-        self._quic = _Connection(settings, **ids)
+        self._quic = OneStreamConnection(settings, **ids)
         self._quic.asks_certificate = asks_certificate
         self._route = route
         self._is_client = settings.is_client

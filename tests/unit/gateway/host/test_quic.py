@@ -13,6 +13,7 @@ from aioquic.quic.connection import QuicConnection
 from aioquic.quic.packet import QuicErrorCode
 from aioquic.tls import AlertDescription
 
+from edge.errors import Unreachable
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Subscription
 from mqtt.quic_stream import crypto_error
@@ -306,3 +307,54 @@ def test_a_gateway_that_stops_says_so_and_takes_nobody(tmp_path: Path) -> None:
         run(scenario(gateway, trusted))
         gateway.stop()
         assert gateway.left_open == 0
+
+
+def test_more_connections_than_open_files_would_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over TCP, where they would be closed on arrival; here the client is told."""
+    monkeypatch.setattr("schemas.settings.RESERVED_FILES", 1)
+
+    async def scenario(gateway: SocketGateway, trusted: Trust) -> None:
+        async with raw(trusted, gateway.quic_port), raw(trusted, gateway.quic_port):
+            with pytest.raises(Unreachable, match="QUIC handshake failed"):
+                await trusted.client("third", gateway.quic_port).connect()
+        assert gateway.count("quic_refused") == 1
+
+    trusted = trust(tmp_path)
+    with SocketGateway(tmp_path, limits={"connections": 1}, tls=trusted.settings) as gateway:
+        run(scenario(gateway, trusted))
+
+
+def test_what_a_client_has_sent_is_stored_though_it_has_gone(tmp_path: Path) -> None:
+    """It sends more than is read at once, and closes as soon as the gateway has received it."""
+
+    async def scenario(gateway: SocketGateway, trusted: Trust) -> None:
+        async with raw(trusted, gateway.quic_port) as client:
+            await client.mqtt("hasty")
+            client.send(*(Publish("t", b"hasty-%d" % number, 1, packet_id=number + 1) for number in range(300)))
+            await until(lambda: not client._quic._streams[0].sender._buffer)
+        await until(lambda: gateway.count("published") == 300)
+        await until(lambda: gateway.count("closed_connection_lost") == 1)
+
+    trusted = trust(tmp_path)
+    with SocketGateway(tmp_path, limits={"client_in_flight_messages": 3}, tls=trusted.settings) as gateway:
+        run(scenario(gateway, trusted))
+
+
+def test_an_error_of_the_library_ends_one_connection(
+    quic: SocketGateway, trusted: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        other = trusted.client("unharmed", quic.quic_port)
+        await other.connect()
+        failures, before = quic.count("quic_failures"), quic.call(lambda: set(quic.server.transports))
+        async with raw(trusted, quic.quic_port) as client:
+            await client.mqtt("victim")
+            (victim,) = quic.call(lambda: quic.server.transports - before)
+            monkeypatch.setattr(victim._stream, "receive", lambda *_: 1 // 0)  # type: ignore[attr-defined]
+            client.send(Publish("t", b"x", 0))
+            await until(lambda: quic.count("quic_failures") == failures + 1)
+            await until(lambda: victim not in quic.server.transports)
+        await other.publish("t", b"x", 1)
+        await other.disconnect()
+
+    run(scenario())
