@@ -13,7 +13,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gateway.host.tls import server_context
 from gateway.watched import Watched
-from mqtt.quic_stream import Certificates, configuration, crypto_error
+from mqtt.quic_connection import Certificates
+from mqtt.quic_stream import configuration, crypto_error
 from schemas.access_settings import TlsSettings
 from schemas.errors import SettingsError
 from schemas.settings import GatewayLimits
