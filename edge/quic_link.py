@@ -9,6 +9,7 @@ send because the socket's address or route is gone, at most once in `_MOVE_INTER
 
 import asyncio
 import errno
+import logging
 import socket
 from typing import Any, Final, cast
 
@@ -24,6 +25,9 @@ _LOW_BYTES: Final = 1 << 16
 _MOVE_INTERVAL_S: Final = 1.0
 _READ_BYTES: Final = 1 << 16
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
+
+# What aioquic warns of is in our errors as well. Who wants its log adds a handler.
+logging.getLogger("quic").addHandler(logging.NullHandler())
 
 
 class QuicLink(Link):

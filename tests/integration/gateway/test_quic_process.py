@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected
+from harness.keys import Authority
 from harness.processes import Gateway
 from mqtt.packets import Connect, Publish
 from tests.conftest import LocalBroker
@@ -67,6 +68,14 @@ async def _exactly_once(trusted: Trust, port: int) -> None:
         nat.close()
 
 
+def _publish(port: int, trusts: Authority) -> tuple[int, list[str]]:
+    """Exit status and lines on standard error of `waystation publish --quic`."""
+    where = ("--address", f"127.0.0.1:{port}", "--quic", "--cafile", str(trusts.file))
+    command = [sys.executable, "-m", "jobs.cli.main", "publish", "a", "hello", "--qos", "2", *where]
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE_S)
+    return done.returncode, done.stderr.splitlines()
+
+
 def test_a_process_and_clients_that_move(broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> None:
     """QoS 0 to 2, exactly once while addresses change, the access point, and `waystation publish --quic`."""
     trusted = trust(tmp_path)
@@ -82,10 +91,10 @@ def test_a_process_and_clients_that_move(broker: LocalBroker, unique_prefix: str
         url = f"http://127.0.0.1:{gateway.http_port}/v1/connect?bearer=quic"
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             assert json.load(answer)["connect_points"][0]["port"] == port
-        where = ("--address", f"127.0.0.1:{port}", "--quic", "--cafile", str(trusted.authority.file))
-        command = [sys.executable, "-m", "jobs.cli.main", "publish", "a", "hello", "--qos", "2", *where]
-        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE_S)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert _publish(port, trusted.authority) == (0, [])
+        status, said = _publish(port, Authority(tmp_path, "other"))
+        assert (status, len(said)) == (1, 1)
+        assert "unable to get local issuer certificate" in said[0]
     finally:
         gateway.stop()
     assert "aioquic" not in gateway.log()
