@@ -110,6 +110,11 @@ class Driver:
             self._is_reading_paused = is_paused
             (self._link.pause_reading if is_paused else self._link.resume_reading)()
 
+    async def move(self) -> None:
+        """Goes on over a new socket if the bearer can."""
+        if self._link is not None:
+            await self._link.move()
+
     def abort(self) -> None:
         """Breaks the connection at once."""
         link = self._link

@@ -2,7 +2,7 @@
 
 WaystationError
 └── MqttClientError
-    ├── Unreachable        no network connection: nobody listens, no route, TLS or WebSocket handshake failed
+    ├── Unreachable        no network connection: nobody listens, no route, a handshake (TLS, WebSocket, QUIC) failed
     ├── ConnectRefused     the server answered CONNECT with a failure
     ├── ConnectionLost     the connection has ended, or there is none; the server's reason if it gave one
     ├── PublishRefused     the server refused a message

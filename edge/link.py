@@ -1,4 +1,4 @@
-"""Byte streams that carry MQTT: TCP, TLS, and WebSocket (MQTT 5.0, section 6; RFC 6455).
+"""Byte streams that carry MQTT: TCP, TLS, WebSocket (MQTT 5.0, section 6; RFC 6455), and QUIC (RFC 9000).
 
 A link calls its :class:`Receiver` on the event loop: with bytes as they arrive, and at the end once `link_lost`.
 """
@@ -14,15 +14,27 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
+class QuicTls:
+    """Certificates for QUIC, whose TLS is not that of :mod:`ssl`. The server's certificate is always verified, by the
+    authorities in the PEM file `ca_file`, or by those of the system. `certificate` and `key`: the client's own, if the
+    server asks for one; PEM files, the key not encrypted."""
+
+    ca_file: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True)
 class Address:
     """Where a server listens. `tls`: use TLS; `server_hostname`: the name in its certificate if it differs from `host`;
-    `websocket_path`: use WebSocket with this path, such as `/mqtt`."""
+    `websocket_path`: use WebSocket with this path, such as `/mqtt`; `quic`: use QUIC, and none of the others."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     websocket_path: str | None = None
+    quic: QuicTls | None = None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -83,6 +95,9 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.resume_reading()
 
+    async def move(self) -> None:
+        """Goes on over a new socket if the bearer can, after the network has changed; otherwise does nothing."""
+
     def _close(self, lingers: bool) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -127,6 +142,10 @@ async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> L
 
     try:
         async with asyncio.timeout(timeout_s):
+            if address.quic is not None:
+                from edge.quic_link import open_quic_link  # imported here: users of TCP need not pay its memory
+
+                return await open_quic_link(address, address.quic, receiver)
             _, link = await loop.create_connection(
                 make, address.host, address.port, ssl=address.tls, server_hostname=hostname
             )

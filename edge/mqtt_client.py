@@ -147,6 +147,12 @@ class MqttClient:
         if self._driver is not None:
             self._driver.abort()
 
+    async def network_changed(self) -> None:
+        """Call it when the device has another network. Over QUIC the connection goes on over a new socket, and nothing
+        is lost. Over other bearers nothing changes: a dead connection is found by its keep alive."""
+        if self._driver is not None:
+            await self._driver.move()
+
     async def wait_closed(self) -> Closed:
         """Waits for the connection to end; returns how it ended."""
         await self._changes.until(lambda: self.closed is not None)

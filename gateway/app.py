@@ -16,7 +16,7 @@ import structlog
 from gateway.access.access import open_access
 from gateway.bus import KafkaBus
 from gateway.host.host_server import HostServer
-from gateway.host.listeners import Listeners
+from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.server import HttpServer
@@ -75,6 +75,7 @@ async def run(settings: Settings, part: str) -> None:
     allow_open_files(gateway.limits)
     access = open_access(gateway, time.time, counts)
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
+    quic = open_quic_tls(gateway)
     bus = KafkaBus(settings.kafka, loop, fatal)
     executor = ThreadPoolExecutor(1, "spool")
     files = open_spools(Path(settings.data) / "spool" / gateway.name, settings.kafka.shards, executor)
@@ -120,9 +121,9 @@ async def run(settings: Settings, part: str) -> None:
     await MembersFollower(bus, topics.members, members, loop.time, counts).start()
     heartbeats = _heartbeats(node, hosts)
     heartbeats.join()
-    watcher = Watcher([*access.files, *([tls.files] if tls is not None else [])])
+    watcher = Watcher([*access.files, *(used.files for used in (tls, quic) if used is not None)])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
-    clients = await Listeners.open(hosts, gateway, tls)
+    clients = await Listeners.open(hosts, gateway, tls, quic)
     http = HttpServer(hosts, gateway, AccessPoint(members, gateway.access_point, Random(), loop.time))
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""

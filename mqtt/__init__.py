@@ -4,5 +4,6 @@ Does: decode and encode every packet of both versions; check topics; keep the st
 and a client's session.
 Does not: read or write sockets, read a clock, keep a server's sessions, queues, subscriptions or packet ids, or
 authorize clients: the gateway does.
-May import: `schemas.errors`, msgspec, the standard library without asyncio, socket, ssl, time.
+May import: `schemas.errors`, msgspec, the standard library without asyncio, socket, ssl, time; `quic_stream`
+and `quic_connection` also aioquic, which nobody else here imports.
 """

@@ -36,12 +36,13 @@ class TlsSettings(Section, frozen=True, kw_only=True):
     mqtts_port: ListenerPort
     wss_port: ListenerPort
     https_port: ListenerPort
+    quic_port: ListenerPort
     handshake_timeout_s: Seconds
 
     @property
     def is_on(self) -> bool:
         """Whether any listener uses TLS."""
-        return not {self.mqtts_port, self.wss_port, self.https_port} <= {OFF}
+        return not {self.mqtts_port, self.wss_port, self.https_port, self.quic_port} <= {OFF}
 
 
 class PasswordSettings(Section, frozen=True, kw_only=True):
@@ -94,8 +95,8 @@ def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSett
         raise SettingsError(f"gateway.authentication.methods = {list(methods)} lists a method twice: remove one")
     if tls.is_on and not (tls.certificate and tls.key):
         raise SettingsError(
-            "gateway.tls.mqtts_port, wss_port and https_port need a certificate: set gateway.tls.certificate and "
-            f'gateway.tls.key, or all three ports to "{OFF}"'
+            "gateway.tls.mqtts_port, wss_port, https_port and quic_port need a certificate: set "
+            f'gateway.tls.certificate and gateway.tls.key, or all four ports to "{OFF}"'
         )
     asks = tls.client_certificates != "no"
     if asks and not tls.client_ca:

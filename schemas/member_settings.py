@@ -52,6 +52,7 @@ class AdvertiseSettings(Section, frozen=True, kw_only=True):
     wss: HostPort
     http: HostPort
     https: HostPort
+    quic: HostPort
 
     def address(self, bearer: str) -> GatewayAddress | None:
         """The address set for a bearer, None if none is. Raises ValueError for a port of 0 or above 65535."""

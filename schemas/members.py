@@ -12,8 +12,9 @@ from msgspec import Meta
 from schemas.errors import RecordError
 from schemas.events import Event, decode
 
-BEARERS: Final = ("mqtt", "mqtts", "ws", "wss", "http", "https")
-"""The protocols by which clients reach a gateway: MQTT over TCP and over WebSocket, HTTP, and each of them with TLS."""
+BEARERS: Final = ("mqtt", "mqtts", "ws", "wss", "http", "https", "quic")
+"""The protocols by which clients reach a gateway: MQTT over TCP and over WebSocket, HTTP, each of them with TLS, and
+MQTT over QUIC (G11)."""
 
 MemberState = Literal["joining", "up", "draining", "gone"]
 """`joining`: started, not serving yet; `up`: serves clients; `draining`: is being stopped; `gone`: has ended in

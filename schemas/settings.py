@@ -121,6 +121,9 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     unspooled_bytes: Positive
     write_buffer_bytes: Positive
     websocket_frame_bytes: Annotated[int, Meta(ge=1024, le=67_108_864)]
+    quic_window_bytes: Annotated[int, Meta(ge=16_384, le=67_108_864)]
+    quic_handshakes: Positive
+    quic_idle_timeout_s: Annotated[float, Meta(ge=1, le=86_400)]
 
     @property
     def open_files(self) -> int:

@@ -10,7 +10,7 @@ class Transport(Protocol):
 
     peer: str
     bearer: str
-    """`mqtt` or `ws`."""
+    """`mqtt`, `ws` or `quic`."""
     certificate: str | None
     """The common name in the subject of the client's verified certificate."""
 

@@ -51,7 +51,7 @@ class HostServer:
         )
         self.connections: set[Connection] = set()
         self.transports: set[Transport] = set()
-        """Of TCP clients; includes clients whose connection has ended but that have not yet closed their side."""
+        """Of clients over TCP and QUIC; also those whose connection has ended but who have yet to close their side."""
         self.paused: set[Connection] = set()
         self.http_connections = 0
         self.counts: Counter[str] = Counter()

@@ -1,8 +1,9 @@
-"""The sockets that MQTT clients connect to, over TCP and WebSocket, each also with TLS (G11)."""
+"""The sockets that MQTT clients connect to: over TCP and WebSocket, each also with TLS, and over QUIC (G11)."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from websockets.asyncio.server import Server
 
@@ -13,7 +14,12 @@ from gateway.host.proxies import TrustedProxies
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.tls import ServerTls, handshake_of
 from gateway.host.websocket import serve_websocket
+from schemas.sections import OFF
 from schemas.settings import GatewaySettings
+
+if TYPE_CHECKING:  # imported when used: aioquic takes memory
+    from gateway.host.quic_listener import QuicListener
+    from gateway.host.quic_tls import QuicTls
 
 _BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 3.0
@@ -29,11 +35,18 @@ class Listeners:
         self.ports: dict[str, int] = {}
         self._tcp: list[asyncio.Server] = []
         self.websockets: list[Server] = []
+        self.quic: list[QuicListener] = []
 
     @classmethod
-    async def open(cls, server: HostServer, settings: GatewaySettings, tls: ServerTls | None = None) -> "Listeners":
-        """Opens the configured listeners; those with TLS only if `tls` is given. Raises OSError for an address that
-        cannot be used."""
+    async def open(
+        cls,
+        server: HostServer,
+        settings: GatewaySettings,
+        tls: ServerTls | None = None,
+        quic: "QuicTls | None" = None,
+    ) -> "Listeners":
+        """Opens the configured listeners; those with TLS only if `tls` is given, and QUIC if `quic` is. Raises OSError
+        for an address that cannot be used."""
         listeners = cls(server)
         await listeners._open_tcp("mqtt", settings.host, settings.mqtt_port, _tcp_protocol(server, settings))
         await listeners._open_websocket("websocket", server, settings, settings.websocket_port)
@@ -41,6 +54,8 @@ class Listeners:
             secure = settings.tls
             await listeners._open_tcp("mqtts", settings.host, secure.mqtts_port, lambda: MqttTcpProtocol(server), tls)
             await listeners._open_websocket("wss", server, settings, secure.wss_port, tls)
+        if quic is not None:
+            await listeners._open_quic(server, settings, quic)
         return listeners
 
     @property
@@ -56,6 +71,8 @@ class Listeners:
             tcp.close()
         for websocket in self.websockets:
             websocket.close(close_connections=False)
+        for quic in self.quic:
+            quic.close()
 
     async def closed(self) -> None:
         """Returns once all connections have ended or the time-out has passed."""
@@ -65,6 +82,8 @@ class Listeners:
                 await until(lambda: not self._server.transports, _CLOSE_TIMEOUT_S)
                 for websocket in self.websockets:
                     await websocket.wait_closed()
+        for quic in self.quic:
+            quic.closed()
 
     async def _open_tcp(
         self, name: str, host: str, port: int | str, protocol: Protocol, tls: ServerTls | None = None
@@ -87,6 +106,23 @@ class Listeners:
         websocket = await serve_websocket(server, settings, port, *handshake_of(tls))
         self.websockets.append(websocket)
         self.ports[name] = int(next(iter(websocket.sockets)).getsockname()[1])
+
+    async def _open_quic(self, server: HostServer, settings: GatewaySettings, tls: "QuicTls") -> None:
+        port = settings.tls.quic_port
+        if isinstance(port, str):
+            return
+        from gateway.host.quic_listener import open_quic
+
+        self.quic, self.ports["quic"] = await open_quic(server, settings.host, port, tls)
+
+
+def open_quic_tls(settings: GatewaySettings) -> "QuicTls | None":
+    """The certificates for QUIC, None if its listener is off. Raises SettingsError if the files cannot be used."""
+    if settings.tls.quic_port == OFF:
+        return None
+    from gateway.host.quic_tls import QuicTls
+
+    return QuicTls(settings.tls, settings.limits)
 
 
 def _tcp_protocol(server: HostServer, settings: GatewaySettings) -> Protocol:

@@ -22,7 +22,7 @@ class ServerTls:
 
     def __init__(self, settings: TlsSettings) -> None:
         paths = [path for path in (settings.certificate, settings.key, settings.client_ca) if path]
-        self.files = Watched(paths, lambda: _context(settings))
+        self.files = Watched(paths, lambda: server_context(settings))
         self.context = self.files.current
         self.context.sni_callback = self._take_present
         self.handshake_timeout_s = settings.handshake_timeout_s
@@ -46,7 +46,9 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _context(settings: TlsSettings) -> ssl.SSLContext:
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """A context from the files of the settings. Raises SettingsError if they cannot be used."""
+
     def no_password() -> str:
         raise SettingsError(f"{settings.key} (gateway.tls.key) is encrypted: use a key without a password")
 

@@ -42,6 +42,19 @@ _PLAIN = {
     "websocket_refused": _Plain(
         "waystation_websocket_handshakes_refused", "WebSocket handshakes answered with an error status"
     ),
+    "quic_refused": _Plain(
+        "waystation_quic_connections_refused",
+        "QUIC connections refused: as many handshakes or connections as are allowed, or the gateway stops",
+    ),
+    "quic_handshakes_failed": _Plain(
+        "waystation_quic_handshakes_failed", "QUIC handshakes that took too long, or ended with an error"
+    ),
+    "quic_address_changes": _Plain(
+        "waystation_quic_address_changes", "How often a client over QUIC has gone on from another address"
+    ),
+    "quic_failures": _Plain(
+        "waystation_quic_failures", "QUIC connections ended by an error in the gateway (log level debug says which)"
+    ),
     "connections_refused": _Plain(
         "waystation_http_connections_refused", "HTTP connections beyond limits.connections, closed without an answer"
     ),

@@ -20,7 +20,15 @@ from gateway.shard.home import Home
 from gateway.shard.node import Node
 
 _QOS = ("0", "1", "2")
-_CLIENTS = (("tcp", "mqtt3.1.1"), ("tcp", "mqtt5"), ("ws", "mqtt3.1.1"), ("ws", "mqtt5"), ("tcp", "http"))
+_CLIENTS = (
+    ("tcp", "mqtt3.1.1"),
+    ("tcp", "mqtt5"),
+    ("ws", "mqtt3.1.1"),
+    ("ws", "mqtt5"),
+    ("quic", "mqtt3.1.1"),
+    ("quic", "mqtt5"),
+    ("tcp", "http"),
+)
 """Bearers and protocols of clients; each has a series from the start."""
 
 

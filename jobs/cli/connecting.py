@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from edge.errors import MqttClientError, Unreachable
-from edge.link import Address
+from edge.link import Address, QuicTls
 from jobs.cli.context import Shared
 from jobs.errors import JobError
 from jobs.stack.state import running_state
@@ -54,6 +54,9 @@ ServerName = Annotated[
     str | None,
     typer.Option(help="Name in the gateway's certificate. Default: the host of the address.", rich_help_panel=_TLS),
 ]
+Quic = Annotated[
+    bool, typer.Option("--quic", help="Connect over QUIC (UDP), which always uses TLS.", rich_help_panel=_TLS)
+]
 
 
 class Access(NamedTuple):
@@ -67,6 +70,7 @@ class Access(NamedTuple):
     cert: Path | None = None
     key: Path | None = None
     server_name: str | None = None
+    quic: bool = False
 
     def where(self, options: Shared) -> Address:
         """The gateway's address. Raises StackError (no address and no stack), JobError (unusable options)."""
@@ -75,16 +79,21 @@ class Access(NamedTuple):
         if text is None:
             listeners = running_state(options.data()).listeners
             wants_tls = wants_tls or "mqtt" not in listeners
-            text = listeners.get("mqtts" if wants_tls else "mqtt")
+            text = listeners.get("quic" if self.quic else "mqtts" if wants_tls else "mqtt")
             if text is None:
+                kind = "over QUIC" if self.quic else "with TLS" if wants_tls else "without TLS"
                 raise JobError(
-                    f"the running gateway has no MQTT listener {'with' if wants_tls else 'without'} TLS, or is still "
-                    "starting: check `waystation status`, or give the address with --address"
+                    f"the running gateway has no MQTT listener {kind}, or is still starting: check "
+                    "`waystation status`, or give the address with --address"
                 )
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise JobError(f"{text!r} is not an address: write HOST:PORT, for example 127.0.0.1:1883")
-        return Address(host.strip("[]"), int(port), self._tls_context() if wants_tls else None, self.server_name)
+        context = self._tls_context() if wants_tls or self.quic else None  # for QUIC only to check the files
+        host = host.strip("[]")
+        if self.quic:
+            return Address(host, int(port), server_hostname=self.server_name, quic=self._quic_tls())
+        return Address(host, int(port), context, self.server_name)
 
     def connect_packet(self, client_id: str | None, properties: Properties, *, clean_start: bool) -> Connect:
         """CONNECT as `client_id`, or under a generated one if None. Asks for the password if only the user is known."""
@@ -113,6 +122,10 @@ class Access(NamedTuple):
             return None
         known = os.environ.get(PASSWORD_VARIABLE)
         return (known or typer.prompt("Password", hide_input=True, err=True)).encode()
+
+    def _quic_tls(self) -> QuicTls:
+        ca_file, certificate, key = (None if file is None else str(file) for file in (self.cafile, self.cert, self.key))
+        return QuicTls(ca_file, certificate, key)
 
     def _tls_context(self) -> ssl.SSLContext:
         if self.key is not None and self.cert is None:

@@ -22,6 +22,7 @@ from schemas.settings_files import ENVIRONMENT_PREFIX
 NEEDED_MEMORY_GB = 4.0
 NEEDED_DISK_GB = 5.0
 GIGABYTE = 1_000_000_000
+_UDP_PORT = "gateway.tls.quic_port"
 
 
 class Finding(NamedTuple):
@@ -162,6 +163,7 @@ def ports(settings: Settings, data: Path) -> list[Finding]:
         ("gateway.tls.mqtts_port", gateway.host, gateway.tls.mqtts_port),
         ("gateway.tls.wss_port", gateway.host, gateway.tls.wss_port),
         ("gateway.tls.https_port", gateway.host, gateway.tls.https_port),
+        (_UDP_PORT, gateway.host, gateway.tls.quic_port),
         ("gateway.metrics_port", gateway.host, gateway.metrics_port),
         ("router.metrics_port", router.metrics_host, router.metrics_port),
         *[("router.backup_metrics_port", router.metrics_host, router.backup_metrics_port)][
@@ -170,21 +172,22 @@ def ports(settings: Settings, data: Path) -> list[Finding]:
         ("ledger.metrics_port", settings.ledger.metrics_host, settings.ledger.metrics_port),
         ("stack.broker_port", BROKER_HOST, stack.broker_port),
     )
-    used: dict[int, str] = {}
+    used: dict[tuple[int, bool], str] = {}
     findings = []
     for key, host, port in wanted:
         if isinstance(port, int):
-            findings.append(_port(key, host, port, used.get(port)))
-            used.setdefault(port, key)
+            udp = key == _UDP_PORT
+            findings.append(_port(key, host, port, used.get((port, udp)), udp))
+            used.setdefault((port, udp), key)
     return findings
 
 
-def _port(key: str, host: str, port: int, other: str | None) -> Finding:
+def _port(key: str, host: str, port: int, other: str | None, udp: bool) -> Finding:
     if port == 0:
         return Finding("ports", f"{key}: a free port will be picked")
     if other is not None:
         return Finding("ports", f"{key} and {other} are both {port}", "change one of them")
-    why = why_not(host, port)
+    why = why_not(host, port, udp=udp)
     if why is None:
         return Finding("ports", f"{key} {port} on {host} is free")
     remedy = "stop the program that uses it, choose another port, or use `waystation up --free-ports`"

@@ -22,6 +22,7 @@ from jobs.cli.connecting import (
     KeyFile,
     PasswordFile,
     Qos,
+    Quic,
     ServerName,
     Tls,
     User,
@@ -65,6 +66,7 @@ def publish(
     cert: CertFile = None,
     key: KeyFile = None,
     server_name: ServerName = None,
+    quic: Quic = False,
 ) -> None:
     """Publish one or more messages. At QoS 1 and 2 the exit status is 0 only if the gateway acknowledged all of them.
 
@@ -77,7 +79,7 @@ def publish(
         tail -f log | waystation publish logs/web --lines
     """
     messages = _messages(payload, file, lines)
-    access = Access(address, user, password_file, tls, cafile, cert, key, server_name)
+    access = Access(address, user, password_file, tls, cafile, cert, key, server_name, quic)
     where = access.where(shared(context))
     connect = access.connect_packet(client_id, {}, clean_start=True)
     asyncio.run(_Publishing(topic, qos, retain).run(where, connect, messages))

@@ -31,6 +31,7 @@ from jobs.cli.connecting import (
     KeyFile,
     PasswordFile,
     Qos,
+    Quic,
     ServerName,
     Tls,
     User,
@@ -100,6 +101,7 @@ def subscribe(
     cert: CertFile = None,
     key: KeyFile = None,
     server_name: ServerName = None,
+    quic: Quic = False,
 ) -> None:
     """Subscribe and print every message until Ctrl-C. Each message is acknowledged after it is printed.
 
@@ -110,7 +112,7 @@ def subscribe(
         waystation subscribe --client-id jobs --count 1 'jobs/#'
         waystation subscribe --format json '#' | head -3
     """
-    access = Access(address, user, password_file, tls, cafile, cert, key, server_name)
+    access = Access(address, user, password_file, tls, cafile, cert, key, server_name, quic)
     where = access.where(shared(context))
     properties: Properties = {"receive_maximum": min(count or RECEIVE_MAXIMUM, RECEIVE_MAXIMUM)}
     if client_id:

@@ -36,6 +36,7 @@ class Addresses(NamedTuple):
     mqtts: int | str
     wss: int | str
     https: int | str
+    quic: int | str
     http: int | str
     metrics: int
     router_metrics: int
@@ -58,11 +59,11 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
     def metrics(part: str, host: str, configured: int, key: str) -> int:
         return ports.choose(f"{part}-metrics", host, 0 if free_ports else configured, key)
 
-    def of_gateway(name: str, configured: int, table: str = "gateway") -> int:
-        return ports.choose(name, gateway.host, 0 if free_ports else configured, f"{table}.{name}_port")
+    def of_gateway(name: str, configured: int, table: str = "gateway", udp: bool = False) -> int:
+        return ports.choose(name, gateway.host, 0 if free_ports else configured, f"{table}.{name}_port", udp=udp)
 
-    def listener(name: str, configured: int | str, table: str = "gateway") -> int | str:
-        return configured if isinstance(configured, str) else of_gateway(name, configured, table)
+    def listener(name: str, configured: int | str, table: str = "gateway", udp: bool = False) -> int | str:
+        return configured if isinstance(configured, str) else of_gateway(name, configured, table, udp)
 
     return Addresses(
         broker=ports.choose(
@@ -74,6 +75,7 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
         mqtts=listener("mqtts", gateway.tls.mqtts_port, "gateway.tls"),
         wss=listener("wss", gateway.tls.wss_port, "gateway.tls"),
         https=listener("https", gateway.tls.https_port, "gateway.tls"),
+        quic=listener("quic", gateway.tls.quic_port, "gateway.tls", udp=True),
         http=listener("http", gateway.http_port),
         metrics=of_gateway("metrics", gateway.metrics_port),
         router_metrics=metrics("router", router.metrics_host, router.metrics_port, "router.metrics_port"),
@@ -110,6 +112,7 @@ def environment(configuration: list[Path], data: Path, addresses: Addresses, jav
         "WAYSTATION_GATEWAY__TLS__MQTTS_PORT": str(addresses.mqtts),
         "WAYSTATION_GATEWAY__TLS__WSS_PORT": str(addresses.wss),
         "WAYSTATION_GATEWAY__TLS__HTTPS_PORT": str(addresses.https),
+        "WAYSTATION_GATEWAY__TLS__QUIC_PORT": str(addresses.quic),
         "WAYSTATION_GATEWAY__METRICS_PORT": str(addresses.metrics),
         "WAYSTATION_ROUTER__METRICS_PORT": str(addresses.router_metrics),
         "WAYSTATION_ROUTER__BACKUP_METRICS_PORT": str(addresses.backup_metrics),

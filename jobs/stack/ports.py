@@ -23,10 +23,12 @@ def is_free(host: str, port: int) -> bool:
     return why_not(host, port) is None
 
 
-def why_not(host: str, port: int) -> str | None:
+def why_not(host: str, port: int, *, udp: bool = False) -> str | None:
     """Why no server could listen there now: `is used by another program`, …; None if one could."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kind = socket.SOCK_DGRAM if udp else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind) as probe:
+        if not udp:  # over UDP two programs could then share the port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
@@ -45,15 +47,17 @@ class Ports:
         self._file = data / "ports.json"
         self.remembered: dict[str, int] = read_json(self._file) or {}
         """Ports picked so far, by the name of the listener."""
-        self._given: dict[int, str] = {}
+        self._given: dict[tuple[int, bool], str] = {}
 
-    def choose(self, name: str, host: str, configured: int, setting: str) -> int:
-        """The port for the listener `name`: `configured`, or if that is 0 the remembered one or a free one.
+    def choose(self, name: str, host: str, configured: int, setting: str, *, udp: bool = False) -> int:
+        """The port for the listener `name`: `configured`, or if that is 0 the remembered one or a free one. Listeners
+        over TCP and over UDP (`udp`) may have the same.
 
         Raises PortTaken, naming `setting`, if the configured port is in use.
         """
         if configured:
-            why = f"is also set for {other}" if (other := self._given.get(configured)) else why_not(host, configured)
+            other = self._given.get((configured, udp))
+            why = f"is also set for {other}" if other else why_not(host, configured, udp=udp)
             if why:
                 stop_it = "stop it, " if why == TAKEN else ""
                 raise PortTaken(
@@ -62,18 +66,18 @@ class Ports:
                 )
             port = configured
         else:
-            port = self._pick(name, host)
-        self._given[port] = setting if configured else name
+            port = self._pick(name, host, udp)
+        self._given[port, udp] = setting if configured else name
         return port
 
-    def _pick(self, name: str, host: str) -> int:
+    def _pick(self, name: str, host: str, udp: bool) -> int:
         remembered = self.remembered.get(name, 0)
         tries = [remembered] if remembered else []
         tries += random.SystemRandom().sample(range(FIRST, LAST), TRIES)
         for port in tries:
-            if port not in self._given and is_free(host, port):
+            if (port, udp) not in self._given and why_not(host, port, udp=udp) is None:
                 self.remembered[name] = port
                 write_json(self._file, self.remembered)
                 return port
-        why = why_not(host, 0) or "has no free port"
+        why = why_not(host, 0, udp=udp) or "has no free port"
         raise PortTaken(f"no free port between {FIRST} and {LAST} was found for {name}: {host} {why}")

@@ -11,7 +11,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.access.access import Access, open_access
 from gateway.host.host_server import HostServer
-from gateway.host.listeners import Listeners
+from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.tls import ServerTls
 from schemas.settings import GatewaySettings, load_settings
 from tests.unit.gateway.shard.home_harness import HomeHarness
@@ -38,6 +38,7 @@ class ListenerHarness:
         self.server: HostServer
         self.access: Access
         self.tls: ServerTls | None = None
+        self.quic: Any = None
         self.ahead_s = 0.0
         self._listeners: Listeners
         self._clients: list[Paho] = []
@@ -57,7 +58,8 @@ class ListenerHarness:
             harness.fatal.append,
             self.access.authenticator,
         )
-        self._listeners = await Listeners.open(self.server, self.settings, self.tls)
+        self.quic = open_quic_tls(self.settings)
+        self._listeners = await Listeners.open(self.server, self.settings, self.tls, self.quic)
         return self
 
     async def close(self) -> None:
@@ -78,7 +80,8 @@ class ListenerHarness:
 
     async def refresh(self) -> None:
         """Changed files are read, as within a second."""
-        for file in (*self.access.files, *([self.tls.files] if self.tls is not None else [])):
+        used = (tls.files for tls in (self.tls, self.quic) if tls is not None)
+        for file in (*self.access.files, *used):
             await file.refresh()
 
     async def until(self, condition: Callable[[], object], what: str) -> None:

@@ -13,7 +13,7 @@ import uvloop
 
 from gateway.host.authenticator import OpenAuthenticator
 from gateway.host.host_server import HostServer
-from gateway.host.listeners import Listeners
+from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from tests.unit.gateway.shard.home_harness import HomeHarness
 
@@ -29,12 +29,20 @@ T = TypeVar("T")
 class SocketGateway:
     """`with SocketGateway(tmp_path, limits={…}, **settings) as gateway:`; runs on a thread with a loop of its own.
 
-    `settings` are keys of `[gateway]`, `limits` of `[gateway.limits]`; ports are picked.
+    `settings` are keys of `[gateway]`, `limits` of `[gateway.limits]`, `tls` of `[gateway.tls]`; ports are picked. Of
+    the listeners with TLS only that of QUIC is opened, if it is on.
     """
 
-    def __init__(self, directory: Path, *, limits: dict[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        limits: dict[str, Any] | None = None,
+        tls: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         self._directory = directory
-        self._limits = limits or {}
+        self._limits, self._tls = limits or {}, tls or {}
         self._settings = {"host": HOST, "mqtt_port": 0, "websocket_port": 0} | settings
         self._loop: asyncio.AbstractEventLoop
         self._ready = threading.Event()
@@ -45,6 +53,7 @@ class SocketGateway:
         self.server: HostServer
         self.listeners: Listeners
         self.mqtt_port = self.websocket_port = 0
+        self.quic: Any = None
         self.left_open = 0
 
     def __enter__(self) -> "SocketGateway":
@@ -79,6 +88,10 @@ class SocketGateway:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
 
+    @property
+    def quic_port(self) -> int:
+        return self.listeners.ports["quic"]
+
     def count(self, name: str) -> int:
         """An event of the metrics."""
         return self.server.counts[name] + self.harness.node.counts[name]
@@ -94,12 +107,15 @@ class SocketGateway:
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self.harness = harness = await HomeHarness(self._directory, **self._limits).start()
-        gateway = msgspec.structs.replace(harness.settings().gateway, **self._settings)
+        gateway = harness.settings().gateway
+        tls = msgspec.structs.replace(gateway.tls, **self._tls)
+        gateway = msgspec.structs.replace(gateway, tls=tls, **self._settings)
         authenticator = PolicyAuthenticator(OpenAuthenticator(), gateway.policy, harness.node.counts, self._loop.time)
         self.server = HostServer(
             gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append, authenticator
         )
-        self.listeners = listeners = await Listeners.open(self.server, gateway)
+        self.quic = open_quic_tls(gateway)
+        self.listeners = listeners = await Listeners.open(self.server, gateway, None, self.quic)
         self.mqtt_port, self.websocket_port = listeners.mqtt_port, listeners.websocket_port
         self._ready.set()
         await self._stopping.wait()

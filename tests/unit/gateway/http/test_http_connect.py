@@ -52,8 +52,8 @@ def test_each_bearer_has_its_own_addresses(tmp_path: Path, bearer: str) -> None:
 @pytest.mark.parametrize(
     ("query", "reason", "detail"),
     [
-        ("", "malformed_parameter", "bearer must be one of: mqtt, mqtts, ws, wss, http, https"),
-        ("?bearer=quic", "malformed_parameter", "bearer must be one of: mqtt, mqtts, ws, wss, http, https"),
+        ("", "malformed_parameter", "bearer must be one of: mqtt, mqtts, ws, wss, http, https, quic"),
+        ("?bearer=coap", "malformed_parameter", "bearer must be one of: mqtt, mqtts, ws, wss, http, https, quic"),
         ("?bearer=MQTT", "malformed_parameter", "bearer must be one of"),
         ("?bearer=mqtt&bearer=ws", "repeated_parameter", "bearer occurs 2 times"),
         ("?bearer=mqtt&client=", "malformed_parameter", "client must be a client id: 1 to 1024 bytes"),

@@ -58,6 +58,18 @@ def test_an_address_of_another_machine_is_no_taken_port(tmp_path):
         Ports(tmp_path).choose("mqtt", "192.0.2.1", 0, "gateway.mqtt_port")
 
 
+def test_tcp_and_udp_have_ports_of_their_own(tmp_path, listening):
+    """G11: a listener over QUIC may have the number of one over TCP, and none that is taken over UDP."""
+    ports = Ports(tmp_path)
+    assert ports.choose("quic", HOST, listening, "gateway.tls.quic_port", udp=True) == listening
+    with pytest.raises(PortTaken, match="is also set for"):
+        ports.choose("other", HOST, listening, "other", udp=True)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind((HOST, 0))
+        with pytest.raises(PortTaken, match="is used by another program"):
+            ports.choose("quic", HOST, taken.getsockname()[1], "gateway.tls.quic_port", udp=True)
+
+
 def test_is_free(listening):
     assert not is_free(HOST, listening)
 
