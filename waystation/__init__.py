@@ -28,6 +28,7 @@ from edge.client.limits import Limits
 from edge.client.message import IncomingMessage, Message, MessageState, Presence
 from edge.client.sync_client import SyncClient, SyncMessage
 from edge.errors import ConnectionLost, ConnectRefused, PublishRefused, SubscribeRefused, Unreachable
+from edge.link import QuicTls
 from mqtt.packets import Subscription
 from schemas.errors import WaystationError
 from schemas.version import installed_version
@@ -53,6 +54,7 @@ __all__ = [
     "NotReachable",
     "Presence",
     "PublishRefused",
+    "QuicTls",
     "StoreDamaged",
     "StoreError",
     "StoreFailed",

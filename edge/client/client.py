@@ -126,6 +126,7 @@ class Client:
             ask=self._ask,
             prepare=self._prepare,
             tls=options.tls,
+            quic=options.quic,
             server_hostname=options.server_hostname,
             on_exhausted=self._exhausted,
             fail=self._fail,
@@ -138,6 +139,12 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def network_changed(self) -> None:
+        """The device has another network: a connection over QUIC moves there at once and goes on (RFC 9000, 9). Over
+        other bearers nothing happens: a dead connection is noticed by keep alive."""
+        if self._failure is None:
+            await self._mqtt.network_changed()
 
     async def close(self) -> None:
         """Disconnects and releases the file. Messages that are not acknowledged stay in it."""

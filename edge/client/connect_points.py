@@ -15,11 +15,11 @@ import msgspec
 
 from edge.client.errors import ClientError
 
-Bearer: TypeAlias = Literal["mqtt", "mqtts", "ws", "wss"]
+Bearer: TypeAlias = Literal["mqtt", "mqtts", "ws", "wss", "quic"]
 BEARERS: Final[tuple[str, ...]] = get_args(Bearer)
 POINTS_MAX: Final = 100
 WEBSOCKET_PATH: Final = "/mqtt"
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "quic": 14567}
 _HOST: Final = re.compile(r"[0-9A-Za-z._:%-]{1,253}")
 
 
@@ -34,7 +34,7 @@ class ConnectPoint:
 
     @property
     def uses_tls(self) -> bool:
-        return self.protocol in ("mqtts", "wss")
+        return self.protocol in ("mqtts", "wss", "quic")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

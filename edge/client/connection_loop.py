@@ -15,7 +15,7 @@ from edge.client.connect_points import ConnectPoint, NoConnectPoints
 from edge.client.connecting import Ask, Connected, Connecting, Try, Wait
 from edge.client.errors import NotReachable
 from edge.errors import ConnectionLost, MqttClientError
-from edge.link import Address
+from edge.link import Address, QuicTls
 from edge.mqtt_client import MqttClient
 from edge.reconnect import STABLE_S, is_final
 
@@ -35,13 +35,14 @@ class ConnectionLoop:
         ask: Callable[[AccessPoint], Awaitable[list[ConnectPoint]]],
         prepare: Callable[[Address], Awaitable[None]],
         tls: ssl.SSLContext | None,
+        quic: QuicTls | None,
         server_hostname: str | None,
         on_exhausted: Callable[[NotReachable], None],
         fail: Callable[[Exception], None],
     ) -> None:
         self._machine, self._mqtt = machine, mqtt
         self._ask, self._prepare, self._on_exhausted, self._fail = ask, prepare, on_exhausted, fail
-        self._tls, self._server_hostname = tls, server_hostname
+        self._tls, self._quic, self._server_hostname = tls, quic or QuicTls(), server_hostname
         self._connected_at = 0.0
         self._has_warned = False
         self._current: Address | None = None
@@ -113,6 +114,8 @@ class ConnectionLoop:
             self._on_exhausted(exhausted)
 
     def _address(self, point: ConnectPoint) -> Address:
+        if point.protocol == "quic":
+            return Address(point.host, point.port, server_hostname=self._server_hostname, quic=self._quic)
         if point.uses_tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if point.uses_tls else None

@@ -10,6 +10,7 @@ from typing import Final, Required, TypedDict
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import BEARERS, ConnectPoint, parse_connect_points
 from edge.client.connecting import Connecting
+from edge.link import QuicTls
 from edge.reconnect import FullJitter
 from mqtt import codes
 from mqtt.packets import Connect, Properties
@@ -30,6 +31,7 @@ class ClientOptions(TypedDict, total=False):
     username: str | None
     password: bytes | None
     tls: ssl.SSLContext | None
+    quic: QuicTls | None
     server_hostname: str | None
     mqtt_version: str
     keep_alive_s: int
@@ -66,6 +68,7 @@ class Options:
     username: str | None = None
     password: bytes | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
+    quic: QuicTls | None = None
     server_hostname: str | None = None
     mqtt_version: str = "5.0"
     keep_alive_s: int = 60
