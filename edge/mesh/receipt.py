@@ -3,7 +3,8 @@
     version 1 | message id 16 | role 1 | signer's name | delivered at 8 | signature 64
 
 Any enrolled peer can lie, so a peer's word that a message was delivered is no reason to drop it. A receipt can be
-passed on by anybody, because everybody can check it. `Signers` answers whose key a name has, and in which roles it may sign.
+passed on by anybody, because everybody can check it. `Signers` answers whose key a name has, and in which roles it may
+sign.
 """
 
 from collections.abc import Callable
