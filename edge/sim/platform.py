@@ -14,8 +14,8 @@ from edge.mesh.seen import Seen, Verdict
 from schemas.events import MessagePresenceEvent
 
 GATEWAY: Final = "gateway"
-AWAY_EVERY_S, AWAY_S = 3_600, 360
-"""Message presence is out of reach in the first six minutes of each hour: bundles are delivered without a claim then,
+AWAY_EVERY_S, AWAY_S = 3_600, 180
+"""Message presence is out of reach in the first three minutes of each hour: bundles are delivered without a claim then,
 and reports wait (M10)."""
 
 
