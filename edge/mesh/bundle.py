@@ -1,4 +1,4 @@
-"""What the mesh carries: a header and a ciphertext, signed by the originator, with hop count and age outside (M17).
+"""What the mesh carries: a header and a ciphertext, signed by the originator, with hop count and age outside.
 
     version 1 | hops 1 | age 4 | header length 2 | header | ciphertext length 4 | ciphertext | signature 64
 

@@ -20,10 +20,10 @@ from edge.mesh import receipt as receipt_formats
 from edge.mesh.bundle import Bundle, Header
 from edge.mesh.contact_frames import UNLIMITED, Hello, Offer, Reason
 from edge.mesh.encounters import Encounters
-from edge.mesh.errors import ConflictError, RefusedError
+from edge.mesh.errors import ConflictError, RefusedError, SignatureError
 from edge.mesh.known_receipts import OURS, KnownReceipts, Peer
 from edge.mesh.limits import MeshLimits
-from edge.mesh.receipt import Receipt, Signers
+from edge.mesh.receipt import Receipt, Role, Signers
 from edge.mesh.spray import Candidate, SprayPolicy
 
 Originators = Callable[[str], Ed25519PublicKey | None]
@@ -110,7 +110,7 @@ class Carrier:
     def refusal(self, offer: Offer) -> Reason | None:
         """Why an offered bundle is not wanted; None if it is (M6)."""
         header, message_id = offer.header, offer.header.message_id
-        if self.receipts.get(message_id) is not None:
+        if self.is_delivered(header):
             return Reason.DELIVERED
         is_own = (header.originator, header.incarnation) == (self.name, self.incarnation)
         if is_own or message_id in self._held:  # an own message that comes back is known by its name, not by a list
@@ -146,7 +146,7 @@ class Carrier:
         held = self._held.get(bundle.message_id)
         if held is not None and held.bundle.signed != bundle.signed:
             raise ConflictError(f"another bundle of {bundle.header.originator} has the id {bundle.message_id}")
-        if held is None and self.receipts.get(bundle.message_id) is None:
+        if held is None and not self.is_delivered(bundle.header):
             self._held[bundle.message_id] = Held(bundle, copies, now)
             self._bytes += bundle.size
 
@@ -191,10 +191,13 @@ class Carrier:
     # -- receipts and peers --------------------------------------------------------------------------------------------
 
     def take_receipt(self, receipt: Receipt, source: Peer = OURS) -> bool:
-        """Drops the bundle and keeps the receipt; False if there was one already. Raises SignatureError."""
-        if self.receipts.get(receipt.message_id) is not None:
+        """Drops the bundle and keeps the receipt; False if it brings nothing new. Raises SignatureError."""
+        if not self._is_news(receipt):
             return False
         receipt_formats.verify(receipt, self._signers)
+        held = self._held.get(receipt.message_id)
+        if held is not None and not receipt.settles(held.bundle.header.destination):
+            raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")
         self._remove(receipt.message_id)
         return self.receipts.add(receipt, source)
 
@@ -205,6 +208,19 @@ class Carrier:
             *(self.name, self.incarnation, self.has_uplink, predictability),
             *(limits.frame_bytes, limits.bundle_bytes, self.revocations),
         )
+
+    def is_delivered(self, header: Header) -> bool:
+        """Whether there is a receipt by one who may sign it for this message."""
+        receipt = self.receipts.get(header.message_id)
+        return receipt is not None and receipt.settles(header.destination)
+
+    def _is_news(self, receipt: Receipt) -> bool:
+        """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take
+        its place."""
+        known = self.receipts.get(receipt.message_id)
+        if known is None or receipt.message_id in self._held:
+            return True
+        return known.role is Role.RECIPIENT and receipt.role is not Role.RECIPIENT
 
     def _remove(self, message_id: str) -> None:
         held = self._held.pop(message_id, None)

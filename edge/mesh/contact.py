@@ -89,7 +89,6 @@ class Contact:
         self.state = State.AWAIT_HELLO
         self.peer: Hello | None = None
         self.closed: Closed | None = None
-        self._own_predictability = carrier.encounters.predictability(now)
         self._send(carrier.hello(now))
 
     # -- in ------------------------------------------------------------------------------------------------------------
@@ -208,7 +207,8 @@ class Contact:
 
     def _take_receipt(self, encoded: bytes, events: list[Event]) -> None:
         try:
-            if self._carrier.receipts.get(receipts.peek_id(encoded)) is not None:
+            known = self._carrier.receipts.get(receipts.peek_id(encoded))
+            if known is not None and known.encoded == encoded:
                 return
             receipt = receipts.decode(encoded)
         except FormatError as error:
@@ -253,7 +253,8 @@ class Contact:
             if held is None or message_id in self._peer_has or held.bundle.size > self._known_peer().bundle_bytes:
                 continue
             header, policy = held.bundle.header, self._carrier.policy
-            copies = copies_to_give(header, held.free, self._view(), self._own_predictability, policy)
+            own = self._carrier.encounters.predictability(now)
+            copies = copies_to_give(header, held.free, self._view(), own, policy)
             if copies == 0:
                 continue
             self._offered[message_id] = copies or 0

@@ -43,10 +43,11 @@ class KnownReceipts:
         return None if known is None else known.receipt
 
     def add(self, receipt: Receipt, source: Peer) -> bool:
-        """Keeps a verified receipt; False if there is one for the message already."""
-        if receipt.message_id in self._known:
+        """Keeps a verified receipt, in place of another for the message if there is one; False if it is known."""
+        if self.get(receipt.message_id) == receipt:
             return False
         self.number += 1
+        self._known.pop(receipt.message_id, None)
         self._known[receipt.message_id] = _Known(self.number, receipt, source)
         if len(self._known) > self._most:
             self._known.popitem(last=False)

@@ -163,5 +163,11 @@ def decide(known: Record | None, agent: str, now_us: int) -> Decision:
     return Decision.DELIVER if claimant == agent else Decision.WAIT
 
 
+def decide_without_presence(waited_s: float, patience_s: float) -> Decision:
+    """What an agent does while message presence is out of reach: a while later it may be back, and spare a duplicate;
+    after `patience_s` seconds the message is delivered without a claim, and that is published later (M10)."""
+    return Decision.DELIVER if waited_s >= patience_s else Decision.WAIT
+
+
 def _newest(one: Mapping[str, V], other: Mapping[str, V]) -> dict[str, V]:
     return {agent: max(of[agent] for of in (one, other) if agent in of) for agent in one.keys() | other.keys()}

@@ -47,6 +47,11 @@ class Receipt:
     delivered_ms: int
     signature: bytes
 
+    def settles(self, destination: str) -> bool:
+        """Whether the signer may say this of a message with that destination: a recipient, of its own only. Every agent
+        is the recipient of something, so without this any of them could make any message disappear."""
+        return self.role is not Role.RECIPIENT or self.signer == destination
+
     @cached_property
     def encoded(self) -> bytes:
         """The receipt as bytes."""

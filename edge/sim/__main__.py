@@ -15,19 +15,19 @@ from edge.sim.scenario import draw
 from edge.sim.trace import FILES, Trace, load
 from schemas.errors import WaystationError
 
-SEED = 1
+SEED, MESSAGES = 1, 300
 UNLIMITED = MeshLimits(copies=0, hops=HOPS_MAX)
 
 
-def simulate(trace: Trace, seed: int, progress: Callable[[str], Progress]) -> TraceOutcomes:
+def simulate(trace: Trace, seed: int, messages: int, progress: Callable[[str], Progress]) -> TraceOutcomes:
     """All runs over a trace, with the scenario of the seed."""
-    scenario = draw(trace, seed)
+    scenario = draw(trace, seed, messages)
     return TraceOutcomes(
         direct=baselines.direct(trace, scenario),
         spray=baselines.plain_spray(trace, scenario),
         oracle=baselines.oracle(trace, scenario),
         mesh=world.run(trace, scenario, MeshLimits(), progress=progress("mesh")),
-        unlimited=world.run(trace, scenario, UNLIMITED, progress=progress("mesh, unlimited copies")),
+        unlimited=world.run(trace, scenario, UNLIMITED, patience_s=0, progress=progress("mesh, unlimited copies")),
     )
 
 
@@ -46,14 +46,14 @@ def main() -> int:
     return 0
 
 
-def run(names: list[str], traces: Path, seed: int, out: Path) -> None:
+def run(names: list[str], traces: Path, seed: int, out: Path, messages: int = MESSAGES) -> None:
     """Simulates the traces; writes table, JSON and plot."""
     began = time.monotonic()
     values: dict[str, float] = {}
     outcomes: dict[str, TraceOutcomes] = {}
     for trace in [load(name, traces) for name in names]:
         _say(f"{trace.name}: {len(trace.nodes)} nodes, {trace.hours:.1f} h")
-        outcomes[trace.name] = simulate(trace, seed, _progress)
+        outcomes[trace.name] = simulate(trace, seed, messages, _progress)
         values |= figures(trace.name, outcomes[trace.name])
         _say(table(trace.name, outcomes[trace.name]))
         write(values, out)

@@ -9,7 +9,7 @@ from edge.mesh.contact import Contact
 from edge.mesh.contact_events import Declined, Event, Given, PeerHolds, ReceiptTaken, Received
 from edge.mesh.limits import MeshLimits
 from edge.mesh.pending_reports import PendingReports
-from edge.mesh.presence import Decision, decide
+from edge.mesh.presence import Decision, decide, decide_without_presence
 from edge.mesh.spray import SprayPolicy
 from edge.sim.platform import Platform
 from schemas.events import MessagePresenceEvent
@@ -31,10 +31,11 @@ class SimAgent:
         policy: SprayPolicy,
         *,
         has_uplink: bool,
+        patience_s: float,
     ) -> None:
         self.carrier = Carrier(name, 1, originators, platform.signers, limits, policy)
         self.carrier.has_uplink = has_uplink
-        self._platform = platform
+        self._platform, self._patience_s = platform, patience_s
         self._pending = PendingReports()
         self._live_until_us: dict[str, int] = {}  # of messages that are reported on
         self.transmissions = 0
@@ -75,7 +76,7 @@ class SimAgent:
             return False
         header = held.bundle.header
         self._live_until_us[message_id] = header.created_ms * 1000 + header.lifetime_s * 1_000_000
-        match self._decision(message_id, now):
+        match self._decision(message_id, now - held.since, now):
             case Decision.DELIVER:
                 receipt = self._platform.deliver(held.bundle, now)
                 self._report("delivered", message_id, now, peer="recipient")
@@ -85,9 +86,9 @@ class SimAgent:
                 return False
         return self.carrier.take_receipt(receipt)
 
-    def _decision(self, message_id: str, now: int) -> Decision:
+    def _decision(self, message_id: str, waited_s: float, now: int) -> Decision:
         if not self._platform.has_presence(now):
-            return Decision.DELIVER  # claims only spare duplicates
+            return decide_without_presence(waited_s, self._patience_s)
         decision = decide(self._platform.record(message_id), self.carrier.name, now * 1_000_000)
         if decision is Decision.CLAIM:
             self._report("claimed", message_id, now, until_us=(now + CLAIM_S) * 1_000_000)

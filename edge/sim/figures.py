@@ -95,7 +95,7 @@ def plot(traces: Mapping[str, TraceOutcomes], directory: Path) -> None:
         below.bar([at + 0.2 for at in places], [named[label].hits_each for label in shown], 0.4)
         below.set_xticks(list(places), shown)
         below.set(ylabel="transmissions (left) and gateway hits (right) a message", yscale="log")
-    figure.suptitle("The mesh over contact traces: 300 messages, 24 h to live, uplinks at 5 % of the nodes")
+    figure.suptitle("The mesh over contact traces: messages live 24 h, 5 % of the nodes have an uplink")
     figure.savefig(directory / PLOT, dpi=110)
     plt.close(figure)
 

@@ -23,6 +23,7 @@ from edge.sim.trace import Link, Trace
 
 PAYLOAD = bytes(200)
 EXPIRE_EVERY_S = 3_600
+PATIENCE_S = 300.0
 
 
 def run(
@@ -30,10 +31,12 @@ def run(
     scenario: Scenario,
     limits: MeshLimits,
     policy: SprayPolicy | None = None,
+    patience_s: float = PATIENCE_S,
     progress: Progress = lambda share: None,
 ) -> Outcome:
-    """What the cores come to with these settings."""
-    world = World(trace, scenario, limits, policy or SprayPolicy())
+    """What the cores come to with these settings. `patience_s`: for how long an agent with an uplink waits for message
+    presence before it delivers without a claim."""
+    world = World(trace, scenario, limits, policy or SprayPolicy(), patience_s)
     for number, step in enumerate(trace.steps):
         world.step(step.at, step.links)
         if number % 100 == 0:
@@ -44,10 +47,20 @@ def run(
 class World:
     """All agents, the open contacts and the platform."""
 
-    def __init__(self, trace: Trace, scenario: Scenario, limits: MeshLimits, policy: SprayPolicy) -> None:
+    def __init__(
+        self, trace: Trace, scenario: Scenario, limits: MeshLimits, policy: SprayPolicy, patience_s: float
+    ) -> None:
         self._scenario, self._platform = scenario, Platform()
         self._agents = {
-            node: SimAgent(node, self._platform, _public_key, limits, policy, has_uplink=node in scenario.uplinks)
+            node: SimAgent(
+                node,
+                self._platform,
+                _public_key,
+                limits,
+                policy,
+                has_uplink=node in scenario.uplinks,
+                patience_s=patience_s,
+            )
             for node in trace.nodes
         }
         self._contacts: dict[Link, tuple[Contact, Contact]] = {}

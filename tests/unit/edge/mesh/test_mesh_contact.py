@@ -64,6 +64,22 @@ def test_a_forged_receipt_drops_nothing() -> None:
     assert message.message_id in one
 
 
+def test_a_recipient_signs_for_its_own_messages_only() -> None:
+    """M8: every agent is the recipient of something, so its key alone says nothing."""
+    one, liar, message = carrier("a"), carrier("b"), bundle(destination="r")
+    one.submit(message, 0)
+    false = receipt(message.message_id, "b", Role.RECIPIENT)
+    liar.take_receipt(false)  # it does not hold the bundle, so it cannot know
+    pair = MeshPair(one, liar).exchange()
+    assert "ReceiptRefused" in pair.kinds(0)
+    assert message.message_id in one
+    assert "Received" in pair.kinds(1), "a false receipt does not keep the message away"
+    meet(liar, carrier("c"), 200)
+    assert liar.take_receipt(receipt(message.message_id, "r", Role.RECIPIENT))
+    assert not liar.take_receipt(false)
+    assert message.message_id not in liar
+
+
 def test_nothing_is_stored_before_the_store_says_so() -> None:
     one, other, message = carrier("a"), carrier("b"), bundle()
     one.submit(message, 0)

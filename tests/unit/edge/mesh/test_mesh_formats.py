@@ -1,4 +1,4 @@
-"""Bundles and receipts: round trips, every truncation, mutated bytes, and who signed them (M8, M12, M17)."""
+"""Bundles and receipts: round trips, every truncation, mutated bytes, and who signed them (M8, M12, M14)."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What an enrolled peer that lies, floods, or replays can do: end its own contact, and nothing else (M5, M6, M8)."""
+"""What an enrolled peer that lies, floods, or replays can do: end its own contact, and nothing else (M6, M8)."""
 
 from collections.abc import Sequence
 from contextlib import suppress

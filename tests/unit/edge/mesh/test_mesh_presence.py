@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.mesh.pending_reports import PendingReports
-from edge.mesh.presence import Decision, Record, Stage, decide, merge, record_of
+from edge.mesh.presence import Decision, Record, Stage, decide, decide_without_presence, merge, record_of
 from edge.mesh.seen import Seen, Verdict
 from schemas.events import MessagePresenceEvent
 from tests.draw import generator
@@ -79,6 +79,12 @@ def test_what_an_agent_does() -> None:
     assert decide(merge(claimed, delivered), "b", 10) is Decision.ASK_FOR_RECEIPT
     assert decide(record_of(report("retired"), LIVE_UNTIL_US), "a", 10) is Decision.ASK_FOR_RECEIPT
     assert decide(record_of(report("expired"), LIVE_UNTIL_US), "a", 10) is Decision.LEAVE
+
+
+def test_without_presence_a_message_waits_a_while_and_is_delivered_then() -> None:
+    """M10, M11: claims only spare duplicates."""
+    assert decide_without_presence(299, 300) is Decision.WAIT
+    assert decide_without_presence(300, 300) is decide_without_presence(0, 0) is Decision.DELIVER
 
 
 def test_retired_is_a_mark_that_outlives_every_copy() -> None:

@@ -42,7 +42,7 @@ def test_unlimited_copies_deliver_what_the_oracle_delivers(case: tuple[Trace, Sc
     trace, scenario = case
     if any(message.node in scenario.uplinks for message in scenario.messages):
         return
-    outcome = world.run(trace, scenario, program.UNLIMITED)
+    outcome = world.run(trace, scenario, program.UNLIMITED, patience_s=0)
     assert outcome.delivered == baselines.oracle(trace, scenario).delivered
     assert outcome.given == len(outcome.delivered)
 
@@ -63,10 +63,10 @@ def test_nobody_delivers_more_than_the_oracle(case: tuple[Trace, Scenario]) -> N
 
 def test_a_mover_carries_messages_between_networks_that_never_touch() -> None:
     """M18: b is with a at first, and with the uplink u hours later; the receipt goes back the same way."""
-    trace = parse("mover", ["20 a b", "7200 b u", "9000 a b", "9000 c d"])
+    trace = parse("mover", ["20 a b", "7600 b u", "9000 a b", "9000 c d"])
     scenario = Scenario(frozenset("u"), (Written(20, "a"), Written(20, "c")), 86_400)
     outcome = world.run(trace, scenario, MeshLimits())
-    assert outcome.delivered == {0: 7_200}
+    assert outcome.delivered == {0: 7_600}
     assert (outcome.hits, outcome.given) == (1, 1)
     assert baselines.direct(trace, scenario).delivered == {}
 
@@ -132,7 +132,7 @@ def test_a_trace_that_is_missing_or_empty_is_an_error(tmp_path: Path, capsys: py
 def test_the_program_writes_table_figures_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{step.at} {one} {other} A B" for step in village(28).steps for one, other in step.links]
     (tmp_path / FILES["hospital"]).write_text("\n".join(lines))
-    program.run(["hospital"], tmp_path, 1, tmp_path)
+    program.run(["hospital"], tmp_path, 1, tmp_path, messages=20)
     values = json.loads((tmp_path / JSON).read_text())
     names = ("ratio", "tx", "hits", "ratio_vs_spray", "tx_vs_spray", "unlimited_vs_oracle", "recipient_hits")
     assert {f"mesh_hospital_{name}" for name in names} <= values.keys()
