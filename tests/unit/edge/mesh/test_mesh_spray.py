@@ -23,10 +23,11 @@ def test_early_splits_go_to_anybody_and_the_last_ones_do_not(copies: int, expect
     assert given_copies(copies, peer=0.1, own=0.2) == expected
 
 
-def test_the_last_split_goes_to_a_better_peer_and_the_last_copy_stays() -> None:
-    assert given_copies(2, peer=0.31, own=0.2) == 1
+def test_the_last_split_and_the_last_copy_go_to_a_better_peer() -> None:
+    assert given_copies(2, peer=0.41, own=0.1) == 1
     assert given_copies(3, peer=0.0, own=0.0) == 1, "nobody knows anything yet"
-    assert given_copies(1, peer=1.0, own=0.0) == 0
+    assert given_copies(1, peer=0.51, own=0.1) == 1
+    assert given_copies(1, peer=0.49, own=0.1) == 0
     assert given_copies(0, peer=1.0, own=0.0) == 0
 
 
