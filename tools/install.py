@@ -78,7 +78,8 @@ def pip_settings(listing: str) -> dict[str, str]:
 def pinned(name: str) -> str:
     """The requirement `name==version`, from pyproject.toml or constraints.txt. Raises LookupError."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for line in (*project["dependencies"], *(ROOT / CONSTRAINTS).read_text().splitlines()):
+    optional = [line for lines in project["optional-dependencies"].values() for line in lines]
+    for line in (*project["dependencies"], *optional, *(ROOT / CONSTRAINTS).read_text().splitlines()):
         if line.startswith(f"{name}=="):
             return str(line)
     raise LookupError(f"{name} is not pinned in pyproject.toml or {CONSTRAINTS}")
@@ -100,10 +101,10 @@ def install(
             status = run([*command, *project], environment)
             if jars is not None and jars.wait():
                 return 1
-        if not status or command == _pip():
+        if not status or command == pip():
             return status
         say("uv has failed: trying pip, which takes some minutes longer")
-        command, environment = _pip(), dict(environ)
+        command, environment = pip(), dict(environ)
 
 
 def installer(environ: Mapping[str, str], run: Run, say: Callable[[str], None]) -> tuple[list[str], dict[str, str]]:
@@ -111,9 +112,9 @@ def installer(environ: Mapping[str, str], run: Run, say: Callable[[str], None]) 
     say(f"installing {pinned('uv')}, which installs the rest")
     if find_spec("pip") is None:  # an environment that uv has made, or the making of which was interrupted
         run([sys.executable, "-m", "ensurepip"], environ)
-    if run([*_pip(), pinned("uv")], environ):
+    if run([*pip(), pinned("uv")], environ):
         say("uv cannot be installed: using pip, which takes some minutes longer")
-        return _pip(), dict(environ)
+        return pip(), dict(environ)
     listing = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, env=environ
     )
@@ -124,7 +125,8 @@ def installer(environ: Mapping[str, str], run: Run, say: Callable[[str], None]) 
     return command, uv_environment(environ, pip_settings(listing.stdout), configured)
 
 
-def _pip() -> list[str]:
+def pip() -> list[str]:
+    """The command that installs with pip."""
     return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
 
 

@@ -1,0 +1,239 @@
+"""What one agent carries: bundles with their copy budgets, receipts, and what it knows of encounters (M6-M8).
+
+This is the state that outlives contacts; a contact (:mod:`edge.mesh.contact`) works on it, and the agent's store makes
+it durable: what :class:`edge.mesh.contact.Received`, `Given` and `ReceiptTaken` report is written down, then answered.
+
+**A bundle leaves in two ways only: its lifetime has passed, or there is a verified receipt.** Giving a copy away never
+removes it; neither does a full store, a peer's word, or that no application is there to take it.
+
+A budget is reserved when copies are offered, spent when the peer has stored them, and free again in every other case:
+a lost answer can make copies more, never less.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from edge.mesh import bundle as bundles
+from edge.mesh import receipt as receipt_formats
+from edge.mesh.bundle import Bundle, Header
+from edge.mesh.contact_frames import UNLIMITED, Hello, Offer, Reason
+from edge.mesh.encounters import Encounters
+from edge.mesh.errors import ConflictError, RefusedError, SignatureError
+from edge.mesh.known_receipts import OURS, KnownReceipts, Peer
+from edge.mesh.limits import MeshLimits
+from edge.mesh.receipt import Receipt, Role, Signers
+from edge.mesh.spray import Candidate, SprayPolicy
+
+Originators = Callable[[str], Ed25519PublicKey | None]
+"""The key of an originator, by its certificate and the revocation list; None if there is none that is valid."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A bundle as it came at `since`, and the copies that may be given to carriers; None: unlimited. `reserved` of
+    them are offered to peers now."""
+
+    bundle: Bundle
+    copies: int | None
+    since: float
+    reserved: int = 0
+
+    def age_s(self, now: float) -> int:
+        """How old the bundle is."""
+        return self.bundle.age_s + max(0, int(now - self.since))
+
+    def remaining_s(self, now: float) -> int:
+        """For how long it is still alive."""
+        return max(0, self.bundle.header.lifetime_s - self.age_s(now))
+
+    @property
+    def free(self) -> int | None:
+        """The copies that are not reserved; None: unlimited."""
+        return None if self.copies is None else self.copies - self.reserved
+
+
+class Carrier:
+    """The bundles and receipts of the agent `name`, whose store is `incarnation`. Times are seconds of any clock that
+    never goes back. `has_uplink`: whether a gateway is reachable now. `revocations`: the number of the revocation list
+    that `originators` and `signers` go by."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: int,
+        originators: Originators,
+        signers: Signers,
+        limits: MeshLimits | None = None,
+        policy: SprayPolicy | None = None,
+    ) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.limits, self.policy = limits or MeshLimits(), policy or SprayPolicy()
+        self.encounters = Encounters()
+        self.receipts = KnownReceipts(self.limits.receipts, self.limits.peers)
+        self.has_uplink = False
+        self.revocations = 0
+        self._originators, self._signers = originators, signers
+        self._held: dict[str, Held] = {}
+        self._arriving: dict[str, int] = {}  # sizes
+        self._bytes = 0
+
+    # -- bundles -------------------------------------------------------------------------------------------------------
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of all bundles, encoded."""
+        return self._bytes
+
+    def held(self, message_id: str) -> Held | None:
+        """What is held of a message."""
+        return self._held.get(message_id)
+
+    def ids(self) -> list[str]:
+        """The ids of all messages that are held."""
+        return list(self._held)
+
+    def submit(self, bundle: Bundle, now: float) -> None:
+        """Takes a new message of this agent. Raises RefusedError with the reason (M2), or ConflictError."""
+        reason = self._limit_reason(bundle.header, bundle.size, bundle.age_s)
+        if reason is not None:
+            raise RefusedError(f"message {bundle.message_id} is not accepted: {reason.name.lower().replace('_', ' ')}")
+        self.add(bundle, self.limits.copies or None, now)
+
+    def refusal(self, offer: Offer) -> Reason | None:
+        """Why an offered bundle is not wanted; None if it is (M6)."""
+        header, message_id = offer.header, offer.header.message_id
+        if self.is_delivered(header):
+            return Reason.DELIVERED
+        is_own = (header.originator, header.incarnation) == (self.name, self.incarnation)
+        if is_own or message_id in self._held:  # an own message that comes back is known by its name, not by a list
+            return Reason.HAS_IT
+        if message_id in self._arriving:
+            return Reason.BUSY
+        if offer.hops > self.limits.hops:
+            return Reason.HOP_LIMIT
+        if not offer.copies and not (self.has_uplink or header.destination == self.name):
+            return Reason.PROXY_COUNT
+        if self._originators(header.originator) is None:
+            return Reason.UNKNOWN_ORIGINATOR
+        return self._limit_reason(header, offer.size, offer.age_s)
+
+    def begin_arrival(self, offer: Offer) -> None:
+        """The offer is accepted: its size is set aside."""
+        self._arriving[offer.header.message_id] = offer.size
+
+    def end_arrival(self, message_id: str) -> None:
+        """The bundle has come, or will not come."""
+        self._arriving.pop(message_id, None)
+
+    def verify(self, bundle: Bundle) -> bool:
+        """Whether its originator signed it. Raises SignatureError if not; False if the originator's key is gone."""
+        key = self._originators(bundle.header.originator)
+        if key is not None:
+            bundles.verify(bundle, key)
+        return key is not None
+
+    def add(self, bundle: Bundle, copies: int | None, now: float) -> None:
+        """Holds a verified bundle that is durable. One that is held already, or delivered, changes nothing. Raises
+        ConflictError if another one has the same id."""
+        held = self._held.get(bundle.message_id)
+        if held is not None and held.bundle.signed != bundle.signed:
+            raise ConflictError(f"another bundle of {bundle.header.originator} has the id {bundle.message_id}")
+        if held is None and not self.is_delivered(bundle.header):
+            self._held[bundle.message_id] = Held(bundle, copies, now)
+            self._bytes += bundle.size
+
+    def copies_taken(self, offered: int) -> int | None:
+        """The budget that comes with a bundle of which so many copies were offered: no more than our own setting."""
+        most = self.limits.copies or None
+        taken = None if offered == UNLIMITED else offered
+        return min((one for one in (taken, most) if one is not None), default=None)
+
+    def expire(self, now: float) -> list[Bundle]:
+        """Removes the bundles whose lifetime has passed, and returns them."""
+        over = [held.bundle for held in self._held.values() if not held.remaining_s(now)]
+        for bundle in over:
+            self._remove(bundle.message_id)
+        return over
+
+    def candidates(self, now: float) -> list[Candidate]:
+        """All bundles that may be offered: alive, with hops left."""
+        return [
+            Candidate(message_id, held.bundle.header, held.free, remaining_s)
+            for message_id, held in self._held.items()
+            if held.bundle.hops < self.limits.hops and (remaining_s := held.remaining_s(now))
+        ]
+
+    # -- budgets -------------------------------------------------------------------------------------------------------
+
+    def reserve(self, message_id: str, copies: int) -> None:
+        """Copies are offered to a peer."""
+        self._held[message_id].reserved += copies
+
+    def release(self, message_id: str, copies: int) -> None:
+        """They were not taken."""
+        if (held := self._held.get(message_id)) is not None:
+            held.reserved -= copies
+
+    def given(self, message_id: str, copies: int) -> None:
+        """They are stored at the peer."""
+        if (held := self._held.get(message_id)) is not None:
+            held.reserved -= copies
+            held.copies = None if held.copies is None else max(0, held.copies - copies)
+
+    # -- receipts and peers --------------------------------------------------------------------------------------------
+
+    def take_receipt(self, receipt: Receipt, source: Peer = OURS) -> bool:
+        """Drops the bundle and keeps the receipt; False if it brings nothing new. Raises SignatureError."""
+        if not self._is_news(receipt):
+            return False
+        receipt_formats.verify(receipt, self._signers)
+        held = self._held.get(receipt.message_id)
+        if held is not None and not receipt.settles(held.bundle.header.destination):
+            raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")
+        self._remove(receipt.message_id)
+        return self.receipts.add(receipt, source)
+
+    def hello(self, now: float) -> Hello:
+        """What this agent says of itself."""
+        predictability, limits = self.encounters.predictability(now), self.limits
+        return Hello(
+            *(self.name, self.incarnation, self.has_uplink, predictability),
+            *(limits.frame_bytes, limits.bundle_bytes, self.revocations),
+        )
+
+    def is_delivered(self, header: Header) -> bool:
+        """Whether there is a receipt by one who may sign it for this message."""
+        receipt = self.receipts.get(header.message_id)
+        return receipt is not None and receipt.settles(header.destination)
+
+    def _is_news(self, receipt: Receipt) -> bool:
+        """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take
+        its place."""
+        known = self.receipts.get(receipt.message_id)
+        if known is None or receipt.message_id in self._held:
+            return True
+        return known.role is Role.RECIPIENT and receipt.role is not Role.RECIPIENT
+
+    def _remove(self, message_id: str) -> None:
+        held = self._held.pop(message_id, None)
+        if held is not None:
+            self._bytes -= held.bundle.size
+
+    def _limit_reason(self, header: Header, size: int, age_s: int) -> Reason | None:
+        limits = self.limits
+        if header.lifetime_s > limits.lifetime_s or age_s >= header.lifetime_s:
+            return Reason.TOO_OLD
+        if size > limits.bundle_bytes:
+            return Reason.TOO_LARGE
+        is_full = len(self._held) + len(self._arriving) >= limits.stored_bundles
+        if is_full or self._bytes + sum(self._arriving.values()) + size > limits.stored_bytes:
+            return Reason.FULL
+        return None

@@ -1,0 +1,75 @@
+"""What a contact reports. `Received` asks for an answer; what the others report has happened already."""
+
+from enum import Enum, auto
+from typing import NamedTuple, TypeAlias
+
+from edge.mesh.bundle import Bundle
+from edge.mesh.contact_frames import Hello, Reason
+from edge.mesh.receipt import Receipt
+
+
+class EndedBy(Enum):
+    """Who ended a contact."""
+
+    US = auto()
+    PEER = auto()
+    LOSS = auto()  # the link broke
+    SILENCE = auto()  # the peer owed an answer for too long
+    FAULT = auto()  # the peer broke the protocol
+
+
+class Introduced(NamedTuple):
+    """The peer's hello. Compare `hello.name` with its certificate, and close the contact if they differ."""
+
+    hello: Hello
+
+
+class PeerHolds(NamedTuple):
+    """Ids of the peer's summary. An agent with an uplink asks message presence for them, takes the receipts of those
+    delivered, and calls `refresh`."""
+
+    ids: tuple[str, ...]
+
+
+class ReceiptTaken(NamedTuple):
+    """A new receipt, verified; the bundle is dropped. Write it down."""
+
+    receipt: Receipt
+
+
+class ReceiptRefused(NamedTuple):
+    """A receipt that is not valid; nothing is dropped for it."""
+
+    receipt: Receipt
+    detail: str
+
+
+class Received(NamedTuple):
+    """A verified bundle. Make it durable with its copies, then call `stored`; otherwise `not_stored`."""
+
+    bundle: Bundle
+    copies: int | None
+
+
+class Given(NamedTuple):
+    """The peer has stored a bundle of which it was given so many copies. Write the new budget down."""
+
+    message_id: str
+    copies: int
+
+
+class Declined(NamedTuple):
+    """The peer does not take a bundle; the copies stay here."""
+
+    message_id: str
+    reason: Reason
+
+
+class Closed(NamedTuple):
+    """The contact has ended; always the last event."""
+
+    by: EndedBy
+    detail: str
+
+
+Event: TypeAlias = Introduced | PeerHolds | ReceiptTaken | ReceiptRefused | Received | Given | Declined | Closed

@@ -1,0 +1,75 @@
+"""The receipts that a carrier has, and which of them each peer still lacks.
+
+They are numbered as they come. For each peer the number is remembered up to which it has them all, so at each contact
+only the new ones are sent. A peer whose store was lost has another incarnation, and gets all again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from edge.mesh.receipt import Receipt
+
+Peer = tuple[str, int]
+"""Name and incarnation."""
+
+OURS: Final[Peer] = ("", 0)
+"""Where a receipt came from that no peer has sent: our own, or one from a gateway."""
+
+
+class _Known(NamedTuple):
+    number: int
+    receipt: Receipt
+    source: Peer
+
+
+class KnownReceipts:
+    """At most `most` receipts and `peers_max` peers; the oldest are forgotten first. To forget a receipt early costs
+    transmissions, and may cost a second delivery to a gateway; the recipient's memory removes it."""
+
+    def __init__(self, most: int, peers_max: int) -> None:
+        self._most, self._peers_max = most, peers_max
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._complete: OrderedDict[Peer, int] = OrderedDict()
+        self.number = 0
+        """Of the latest receipt; 0 if there was none."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, message_id: str) -> Receipt | None:
+        """The receipt for a message."""
+        known = self._known.get(message_id)
+        return None if known is None else known.receipt
+
+    def add(self, receipt: Receipt, source: Peer) -> bool:
+        """Keeps a verified receipt, in place of another for the message if there is one; False if it is known."""
+        if self.get(receipt.message_id) == receipt:
+            return False
+        self.number += 1
+        self._known.pop(receipt.message_id, None)
+        self._known[receipt.message_id] = _Known(self.number, receipt, source)
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return True
+
+    def after(self, number: int, peer: Peer) -> list[Receipt]:
+        """Those later than `number`, without what the peer itself has sent."""
+        return [known.receipt for known in self._latest_first(number) if known.source != peer][::-1]
+
+    def complete_up_to(self, peer: Peer) -> int:
+        """The number up to which the peer has all of them."""
+        return self._complete.get(peer, 0)
+
+    def completed(self, peer: Peer, number: int) -> None:
+        """The peer has them all up to `number`."""
+        self._complete[peer] = max(number, self.complete_up_to(peer))
+        self._complete.move_to_end(peer)
+        if len(self._complete) > self._peers_max:
+            self._complete.popitem(last=False)
+
+    def _latest_first(self, number: int) -> Iterator[_Known]:
+        for known in reversed(self._known.values()):
+            if known.number <= number:
+                return
+            yield known

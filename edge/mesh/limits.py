@@ -1,0 +1,34 @@
+"""The limits of an agent in the mesh: every one is enforced, and announced to peers where they need it (M7, M19)."""
+
+from dataclasses import dataclass
+
+from edge.mesh.bundle import HOPS_MAX
+from edge.mesh.contact_frames import FRAME_BYTES_MIN, UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class MeshLimits:
+    """What an agent takes, keeps and sends."""
+
+    copies: int = 8  # of a new message that may be in the mesh (the proxy count); 0: unlimited
+    hops: int = 16  # over at most so many links from the originator; at most 255
+    bundle_bytes: int = 1_048_576  # of one bundle, encoded
+    stored_bytes: int = 67_108_864  # of all bundles together
+    stored_bundles: int = 10_000
+    lifetime_s: int = 604_800  # longest lifetime of a bundle that is accepted
+    receipts: int = 100_000  # remembered; the oldest are forgotten first
+    frame_bytes: int = 65_536  # of one frame of the contact protocol; larger bundles are sent in several
+    frames: int = 20_000  # received in ten seconds of a contact; more are a flood
+    summary_ids: int = 100_000  # that a peer may say it holds
+    unanswered_offers: int = 64  # that a peer may have open at once, each way
+    burst_bytes: int = 262_144  # of bundles in one call of `outgoing`, so that receipts and answers need not wait long
+    idle_s: float = 30.0  # a contact that waits for its peer, and hears nothing, is closed
+    peers: int = 1_000  # about which it is remembered which receipts they have; the oldest are forgotten first
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hops <= HOPS_MAX:
+            raise ValueError(f"the hop limit must be 1 to {HOPS_MAX}, not {self.hops}")
+        if not 0 <= self.copies < UNLIMITED:
+            raise ValueError(f"copies must be 1 to {UNLIMITED - 1}, or 0 for unlimited, not {self.copies}")
+        if self.frame_bytes < FRAME_BYTES_MIN:
+            raise ValueError(f"the frame limit must be at least {FRAME_BYTES_MIN} bytes, not {self.frame_bytes}")

@@ -1,0 +1,104 @@
+"""The figures of a simulation: a table for the terminal, flat JSON, and a plot."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from edge.sim.outcome import Outcome
+
+JSON, PLOT = "mesh.json", "mesh.png"
+_COLUMNS = ("delivered", "median s", "transmissions", "gateway hits", "recipient hits")
+
+
+class TraceOutcomes(NamedTuple):
+    """All runs over one trace with one scenario."""
+
+    direct: Outcome
+    spray: Outcome
+    oracle: Outcome
+    mesh: Outcome
+    unlimited: Outcome
+
+
+def figures(name: str, runs: TraceOutcomes) -> dict[str, float]:
+    """By keys that begin with `mesh_<trace>_`. Ratios are shares of messages delivered; `tx` are transmissions for each
+    message, `hits` bundles that gateways took for each message delivered."""
+    mesh, spray = runs.mesh, runs.spray
+    values = {
+        "ratio": mesh.ratio,
+        "tx": mesh.transmissions_each,
+        "hits": mesh.hits_each,
+        "recipient_hits": mesh.given_each,
+        "median_s": mesh.median_s,
+        "ratio_vs_spray": _quotient(mesh.ratio, spray.ratio),
+        "tx_vs_spray": _quotient(mesh.transmissions_each, spray.transmissions_each),
+        "spray_ratio": spray.ratio,
+        "spray_tx": spray.transmissions_each,
+        "spray_hits": spray.hits_each,
+        "spray_median_s": spray.median_s,
+        "direct_ratio": runs.direct.ratio,
+        "oracle_ratio": runs.oracle.ratio,
+        "oracle_median_s": runs.oracle.median_s,
+        "unlimited_ratio": runs.unlimited.ratio,
+        "unlimited_tx": runs.unlimited.transmissions_each,
+        "unlimited_hits": runs.unlimited.hits_each,
+        "unlimited_vs_oracle": _quotient(runs.unlimited.ratio, runs.oracle.ratio),
+    }
+    return {f"mesh_{name}_{key}": round(value, 4) for key, value in values.items()}
+
+
+def table(name: str, runs: TraceOutcomes) -> str:
+    """One line for each run."""
+    lines = [f"  {name:28}" + "".join(f"{column:>16}" for column in _COLUMNS)]
+    named = {
+        "direct delivery": runs.direct,
+        "plain binary spray, 8": runs.spray,
+        "mesh": runs.mesh,
+        "mesh, unlimited copies": runs.unlimited,
+    }
+    for label, run in named.items():
+        numbers = (run.ratio, run.median_s, run.transmissions_each, run.hits_each, run.given_each)
+        lines.append(f"  {label:28}" + "".join(f"{number:16,.3f}" for number in numbers))
+    oracle = runs.oracle
+    lines.append(f"  {'oracle (earliest arrival)':28}{oracle.ratio:16,.3f}{oracle.median_s:16,.3f}")
+    return "\n".join(lines)
+
+
+def write(values: Mapping[str, float], directory: Path) -> None:
+    """`mesh.json`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / JSON).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
+
+
+def plot(traces: Mapping[str, TraceOutcomes], directory: Path) -> None:
+    """`mesh.png`: for each trace the share of messages delivered over time, and transmissions beside hits."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, len(traces), figsize=(5.5 * len(traces), 9), layout="constrained", squeeze=False)
+    for column, (name, runs) in enumerate(traces.items()):
+        above, below = axes[0][column], axes[1][column]
+        named = runs._asdict()
+        for label, run in named.items():
+            hours = [delay / 3600 for delay in run.delays_s]
+            shares = [(at + 1) / len(run.scenario.messages) for at in range(len(hours))]
+            above.step(hours, shares, where="post", label=label, linestyle="--" if label == "oracle" else "-")
+        above.set(title=name, xlabel="hours since a message was written", ylabel="delivered", ylim=(0, 1.02))
+        above.grid(alpha=0.3)
+        above.legend(fontsize=8)
+        shown = [label for label in named if label != "oracle"]
+        places = range(len(shown))
+        below.bar([at - 0.2 for at in places], [named[label].transmissions_each for label in shown], 0.4)
+        below.bar([at + 0.2 for at in places], [named[label].hits_each for label in shown], 0.4)
+        below.set_xticks(list(places), shown)
+        below.set(ylabel="transmissions (left) and gateway hits (right) a message", yscale="log")
+    figure.suptitle("The mesh over contact traces: messages live 24 h, 5 % of the nodes have an uplink")
+    figure.savefig(directory / PLOT, dpi=110)
+    plt.close(figure)
+
+
+def _quotient(value: float, by: float) -> float:
+    return value / by if by else 0.0

@@ -1,0 +1,286 @@
+"""Two ends of a contact wired in memory: what each reports, who has how many copies, and cuts at each byte."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.mesh import bundle as bundles
+from edge.mesh.bundle import Bundle
+from edge.mesh.carrier import Carrier
+from edge.mesh.contact_events import Closed, Declined, EndedBy, Given, PeerHolds, ReceiptTaken
+from edge.mesh.contact_frames import Reason, Summary
+from edge.mesh.errors import LocalContactError, RefusedError
+from edge.mesh.receipt import Role
+from tests.unit.edge.mesh.contact_pair import MeshPair, carrier, meet
+from tests.unit.edge.mesh.keys import bundle, receipt
+
+
+def copies(of: Carrier, message_id: str) -> int | None:
+    held = of.held(message_id)
+    assert held is not None
+    return held.copies
+
+
+def test_half_of_the_copies_are_given() -> None:
+    """M6, M7."""
+    one, other, message = carrier("a"), carrier("b"), bundle()
+    one.submit(message, 50)
+    pair = meet(one, other)
+    assert pair.kinds(0) == ["Introduced", "PeerHolds", "Given", "Closed"]
+    assert pair.kinds(1) == ["Introduced", "PeerHolds", "Received", "Closed"]
+    assert copies(one, message.message_id) == copies(other, message.message_id) == 4
+    held = other.held(message.message_id)
+    assert held is not None
+    assert (held.bundle.hops, held.bundle.age_s) == (1, 50)
+    assert held.bundle.signed == message.signed
+    again = meet(one, other, 200)
+    assert "Given" not in again.kinds(0) + again.kinds(1)
+
+
+def test_receipts_come_first() -> None:
+    """M8, M12: what is delivered is dropped before anything is offered, and passed on from contact to contact."""
+    agents = [carrier(name) for name in "abc"]
+    message = bundle()
+    for agent in agents[:2]:
+        agent.add(message, 8, 0)
+    agents[2].take_receipt(receipt(message.message_id))
+    pair = meet(agents[1], agents[2])
+    assert pair.kinds(0) == ["Introduced", "ReceiptTaken", "PeerHolds", "Closed"]
+    assert PeerHolds(()) in pair.events[1], "not listed any more"
+    assert ReceiptTaken(receipt(message.message_id)) in meet(agents[0], agents[1]).events[0]
+    assert not any(len(agent) for agent in agents)
+    assert b"" not in pair.sent
+    assert len(meet(agents[0], agents[1], 300).sent[1]) < len(pair.sent[1]), "a receipt is sent to a peer once"
+
+
+def test_a_forged_receipt_drops_nothing() -> None:
+    one, other, message = carrier("a"), carrier("b"), bundle()
+    one.submit(message, 0)
+    other.receipts.add(receipt(message.message_id, by="b"), ("", 0))
+    pair = MeshPair(one, other).exchange()
+    assert "ReceiptRefused" in pair.kinds(0)
+    assert message.message_id in one
+
+
+def test_a_recipient_signs_for_its_own_messages_only() -> None:
+    """M8: every agent is the recipient of something, so its key alone says nothing."""
+    one, liar, message = carrier("a"), carrier("b"), bundle(destination="r")
+    one.submit(message, 0)
+    false = receipt(message.message_id, "b", Role.RECIPIENT)
+    liar.take_receipt(false)  # it does not hold the bundle, so it cannot know
+    pair = MeshPair(one, liar).exchange()
+    assert "ReceiptRefused" in pair.kinds(0)
+    assert message.message_id in one
+    assert "Received" in pair.kinds(1), "a false receipt does not keep the message away"
+    meet(liar, carrier("c"), 200)
+    assert liar.take_receipt(receipt(message.message_id, "r", Role.RECIPIENT))
+    assert not liar.take_receipt(false)
+    assert message.message_id not in liar
+
+
+def test_nothing_is_stored_before_the_store_says_so() -> None:
+    one, other, message = carrier("a"), carrier("b"), bundle()
+    one.submit(message, 0)
+    pair = MeshPair(one, other, stores=False).exchange()
+    assert message.message_id not in other
+    assert copies(one, message.message_id) == 8
+    pair.contacts[1].stored(message.message_id, pair.now)
+    pair.exchange()
+    assert (copies(one, message.message_id), copies(other, message.message_id)) == (4, 4)
+    with pytest.raises(LocalContactError, match="answered already"):
+        pair.contacts[1].stored(message.message_id, pair.now)
+
+
+def test_what_cannot_be_stored_goes_back() -> None:
+    """iotedge#835: the disk is full."""
+    one, other, message = carrier("a"), carrier("b"), bundle()
+    one.submit(message, 0)
+    pair = MeshPair(one, other, stores=False).exchange()
+    pair.contacts[1].not_stored(message.message_id, Reason.FULL)
+    pair.exchange()
+    assert Declined(message.message_id, Reason.FULL) in pair.events[0]
+    assert copies(one, message.message_id) == 8
+
+
+def declines() -> list[tuple[Reason, Carrier, Bundle]]:
+    delivered, has_it, own = carrier("b"), carrier("b"), carrier("a")
+    delivered.receipts.add(receipt(bundle().message_id), ("z", 7))  # it takes the sender to have it
+    has_it.add(bundle(), 1, 0)
+    full = carrier("b", stored_bundles=1)
+    full.add(bundle(2, "c", lifetime_s=90), 1, 0)
+    return [
+        (Reason.DELIVERED, delivered, bundle()),
+        (Reason.HAS_IT, has_it, bundle()),
+        (Reason.HAS_IT, own, bundle()),
+        (Reason.FULL, full, bundle()),
+        (Reason.FULL, carrier("b", stored_bytes=50), bundle()),
+        (Reason.TOO_LARGE, carrier("b", bundle_bytes=100), bundle()),
+        (Reason.TOO_OLD, carrier("b", lifetime_s=10), bundle()),
+        (Reason.UNKNOWN_ORIGINATOR, carrier("b"), bundle(originator="stranger")),
+    ]
+
+
+@pytest.mark.parametrize(("reason", "other", "message"), declines())
+def test_a_decline_has_a_reason_and_gives_the_copies_back(reason: Reason, other: Carrier, message: Bundle) -> None:
+    """M6; a decline burns no copies (bitchat#1438). The peer's summary and limits do not say so here."""
+    one = carrier("z")
+    one.add(message, 8, 50)
+    pair = MeshPair(one, other)
+    pair.contacts[1]._send_summary = lambda now: pair.contacts[1]._send(Summary((), more=False))  # type: ignore[method-assign]
+    pair.contacts[1]._out.clear()
+    pair.contacts[1]._send(other.hello(100)._replace(bundle_bytes=10**6))
+    pair.exchange()
+    assert Declined(message.message_id, reason) in pair.events[0]
+    held = one.held(message.message_id)
+    assert held is not None
+    assert (held.copies, held.reserved) == (8, 0)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_cut_at_each_byte_loses_no_copy(end: int) -> None:
+    """M2: whatever is cut off, somebody has the message, no copies are burnt, and the next contact goes on."""
+    message, returned = bundle(size=60), bundle(1, "b", size=60)
+
+    def agents() -> tuple[Carrier, Carrier]:
+        one, other = carrier("a"), carrier("b")
+        one.submit(message, 0)
+        other.submit(returned, 0)
+        return (one, other) if end else (other, one)
+
+    whole = MeshPair(*agents()).exchange()
+    for budget in range(1, sum(map(len, whole.sent)) + 1):
+        pair = MeshPair(*agents()).exchange(budget)
+        for message_id in (message.message_id, returned.message_id):
+            there = [one for one in pair.carriers if message_id in one]
+            assert sum(copies(one, message_id) or 0 for one in there) >= 8
+            assert all(one.held(message_id).reserved == 0 for one in there)  # type: ignore[union-attr]
+        meet(*pair.carriers, now=200)
+        assert all(len(one) == 2 for one in pair.carriers)
+
+
+@given(st.lists(st.integers(1, 40), max_size=30))
+def test_any_chunks_give_the_same_events(chunks: list[int]) -> None:
+    """Bytes may arrive in any portions."""
+    one, other = carrier("a"), carrier("b")
+    for sequence in (1, 2, 3):
+        one.submit(bundle(sequence), 0)
+    whole = meet(one, other).sent[0]
+    pair = MeshPair(carrier("a"), carrier("b"), stores=False)
+    contact, kinds, at = pair.contacts[1], [], 0
+    for size in (*chunks, len(whole)):
+        kinds += [type(event).__name__ for event in contact.receive(whole[at : at + size], 100)]
+        at += size
+    assert kinds == ["Introduced", "PeerHolds", "Received", "Received", "Received"]
+
+
+def test_a_large_bundle_goes_in_parts() -> None:
+    one, other = carrier("a", frame_bytes=4_096, burst_bytes=5_000), carrier("b", frame_bytes=4_096)
+    message = bundle(size=100_000)
+    one.submit(message, 0)
+    meet(one, other)
+    held = other.held(message.message_id)
+    assert held is not None
+    assert held.bundle.ciphertext == message.ciphertext
+
+
+def test_many_bundles_with_few_offers_open() -> None:
+    one, other = carrier("a", unanswered_offers=3), carrier("b", unanswered_offers=3)
+    for sequence in range(1, 51):
+        one.submit(bundle(sequence), 0)
+    meet(one, other)
+    assert len(other) == 50
+
+
+def test_the_recipients_agent_gets_it_directly() -> None:
+    """M15: even if no copy is left to give to carriers."""
+    one, recipient, third = carrier("a"), carrier("r"), carrier("c")
+    message = bundle(destination="r")
+    one.add(message, 0, 0)
+    assert "Given" not in meet(one, third).kinds(0)
+    assert Given(message.message_id, 1) in meet(one, recipient).events[0]
+    recipient.take_receipt(receipt(message.message_id, "r", Role.RECIPIENT))
+    meet(one, recipient, 300)
+    assert message.message_id not in one
+
+
+def test_a_bundle_without_a_local_application_is_kept() -> None:
+    """dtn7-gold#46: it is at its destination, nobody takes it yet, and it is neither dropped nor refused later."""
+    recipient, message = carrier("r"), bundle(destination="r")
+    recipient.add(message, 1, 0)
+    assert recipient.expire(1_000) == []
+    assert message.message_id in recipient
+
+
+def test_an_own_message_that_comes_back_is_known() -> None:
+    """meshtastic firmware#8790: by its name, even if it and its receipt were forgotten; no list rolls over."""
+    sender, other = carrier("a", receipts=1), carrier("b")
+    other.add(bundle(), 8, 0)
+    assert Declined(bundle().message_id, Reason.HAS_IT) in meet(other, sender).events[0]
+    reinstalled = Carrier("a", 8, sender._originators, sender._signers)
+    assert "Given" in meet(other, reinstalled, 300).kinds(0)
+
+
+def test_two_halves_of_a_mesh_that_meet() -> None:
+    """One half has the receipt; the other learns of it in one contact, and nothing is sent twice."""
+    left, right = [carrier(name) for name in "ab"], [carrier(name) for name in "cd"]
+    messages = [bundle(sequence) for sequence in range(1, 11)]
+    for agent in (*left, *right):
+        for message in messages:
+            agent.add(message, 4, 0)
+    for message in messages[:5]:
+        left[0].take_receipt(receipt(message.message_id))
+    meet(left[0], left[1])
+    pair = meet(left[1], right[0], 200)
+    meet(right[0], right[1], 300)
+    assert "Received" not in pair.kinds(0) + pair.kinds(1)
+    kept = {message.message_id for message in messages[5:]}
+    assert all(set(agent.ids()) == kept for agent in (*left, *right))
+
+
+def test_a_receipt_during_a_transfer_withdraws_the_offer() -> None:
+    one, other, message = carrier("a"), carrier("b"), bundle()
+    one.submit(message, 0)
+    pair = MeshPair(one, other)
+    while not pair.contacts[1]._arriving:
+        for end in (0, 1):
+            pair.take(1 - end, pair.contacts[1 - end].receive(pair.contacts[end].outgoing(100), 100))
+    one.take_receipt(receipt(message.message_id))
+    pair.exchange()
+    assert not pair.contacts[1]._arriving
+    assert "Received" not in pair.kinds(1)
+    assert not pair.contacts[0].closed
+
+
+def test_a_full_or_late_message_is_refused_at_its_origin() -> None:
+    """M2: with the reason, before it is accepted."""
+    small = carrier("a", stored_bundles=1, bundle_bytes=300)
+    with pytest.raises(RefusedError, match="too large"):
+        small.submit(bundle(size=400), 0)
+    small.submit(bundle(), 0)
+    with pytest.raises(RefusedError, match="full"):
+        small.submit(bundle(2), 0)
+    assert [one.message_id for one in small.expire(86_400)] == [bundle().message_id]
+    assert (len(small), small.stored_bytes) == (0, 0)
+
+
+def test_a_silent_peer_is_given_up() -> None:
+    one, other = carrier("a"), carrier("b")
+    pair = MeshPair(one, other)
+    assert pair.contacts[0].check(130) == []
+    (closed,) = pair.contacts[0].check(131)
+    assert isinstance(closed, Closed)
+    assert closed.by is EndedBy.SILENCE
+    assert pair.contacts[0].receive(b"x", 132) == pair.contacts[0].eof() == []
+
+
+def test_the_bytes_of_a_bundle_do_not_depend_on_the_way() -> None:
+    agents = [carrier(name) for name in "abcd"]
+    agents[0].submit(bundle(), 0)
+    for one, other in pairwise(agents):
+        meet(one, other)
+    last = agents[-1].held(bundle().message_id)
+    assert last is not None
+    assert last.bundle.hops == 3
+    assert bundles.encode(last.bundle)[6:] == bundles.encode(bundle())[6:]

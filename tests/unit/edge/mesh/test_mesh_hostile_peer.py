@@ -1,0 +1,282 @@
+"""What an enrolled peer that lies, floods, or replays can do: end its own contact, and nothing else (M6, M8)."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.mesh import bundle as bundles
+from edge.mesh.carrier import Carrier
+from edge.mesh.contact import Contact
+from edge.mesh.contact_events import Closed, EndedBy, Event
+from edge.mesh.contact_frames import (
+    Accept,
+    Bye,
+    Data,
+    Decline,
+    Frame,
+    FrameBuffer,
+    Hello,
+    Offer,
+    Reason,
+    Receipts,
+    Stored,
+    Summary,
+    decode,
+    encode,
+)
+from edge.mesh.contact_state import State, Step, next_state
+from edge.mesh.errors import ConflictError, FormatError, LocalContactError, PeerError
+from edge.mesh.limits import MeshLimits
+from tests.draw import generator
+from tests.unit.edge.mesh.contact_pair import carrier, meet
+from tests.unit.edge.mesh.keys import bundle, header, receipt
+
+HELLO = Hello("x", 1, has_uplink=False, predictability=1.0, frame_bytes=65_536, bundle_bytes=10**6, revocations=0)
+BEGINNING = (HELLO, Receipts((), more=False), Summary((), more=False))
+ID = bundle().message_id
+FRAMES: tuple[Frame, ...] = (
+    *BEGINNING,
+    Receipts((receipt(ID).encoded, receipt(bundle(2).message_id).encoded), more=True),
+    Summary((ID, bundle(2).message_id), more=True),
+    Offer(header(), 200, 8, 1, 30),
+    Accept(ID),
+    Decline(ID, Reason.FULL),
+    Data(ID, 5, b"part"),
+    Stored(ID),
+    Bye("done"),
+)
+
+
+class Hostile:
+    """A peer made of frames, against a carrier that holds `held`."""
+
+    def __init__(self, held: Sequence[bundles.Bundle] = (), **limits: float) -> None:
+        self.carrier: Carrier = carrier("a", **limits)
+        for one in held:
+            self.carrier.submit(one, 0)
+        self.contact = Contact(self.carrier, 100)
+        self.answers = FrameBuffer(10**9)
+
+    def sends(self, *frames: Frame, now: float = 100) -> list[Event]:
+        events: list[Event] = []
+        for frame in frames:
+            events += self.contact.receive(encode(frame), now)
+            self.answers.feed(self.contact.outgoing(now))
+        return events
+
+    def hears(self) -> list[Frame]:
+        found = []
+        while (frame := self.answers.next()) is not None:
+            found.append(frame)
+        return found
+
+    def is_refused(self, detail: str) -> None:
+        closed = self.contact.closed
+        assert isinstance(closed, Closed)
+        assert closed.by is EndedBy.FAULT
+        assert detail in closed.detail
+        assert isinstance(self.hears()[-1], Bye)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_frame_comes_back_as_it_was_and_every_truncation_is_an_error(frame: Frame) -> None:
+    encoded = encode(frame)
+    buffer = FrameBuffer(65_536)
+    for byte in encoded[:-1]:
+        buffer.feed(bytes([byte]))
+        assert buffer.next() is None
+    buffer.feed(encoded[-1:])
+    assert buffer.next() == frame
+    for size in range(len(encoded) - 5):
+        try:
+            decode(encoded[0], encoded[5 : 5 + size])  # a list of receipts or ids may end earlier
+        except PeerError:
+            continue
+        assert isinstance(frame, Receipts | Summary | Data | Bye)
+
+
+@given(st.integers(0, 255), st.binary(max_size=200))
+def test_any_body_is_a_frame_or_an_error_of_the_peer(number: int, body: bytes) -> None:
+    with suppress(PeerError):
+        decode(number, body)
+
+
+def test_mutated_contacts_end_with_a_reason_and_harm_nothing() -> None:
+    """A recorded contact with random bytes changed: never an exception, no copy burnt, nothing forged taken."""
+    sender, mine = carrier("x"), [bundle(1), bundle(2)]
+    sender.add(bundle(5, "c"), 8, 0)
+    sender.receipts.add(receipt(bundle(9, "c").message_id), ("", 0))
+    recorded = meet(sender, carrier("a")).sent[0]
+    draws = generator("mutated contacts")
+    for _ in range(1_000):
+        changed = bytearray(recorded)
+        for _ in range(draws.randint(1, 4)):
+            changed[draws.randrange(len(changed))] = draws.randrange(256)
+        hostile = Hostile(mine)
+        hostile.contact.receive(bytes(changed), 100)
+        hostile.contact.outgoing(100)
+        hostile.contact.eof()
+        for one in mine:
+            held = hostile.carrier.held(one.message_id)
+            assert held is not None
+            assert (held.copies, held.reserved) == (8, 0)
+        assert len(hostile.carrier) == 2
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_never_raise(data: bytes) -> None:
+    hostile = Hostile()
+    for event in hostile.contact.receive(data, 100):
+        assert not isinstance(event, Closed) or event.by in (EndedBy.FAULT, EndedBy.PEER)
+
+
+def test_a_lying_summary_costs_no_copy() -> None:
+    """It says it has everything: nothing is offered to it, and the next peer gets its share."""
+    hostile = Hostile([bundle()])
+    hostile.sends(HELLO, Receipts((), more=False), Summary((ID,), more=False))
+    assert not any(isinstance(frame, Offer) for frame in hostile.hears())
+    hostile.contact.eof()
+    assert "Given" in meet(hostile.carrier, carrier("b")).kinds(0)
+
+
+def test_who_takes_and_throws_away_gets_half_and_the_giver_keeps_the_message() -> None:
+    hostile = Hostile([bundle()])
+    hostile.sends(*BEGINNING, Accept(ID))
+    hostile.sends(Stored(ID))
+    held = hostile.carrier.held(ID)
+    assert held is not None
+    assert held.copies == 4
+
+
+@pytest.mark.parametrize(
+    ("frames", "detail"),
+    [
+        ((Summary((), more=False),), "summary is not allowed in state AWAIT_HELLO"),
+        ((HELLO, HELLO), "hello is not allowed"),
+        ((HELLO, Summary((), more=False)), "summary is not allowed in state AWAIT_RECEIPTS"),
+        ((HELLO._replace(name="a"),), "our own name"),
+        ((*BEGINNING, Summary((), more=False)), "summary is not allowed in state EXCHANGE"),
+        ((*BEGINNING, Stored(ID)), "was not sent"),
+        ((*BEGINNING, Accept(ID), Accept(ID)), "twice"),
+        ((*BEGINNING, Accept(bundle(3).message_id)), "not offered"),
+        ((*BEGINNING, Decline(bundle(3).message_id, Reason.FULL)), "not offered"),
+        ((*BEGINNING, Data(ID, 0, b"x")), "not accepted"),
+        ((*BEGINNING, Receipts((b"\1short",), more=False)), "malformed receipt"),
+    ],
+)
+def test_what_the_protocol_does_not_allow_ends_the_contact(frames: Sequence[Frame], detail: str) -> None:
+    hostile = Hostile([bundle()])
+    hostile.sends(*frames)
+    hostile.is_refused(detail)
+    held = hostile.carrier.held(ID)
+    assert held is not None
+    assert (held.copies, held.reserved) == (8, 0)
+
+
+def test_a_replayed_contact_changes_nothing() -> None:
+    """Its bytes fit no other contact: what they answer was not asked."""
+    one, other = carrier("a"), carrier("x")
+    one.submit(bundle(), 0)
+    recorded = meet(one, other).sent[1]
+    hostile = Hostile([bundle(2)])
+    hostile.contact.receive(recorded, 100)
+    closed = hostile.contact.closed
+    assert closed is not None
+    assert closed.by is EndedBy.FAULT
+    held = hostile.carrier.held(bundle(2).message_id)
+    assert held is not None
+    assert held.copies == 8
+
+
+def test_an_oversized_frame_is_refused_before_it_comes() -> None:
+    hostile = Hostile()
+    hostile.contact.receive(b"\x01\xff\xff\xff\xff", 100)
+    closed = hostile.contact.closed
+    assert closed is not None
+    assert "longer than 65536" in closed.detail
+
+
+def test_more_data_than_offered_is_refused() -> None:
+    message = bundle(5, "c")
+    encoded = bundles.encode(message.carried(0))
+    hostile = Hostile()
+    hostile.sends(*BEGINNING, Offer(message.header, len(encoded) - 1, 8, 1, 0))
+    hostile.sends(Data(message.message_id, 0, encoded))
+    hostile.is_refused("does not continue at byte 0")
+
+
+def test_a_bundle_that_is_not_what_was_offered_is_refused() -> None:
+    """Another content under the same id does not pass, and the genuine one is taken afterwards."""
+    for forged in (bundle(5, "c", signer="x"), bundle(6, "c")):
+        encoded = bundles.encode(forged.carried(0))
+        hostile, message = Hostile(), bundle(5, "c")
+        hostile.sends(*BEGINNING, Offer(message.header, len(encoded), 8, 1, 0))
+        hostile.sends(Data(message.message_id, 0, encoded))
+        hostile.is_refused(message.message_id)
+        genuine = carrier("b")
+        genuine.add(message, 8, 0)
+        assert "Received" in meet(genuine, hostile.carrier).kinds(1)
+
+
+def test_an_id_that_was_made_to_collide_does_not_replace_what_is_held() -> None:
+    """An originator may sign two contents with one number: the first that came stays."""
+    first, second = bundle(5, "c"), bundle(5, "c", size=21)
+    assert first.message_id == second.message_id
+    holder = carrier("b")
+    holder.add(first, 8, 0)
+    with pytest.raises(ConflictError, match="another bundle of c"):
+        holder.add(second, 8, 0)
+    held = holder.held(first.message_id)
+    assert held is not None
+    assert held.bundle.signed == first.signed
+
+
+def test_copies_out_of_thin_air_are_cut() -> None:
+    message = bundle(5, "c")
+    encoded = bundles.encode(message.carried(0))
+    hostile = Hostile()
+    hostile.sends(*BEGINNING, Offer(message.header, len(encoded), 60_000, 1, 0))
+    (*_, received) = hostile.sends(Data(message.message_id, 0, encoded))
+    assert received.copies == 8  # type: ignore[union-attr]
+
+
+def test_a_flood_of_frames_ends_the_contact() -> None:
+    hostile = Hostile(frames=50)
+    hostile.sends(*BEGINNING, *[Receipts((), more=False)] * 40)
+    assert not hostile.contact.closed
+    hostile.sends(*[Receipts((), more=False)] * 40, now=111)
+    assert not hostile.contact.closed, "ten seconds later they count anew"
+    hostile.sends(*[Receipts((), more=False)] * 20, now=112)
+    hostile.is_refused("more than 50 frames in 10 s")
+
+
+def test_a_summary_without_end_ends_the_contact() -> None:
+    hostile = Hostile(summary_ids=10)
+    hostile.sends(*BEGINNING[:2])
+    for at in range(11):
+        hostile.sends(Summary((bundle(at + 1).message_id,), more=True))
+    hostile.is_refused("a summary of more than 10")
+
+
+def test_offers_that_never_come_to_an_end_are_bounded() -> None:
+    hostile = Hostile(unanswered_offers=3)
+    hostile.sends(*BEGINNING, *[Offer(header(at, "c"), 500, 8, 1, 0) for at in range(1, 5)])
+    hostile.is_refused("more than 3 bundles at once")
+    assert not hostile.carrier._arriving, "what was set aside for them is free again"
+
+
+def test_limits_out_of_range_are_refused() -> None:
+    for wrong in ({"hops": 0}, {"copies": 65_535}, {"frame_bytes": 100}):
+        with pytest.raises(ValueError, match="must be"):
+            MeshLimits(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match="not a message id"):
+        encode(Stored("x"))
+
+
+def test_a_step_that_a_state_does_not_have_is_our_bug() -> None:
+    assert next_state(State.AWAIT_HELLO, Step.CLOSE) is State.CLOSED
+    with pytest.raises(LocalContactError, match="RECEIVE_HELLO is not possible in state EXCHANGE"):
+        next_state(State.EXCHANGE, Step.RECEIVE_HELLO)
