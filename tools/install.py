@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,13 +77,15 @@ def pip_settings(listing: str) -> dict[str, str]:
 
 
 def pinned(name: str) -> str:
-    """The requirement `name==version`, from pyproject.toml or constraints.txt. Raises LookupError."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = [line for lines in project["optional-dependencies"].values() for line in lines]
-    for line in (*project["dependencies"], *optional, *(ROOT / CONSTRAINTS).read_text().splitlines()):
-        if line.startswith(f"{name}=="):
-            return str(line)
-    raise LookupError(f"{name} is not pinned in pyproject.toml or {CONSTRAINTS}")
+    """The requirement `name==version`, from either pyproject.toml or constraints.txt. Raises LookupError."""
+    pins = (ROOT / CONSTRAINTS).read_text().splitlines()
+    for directory in (ROOT, ROOT / EDGE):
+        project = tomllib.loads((directory / "pyproject.toml").read_text())["project"]
+        pins += [*project["dependencies"], *chain(*project.get("optional-dependencies", {}).values())]
+    for pin in pins:
+        if pin.startswith(f"{name}=="):
+            return pin
+    raise LookupError(f"{name} is not pinned in a pyproject.toml or {CONSTRAINTS}")
 
 
 def install(
