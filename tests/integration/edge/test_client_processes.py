@@ -5,10 +5,6 @@ what it was told is accepted.
 """
 
 import asyncio
-import contextlib
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,8 +14,8 @@ from edge.link import Address
 from edge.mqtt_client import MqttClient
 from mqtt.packets import Connect, Publish
 from tests import draw
-from tests.documents import ROOT
 from tests.faithful_client import eventually
+from tests.integration.edge.publisher_process import killed_after
 from tests.mosquitto import HOST, Mosquitto
 from tests.unit.gateway.host.socket_gateway import SocketGateway
 from waystation import Client
@@ -27,44 +23,9 @@ from waystation import Client
 VERSIONS = {"3.1.1": 4, "5.0": 5}
 versioned = pytest.mark.parametrize("version", VERSIONS)
 
-# Publishes numbers, from the one after the last that is on disk: `sequence` counts accepted messages, so each number is
-# the sequence of its message, and a number is never published twice.
-PUBLISHER = """
-import asyncio, sys
-from waystation import Client
-
-async def main(url, version, store):
-    async with Client(client_id="publisher", connect_points=[url], store=store, mqtt_version=version) as client:
-        while True:
-            first = client._outbox.last_sequence + 1
-            batch = [client.publish("n", str(number), qos=1 + number % 2) for number in range(first, first + 20)]
-            for message in await asyncio.gather(*batch):
-                print(message.sequence, flush=True)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
 
 def url(broker: Mosquitto) -> str:
     return f"mqtt://{HOST}:{broker.port}"
-
-
-async def kill_after(seconds: float, *arguments: str) -> list[int]:
-    """Runs the publisher and kills it; the sequences that it was told are accepted."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PUBLISHER, *arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    await process.stdout.readline()
-    reading = asyncio.create_task(process.stdout.read())
-    await asyncio.sleep(seconds)  # a random moment is what is tested
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGKILL)
-    told = await reading
-    assert process.stderr is not None
-    assert await process.stderr.read() == b""
-    assert await process.wait() == -signal.SIGKILL
-    return [int(line) for line in told.splitlines() if line]
 
 
 @versioned
@@ -81,7 +42,7 @@ def test_killed_again_and_again(tmp_path: Path, version: str, server: str) -> No
         await reader.subscribe("n", qos=2)
         accepted: list[int] = []
         for _ in range(6):
-            accepted += await kill_after(choice.uniform(0.0, 0.4), *arguments)
+            accepted += await killed_after(choice.uniform(0.0, 0.4), *arguments)
         assert accepted
         async with Client(
             client_id="publisher", connect_points=[arguments[0]], store=arguments[2], mqtt_version=version
