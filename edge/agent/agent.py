@@ -81,6 +81,10 @@ class Agent:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
+    async def connected(self) -> None:
+        """See :meth:`edge.client.client.Client.connected`."""
+        await self._client.connected()
+
     async def ended(self) -> None:
         """Returns never; raises the error of the part that has ended."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -64,8 +64,8 @@ class WayLog:
 
 
 def newest(db: sqlite3.Connection, count: int) -> list[Step]:
-    """The newest steps, newest first."""
-    return [Step(*row) for row in db.execute(_SQL["newest"], (count,))]
+    """The newest steps, the newest last."""
+    return [Step(*row) for row in db.execute(_SQL["newest"], (count,))][::-1]
 
 
 def of_message(db: sqlite3.Connection, identifier: str) -> list[Step]:
