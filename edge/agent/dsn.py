@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from email.message import EmailMessage, Message
+from email.message import Message
 from email.mime.multipart import MIMEMultipart
 from email.mime.nonmultipart import MIMENonMultipart
 from email.mime.text import MIMEText
@@ -75,21 +75,21 @@ def _text(mail: Mail, failures: Sequence[Failure]) -> str:
 
 
 def _status(failures: Sequence[Failure], reporter: str, at: datetime, *, utf8: bool) -> Message:
-    part = MIMENonMultipart("message", "global-delivery-status" if utf8 else "delivery-status")
-    policy = SMTPUTF8 if utf8 else SMTP
-    head = EmailMessage(policy)
-    head["Reporting-MTA"] = f"dns; {reporter}"
-    head["Arrival-Date"] = format_datetime(at)
-    groups: list[Message | str] = [head]
+    groups = [{"Reporting-MTA": f"dns; {reporter}", "Arrival-Date": format_datetime(at)}]
     for failure in failures:
-        group = EmailMessage(policy)
-        group["Final-Recipient"] = f"{'utf-8' if utf8 else 'rfc822'}; {failure.address}"
-        group["Action"] = "failed"
-        group["Status"] = _status_code(failure)
+        group = {
+            "Final-Recipient": f"{'utf-8' if utf8 else 'rfc822'}; {failure.address}",
+            "Action": "failed",
+            "Status": _status_code(failure),
+        }
         if failure.from_server:
-            group["Diagnostic-Code"] = f"smtp; {_line(failure.reply)}"
+            group["Diagnostic-Code"] = f"smtp; {_ascii(_line(failure.reply))}"
         groups.append(group)
-    part.set_payload(groups)
+    text = "\r\n\r\n".join("\r\n".join(f"{name}: {value}" for name, value in group.items()) for group in groups)
+    part = MIMENonMultipart("message", "global-delivery-status" if utf8 else "delivery-status")
+    if utf8:
+        part["Content-Transfer-Encoding"] = "8bit"
+    part.set_payload((text + "\r\n").encode().decode("ascii", "surrogateescape"))
     return part
 
 
@@ -107,6 +107,10 @@ def _header(content: bytes) -> Message:
     return MIMEText(text, "rfc822-headers", "us-ascii" if text.isascii() else "utf-8")
 
 
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
 def _line(text: str) -> str:
-    """What a server says, on one line, bounded, in ASCII."""
+    """What a server says, on one line, bounded."""
     return " ".join("".join(c if c.isprintable() else " " for c in text[: 2 * _TEXT_MAX]).split())[:_TEXT_MAX]
