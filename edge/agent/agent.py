@@ -164,7 +164,7 @@ class Agent:
             options["backoff"] = self._backoff
         return Client(
             store=self._open_outbox,
-            limits=limits(settings.store),
+            limits=limits(settings),
             on_failed=self._on_failed,
             wall_s=self._wall_s,
             running_s=self._running_s,

@@ -5,14 +5,9 @@ A report has the null sender, and mail from the null sender gets none: there is 
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from email.message import Message
-from email.mime.multipart import MIMEMultipart
-from email.mime.nonmultipart import MIMENonMultipart
-from email.mime.text import MIMEText
-from email.policy import SMTP, SMTPUTF8
 from email.utils import format_datetime
 from typing import Final
 
@@ -45,19 +40,33 @@ def report(mail: Mail, failures: Sequence[Failure], *, reporter: str, at: dateti
     if not mail.sender:
         return None
     identifier = report_id(mail.id, (failure.address for failure in failures))
-    addresses = [mail.sender, *(failure.address for failure in failures)]
-    utf8 = not all(address.isascii() for address in addresses)
-    whole = MIMEMultipart("report", report_type="delivery-status", policy=SMTPUTF8 if utf8 else SMTP)
-    whole["From"] = f"Mail Delivery System <MAILER-DAEMON@{reporter}>"
-    whole["To"] = mail.sender
-    whole["Subject"] = "Undelivered Mail Returned to Sender"
-    whole["Date"] = format_datetime(at)
-    whole["Message-ID"] = f"<{identifier}@{reporter}>"
-    whole["Auto-Submitted"] = "auto-replied"  # RFC 3834
-    whole.attach(MIMEText(_text(mail, failures), "plain", "utf-8"))
-    whole.attach(_status(failures, reporter, at, utf8=utf8))
-    whole.attach(_header(mail.content))
-    return Mail(identifier, "", (mail.sender,), whole.as_bytes(policy=SMTPUTF8 if utf8 else SMTP), utf8)
+    utf8 = not all(address.isascii() for address in (mail.sender, *(failure.address for failure in failures)))
+    boundary = f"report-{identifier}"
+    head = {
+        "From": f"Mail Delivery System <MAILER-DAEMON@{reporter}>",
+        "To": mail.sender,
+        "Subject": "Undelivered Mail Returned to Sender",
+        "Date": format_datetime(at),
+        "Message-ID": f"<{identifier}@{reporter}>",
+        "Auto-Submitted": "auto-replied",  # RFC 3834
+        "MIME-Version": "1.0",
+        "Content-Type": f'multipart/report; report-type=delivery-status; boundary="{boundary}"',
+    }
+    international = "global-" if utf8 else ""
+    charset = "utf-8" if utf8 else "us-ascii"
+    parts = (
+        (f"text/plain; charset={charset}", _text(mail, failures)),
+        (f"message/{international}delivery-status", _status(failures, reporter, utf8=utf8)),
+        (f"text/rfc822-headers; charset={charset}", _header(mail.content)),
+    )
+    lines = [_fields(head), ""]
+    for content_type, body in parts:
+        encoding = "8bit" if utf8 else "7bit"
+        fields = {"Content-Type": content_type, "Content-Transfer-Encoding": encoding}
+        lines += [f"--{boundary}", _fields(fields), "", body]
+    text = "\n".join([*lines, f"--{boundary}--", ""])
+    content = text.replace("\n", "\r\n").encode(*(("utf-8", "replace") if utf8 else ("ascii", "backslashreplace")))
+    return Mail(identifier, "", (mail.sender,), content, utf8)
 
 
 def report_id(identifier: str, addresses: Iterable[str]) -> str:
@@ -74,8 +83,9 @@ def _text(mail: Mail, failures: Sequence[Failure]) -> str:
     return "\n".join([*lines, "", f"The message has the id {mail.id}.", ""])
 
 
-def _status(failures: Sequence[Failure], reporter: str, at: datetime, *, utf8: bool) -> Message:
-    groups = [{"Reporting-MTA": f"dns; {reporter}", "Arrival-Date": format_datetime(at)}]
+def _status(failures: Sequence[Failure], reporter: str, *, utf8: bool) -> str:
+    """The fields of the message and, after an empty line each, of the recipients (RFC 3464, 2.1)."""
+    groups = [{"Reporting-MTA": f"dns; {reporter}"}]
     for failure in failures:
         group = {
             "Final-Recipient": f"{'utf-8' if utf8 else 'rfc822'}; {failure.address}",
@@ -83,14 +93,13 @@ def _status(failures: Sequence[Failure], reporter: str, at: datetime, *, utf8: b
             "Status": _status_code(failure),
         }
         if failure.from_server:
-            group["Diagnostic-Code"] = f"smtp; {_ascii(_line(failure.reply))}"
+            group["Diagnostic-Code"] = f"smtp; {_line(failure.reply)}"
         groups.append(group)
-    text = "\r\n\r\n".join("\r\n".join(f"{name}: {value}" for name, value in group.items()) for group in groups)
-    part = MIMENonMultipart("message", "global-delivery-status" if utf8 else "delivery-status")
-    if utf8:
-        part["Content-Transfer-Encoding"] = "8bit"
-    part.set_payload((text + "\r\n").encode().decode("ascii", "surrogateescape"))
-    return part
+    return "\n\n".join(map(_fields, groups)) + "\n"
+
+
+def _fields(fields: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in fields.items())
 
 
 def _status_code(failure: Failure) -> str:
@@ -100,15 +109,11 @@ def _status_code(failure: Failure) -> str:
     return found[1] if found is not None and found[1].startswith("5") else REFUSED_STATUS
 
 
-def _header(content: bytes) -> Message:
+def _header(content: bytes) -> str:
     """The mail's header, for its sender to recognise it."""
     head = re.split(rb"\r?\n\r?\n", content, maxsplit=1)[0][:_HEADER_BYTES_MAX]
-    text = head.decode("utf-8", errors="replace")
-    return MIMEText(text, "rfc822-headers", "us-ascii" if text.isascii() else "utf-8")
-
-
-def _ascii(text: str) -> str:
-    return text.encode("ascii", "backslashreplace").decode()
+    lines = head.decode("utf-8", errors="replace").splitlines()
+    return "\n".join("".join(c if c.isprintable() or c == "\t" else " " for c in line) for line in lines) + "\n"
 
 
 def _line(text: str) -> str:

@@ -34,6 +34,7 @@ class PlatformSettings(Section, frozen=True):
     certificate_file: str = ""
     key_file: str = ""
     server_name: str = ""
+    window_messages: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
 
 class StoreSettings(Section, frozen=True):
@@ -127,14 +128,15 @@ def load(path: Path) -> AgentSettings:
     return _resolved(found, path.absolute().parent)
 
 
-def limits(store: StoreSettings) -> Limits:
+def limits(settings: AgentSettings) -> Limits:
     """The client library's limits."""
+    store = settings.store
     return Limits(
         messages=store.messages,
         total_bytes=store.total_bytes,
         message_bytes=store.message_bytes,
         lifetime_s=store.lifetime_s,
-        inbox_messages=100,
+        inbox_messages=settings.platform.window_messages,
     )
 
 
