@@ -91,6 +91,15 @@ def test_a_device_needs_no_spark_and_little_space(device: Device) -> None:
     assert sum(size for path, size in sizes.items() if path.suffix != ".pyc") < MOST_BYTES
 
 
+def test_a_device_has_the_agent(device: Device, tmp_path: Path) -> None:
+    conf = str(tmp_path / "agent.toml")
+    assert device.command("--version").stdout.startswith("waystation ")
+    assert device.command("agent", "init", "van-7", "--conf", conf).returncode == 0
+    ended = device.command("agent", "status", "--conf", conf)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("no agent runs in")
+
+
 def test_both_share_no_file_and_either_can_be_removed(device: Device) -> None:
     device.install("--no-deps", ".")
     ours, edge = device.files_of("waystation"), device.files_of("waystation_edge")
@@ -112,15 +121,6 @@ def test_both_share_no_file_and_either_can_be_removed(device: Device) -> None:
     assert ended.stderr.startswith("waystation needs the distribution waystation-edge")
     device.install(install.EDGE)
     assert device.run(LOADED).returncode == 0
-
-
-def test_a_device_has_the_agent(device: Device, tmp_path: Path) -> None:
-    conf = str(tmp_path / "agent.toml")
-    assert device.command("--version").stdout.startswith("waystation ")
-    assert device.command("agent", "init", "van-7", "--conf", conf).returncode == 0
-    ended = device.command("agent", "status", "--conf", conf)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("no agent runs in")
 
 
 def test_one_version_pinned_once() -> None:
