@@ -18,28 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from jobs.text_tables import Column, Form, lay_out
+from schemas.visible import visible as visible
 
 PIPE_WIDTH = 400
 """Columns of an output that is not a terminal."""
 BROKEN_PIPE = 128 + 13
 """Exit status of a program whose reader is gone: what a shell reports for one that SIGPIPE ended."""
-
-
-def visible(text: str) -> str:
-    """The text with every non-printable character escaped, such as `\\x1b` or `\\u202e`."""
-    return text if text.isprintable() else text.translate(_ESCAPES)
-
-
-class _Escapes(dict[int, str]):
-    """Maps each code point to what is written for it."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        self[code] = character if character.isprintable() else character.encode("unicode_escape").decode()
-        return self[code]
-
-
-_ESCAPES = _Escapes()
 
 
 def cell(value: Any) -> str:

@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Self, TypeVar, Unpack
 
 from edge.answers import Changes
 from edge.client import access_point
@@ -51,21 +51,23 @@ from schemas.identity import inbox_of
 from schemas.presence_topics import presence_topic
 
 EXPIRY_CHECK_S: Final = 1.0
+T = TypeVar("T")
 
 
 class Client:
     """An asynchronous context manager; inside it the client connects by itself, and stays connected.
 
     `options` are the fields of :class:`.options.Options`: `client_id` and `access_points` or `connect_points` at least.
-    `store`: the outbox's file, made if there is none; None keeps messages in memory only, and they end with the
-    process. `on_failed` is called for each message that is refused or expires, also for those of earlier processes.
+    `store`: the outbox's file, made if there is none, or a store, or what opens one on its thread; None keeps messages
+    in memory only, and they end with the process. `on_failed` is called for each message that is
+    refused or expires, also for those of earlier processes.
     Raises ValueError; entering raises StoreError.
     """
 
     def __init__(
         self,
         *,
-        store: str | Path | Store | None = None,
+        store: str | Path | Store | Callable[[], Store] | None = None,
         limits: Limits | None = None,
         on_failed: OnFailed | None = None,
         wall_s: Callable[[], float] = time.time,
@@ -223,10 +225,26 @@ class Client:
         """Publishes to another client's inbox; see :meth:`publish` for the options."""
         return await self.publish(inbox_of(client_id), payload, **options)
 
+    async def ended(self) -> None:
+        """Returns never while the client is open; raises the error that ended it."""
+        await self._changes.until(lambda: self._failure is not None)
+        self._check_open()
+
     async def drained(self) -> None:
         """Returns once every accepted message has ended: acknowledged, refused or expired."""
         self._check_open()
         await self._sending.drained()
+
+    async def on_store(self, call: Callable[[Store], T]) -> T:
+        """Runs `call` with the open store on the store's thread, after all changes so far. For programs that bring a
+        store of their own; an error of the call ends the client."""
+        self._check_open()
+        return await self._outbox.on_store(call)
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """Messages and bytes in the outbox."""
+        return self._outbox.messages, self._outbox.size
 
     def messages(self) -> AsyncIterator[IncomingMessage]:
         """The messages that arrive, in order; ends when the client is closed, and raises the error that ended it.
@@ -304,7 +322,7 @@ class Client:
             return MemoryStore(self._options.client_id)
         if isinstance(self._store, str | Path):
             return SqliteStore(self._store, self._options.client_id)
-        return self._store
+        return self._store() if callable(self._store) else self._store
 
     def _check_open(self) -> None:
         if self._failure is not None:

@@ -193,33 +193,33 @@ class Outbox:
 
     async def load(self, after: int, messages_max: int, size_max: int) -> list[StoredMessage]:
         """Waiting messages with a sequence above `after`; see :meth:`edge.client.store.Store.waiting`."""
-        return await self._read(lambda store: store.waiting(after, messages_max, size_max))
+        return await self.on_store(lambda store: store.waiting(after, messages_max, size_max))
 
     async def expired(self) -> list[WaitingRow]:
         """See :meth:`edge.client.store.Store.expired`."""
         now_s = self.now_s
-        return await self._read(lambda store: store.expired(now_s))
+        return await self.on_store(lambda store: store.expired(now_s))
 
     async def find_next_expiry(self) -> None:
         """Sets `next_expiry_s` to when the next waiting message expires."""
         self.next_expiry_s = math.inf
-        found_s = await self._read(lambda store: store.next_expiry())
+        found_s = await self.on_store(lambda store: store.next_expiry())
         if found_s is not None:
             self.next_expiry_s = min(self.next_expiry_s, found_s)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    async def _read(self, read: Callable[[Store], T]) -> T:
-        """Reads after all changes so far. An error stops the outbox."""
+    async def on_store(self, call: Callable[[Store], T]) -> T:
+        """The result of `call`, on the store's thread after all changes so far. An error stops the outbox."""
         await self.durable()
         self._check_open()
         store = self._store
         assert store is not None
         try:
-            return await self._loop.run_in_executor(self._thread, read, store)
+            return await self._loop.run_in_executor(self._thread, call, store)
         except Exception as error:
             self._stop(error)
             raise
+
+    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self.failure is not None:

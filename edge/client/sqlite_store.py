@@ -64,6 +64,7 @@ class SqliteStore:
         many = self._db.executemany
         try:
             self._db.execute("BEGIN IMMEDIATE")
+            self._record(self._db, batch)
             if batch.added:
                 many(_SQL["add"], map(_row, batch.added.values()))
             if batch.assigned:
@@ -124,6 +125,9 @@ class SqliteStore:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+    def _record(self, db: sqlite3.Connection, batch: Batch) -> None:
+        """For subclasses that keep more in the file: called in the transaction, before the batch is applied."""
 
     def _open(self) -> None:
         execute = self._db.execute

@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
+from edge.cli.helptext import let_flow
 from jobs.cli.context import Shared
-from jobs.cli.helptext import let_flow
 from jobs.output import ends_quietly, errors, visible
 from schemas.errors import WaystationError
 
@@ -38,6 +38,7 @@ COMMANDS = {
     "topics": ("topics",),
     "jars": ("jars",),
     "submit": ("submit",),
+    "agent": ("agent",),
 }
 """Modules of this package and their commands, in the order in which `--help` lists them."""
 

@@ -53,6 +53,12 @@ class Device:
         command = [str(self._python), "-B", "-c", program]
         return subprocess.run(command, capture_output=True, text=True, cwd=self.packages, env=environ)
 
+    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Runs the command `waystation`."""
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [str(self._python.with_name("waystation")), *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=self.packages, env=environ)
+
     def files_of(self, name: str) -> set[str]:
         """The files that a distribution has, by its record."""
         [record] = self.packages.glob(f"{name}-*.dist-info/RECORD")
@@ -85,6 +91,15 @@ def test_a_device_needs_no_spark_and_little_space(device: Device) -> None:
     assert sum(size for path, size in sizes.items() if path.suffix != ".pyc") < MOST_BYTES
 
 
+def test_a_device_has_the_agent(device: Device, tmp_path: Path) -> None:
+    conf = str(tmp_path / "agent.toml")
+    assert device.command("--version").stdout.startswith("waystation ")
+    assert device.command("agent", "init", "van-7", "--conf", conf).returncode == 0
+    ended = device.command("agent", "status", "--conf", conf)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("no agent runs in")
+
+
 def test_both_share_no_file_and_either_can_be_removed(device: Device) -> None:
     device.install("--no-deps", ".")
     ours, edge = device.files_of("waystation"), device.files_of("waystation_edge")
@@ -92,12 +107,18 @@ def test_both_share_no_file_and_either_can_be_removed(device: Device) -> None:
     assert {file.partition("/")[0] for file in ours} >= PLATFORM
     assert {file.partition("/")[0] for file in edge} >= DEVICE
     device.remove("waystation")
+    ended = device.command("up")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("`waystation up` is a command of the platform")
     assert not [name for name in PLATFORM if (device.packages / name).exists()]
     assert device.run(LOADED).returncode == 0
     device.install("--no-deps", ".")
     device.remove("waystation-edge")
     assert not [name for name in DEVICE if (device.packages / name).exists()]
     assert all((device.packages / name).is_dir() for name in PLATFORM)
+    ended = device.run("import jobs.cli.main")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("waystation needs the distribution waystation-edge")
     device.install(install.EDGE)
     assert device.run(LOADED).returncode == 0
 

@@ -6,7 +6,7 @@ import pytest
 import typer
 from rich.text import Text
 
-from jobs.cli.helptext import flowing
+from edge.cli.helptext import flowing
 from jobs.cli.main import COMMANDS, application
 
 

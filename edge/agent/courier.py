@@ -1,0 +1,158 @@
+"""Gives one mail to an SMTP server (RFC 5321), and says what became of each recipient.
+
+The content is sent as it is, with dot-stuffing; a bare CR or LF, which SMTP does not allow (2.3.8), becomes CRLF. Every
+step has a time-out, and nothing that a server does raises an error.
+"""
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import aiosmtplib
+from aiosmtplib import SMTPException, SMTPResponseException
+
+from edge.agent.envelope import Mail
+from edge.agent.relay_decisions import Attempt, Reply
+from edge.agent.settings import RelaySettings, client_tls, read_secret
+
+NO_UTF8: Final = Reply(553, "5.6.7 the server does not take internationalised addresses (SMTPUTF8)")
+NO_8BIT: Final = Reply(554, "5.6.3 the server takes no 8-bit content (8BITMIME)")
+QUIT_TIMEOUT_S: Final = 5.0
+_TEXT_MAX: Final = 1_000
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_DOT: Final = re.compile(rb"(?m)^\.")
+
+OnSending = Callable[[list[str]], Awaitable[None]]
+
+
+class Courier(Protocol):
+    """`sending` is awaited with the recipients that the server accepts, before the content is sent."""
+
+    async def deliver(self, mail: Mail, recipients: list[str], sending: OnSending) -> Attempt: ...
+
+
+@dataclass(frozen=True)
+class SmtpCourier:
+    """A new connection for each mail."""
+
+    settings: RelaySettings
+    password: str | None
+    tls: Any
+
+    @classmethod
+    def of(cls, settings: RelaySettings) -> "SmtpCourier":
+        """Raises SettingsError."""
+        password = read_secret("smtp.relay.password_file", settings.password_file)
+        return cls(settings, password, client_tls("smtp.relay", settings.ca_file))
+
+    async def deliver(self, mail: Mail, recipients: list[str], sending: OnSending) -> Attempt:
+        settings = self.settings
+        client = aiosmtplib.SMTP(
+            hostname=settings.host,
+            port=settings.port,
+            local_hostname=settings.hostname or None,
+            timeout=settings.connect_timeout_s,
+            use_tls=settings.tls == "tls",
+            start_tls=settings.tls == "starttls",
+            tls_context=self.tls,
+            username=settings.username or None,
+            password=self.password,
+        )
+        try:
+            await client.connect()
+        except SMTPResponseException as error:
+            return Attempt(problem=_text(f"{error.code} {error.message}"), is_unreachable=True)
+        except (SMTPException, OSError, ValueError) as error:
+            return Attempt(problem=_text(str(error) or type(error).__name__), is_unreachable=True)
+        try:
+            attempt = await self._converse(client, mail, recipients, sending)
+            if not attempt.problem:
+                with contextlib.suppress(SMTPException, OSError):
+                    await client.quit(timeout=QUIT_TIMEOUT_S)
+            return attempt
+        finally:
+            client.close()
+
+    async def _converse(self, client: Any, mail: Mail, recipients: list[str], sending: OnSending) -> Attempt:
+        replies: dict[str, Reply] = {}
+        taken: list[str] = []
+        try:
+            await _greet(client)
+            options, refusal = _options(client, mail)
+            if refusal is not None:
+                return Attempt(dict.fromkeys(recipients, refusal))
+            answer = await self._command(client, f"MAIL FROM:<{mail.sender}>", *options)
+            if answer.code != 250:
+                return Attempt(dict.fromkeys(recipients, answer))
+            for address in recipients:
+                replies[address] = await self._command(client, f"RCPT TO:<{address}>")
+            taken = [address for address, reply in replies.items() if reply.code in (250, 251)]
+            if not taken:
+                return Attempt(replies)
+            answer = await self._command(client, "DATA")
+            if answer.code != 354:
+                return Attempt({**replies, **dict.fromkeys(taken, answer)})
+        except (SMTPException, OSError, ValueError) as error:
+            return Attempt(_refused(replies), problem=_problem(error))
+        await sending(taken)
+        try:
+            client.protocol.write(stuffed(mail.content))
+            end = await client.protocol.read_response(timeout=self.settings.data_timeout_s)
+        except (SMTPException, OSError, AttributeError) as error:  # AttributeError: the connection is gone already
+            return Attempt(_refused(replies), taken, problem=_problem(error))
+        return Attempt({**replies, **dict.fromkeys(taken, Reply(end.code, _text(end.message)))})
+
+    async def _command(self, client: Any, *words: str) -> Reply:
+        answer = await client.execute_command(
+            *(word.encode() for word in words), timeout=self.settings.command_timeout_s
+        )
+        return Reply(answer.code, _text(answer.message))
+
+
+def stuffed(content: bytes) -> bytes:
+    """What follows the answer to DATA: the content in lines that end with CRLF, those that begin with a dot with one
+    more (RFC 5321, 4.5.2), and the final dot."""
+    lines = _LINE_END.sub(b"\r\n", content)
+    if lines and not lines.endswith(b"\r\n"):
+        lines += b"\r\n"
+    return _DOT.sub(b"..", lines) + b".\r\n"
+
+
+async def _greet(client: Any) -> None:
+    if not client.is_ehlo_or_helo_needed:
+        return
+    try:
+        await client.ehlo()
+    except aiosmtplib.SMTPHeloError:
+        await client.helo()
+
+
+def _refused(replies: dict[str, Reply]) -> dict[str, Reply]:
+    return {address: reply for address, reply in replies.items() if 500 <= reply.code < 600}
+
+
+def _options(client: Any, mail: Mail) -> tuple[list[str], Reply | None]:
+    """The parameters of MAIL, or why the server cannot take the mail."""
+    options = [f"SIZE={len(mail.content)}"] if client.supports_extension("size") else []
+    addresses = (mail.sender, *mail.recipients)
+    if mail.smtputf8 or not all(address.isascii() for address in addresses):
+        if not client.supports_extension("smtputf8"):
+            return [], NO_UTF8
+        options.append("SMTPUTF8")
+    if not mail.content.isascii():
+        if not client.supports_extension("8bitmime"):
+            return [], NO_8BIT
+        options.append("BODY=8BITMIME")
+    return options, None
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "the server has not answered in time"
+    return _text(str(error) or type(error).__name__)
+
+
+def _text(text: str) -> str:
+    return " ".join(text[:_TEXT_MAX].split())

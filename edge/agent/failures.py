@@ -1,0 +1,65 @@
+"""Tells senders about mail that the platform refused, or that expired here (M2: nothing ends silently).
+
+Such messages are in the store's table `failed` until the report is on disk. A report that is made twice, because the
+agent was killed in between, has the same id, by which the relay recognises it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from edge.agent.agent_store import AgentStore, Failed
+from edge.agent.dsn import Failure
+from edge.agent.envelope import Mail, read
+from edge.agent.errors import EnvelopeError
+from edge.client.client import Client
+from edge.client.errors import NotAccepted
+
+CHECK_S: Final = 1.0
+AGAIN_S: Final = 10.0
+
+_log: Final = logging.getLogger("waystation.agent")
+
+Report = Callable[[Mail, list[Failure]], Awaitable[str]]
+
+
+class Failures:
+    """`report`: see :class:`edge.agent.relay.Relay`."""
+
+    def __init__(self, client: Client, store: AgentStore, report: Report) -> None:
+        self._client, self._store, self._report = client, store, report
+
+    async def run(self) -> None:
+        """For ever; raises the error that ended the client."""
+        self._store.has_failed = True  # perhaps, in an earlier process
+        while True:
+            pause_s = CHECK_S
+            if self._store.has_failed:
+                self._store.has_failed = False
+                pause_s = CHECK_S if await self.step() else AGAIN_S
+            await asyncio.sleep(pause_s)
+
+    async def step(self) -> bool:
+        """Reports all that have failed; False if that must be tried again."""
+        while (failed := await self._client.on_store(lambda _: self._store.first_failed())) is not None:
+            try:
+                await self._tell(failed)
+            except NotAccepted as error:
+                _log.warning("a report waits: %s", error)
+                self._store.has_failed = True
+                return False
+            sequence = failed.sequence
+            await self._client.on_store(lambda _, number=sequence: self._store.forget_failed(number))  # type: ignore[misc]
+        return True
+
+    async def _tell(self, failed: Failed) -> None:
+        try:
+            found = read(failed.properties, failed.payload)
+        except EnvelopeError:
+            return  # an application's own message: the log has it
+        if isinstance(found, Mail):
+            failures = [Failure(address, failed.reason, failed.state == "expired") for address in found.recipients]
+            await self._report(found, failures)
+        else:
+            _log.error("the file %s (%s) is %s: %s", found.name, found.id, failed.state, failed.reason)

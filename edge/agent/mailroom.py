@@ -1,0 +1,79 @@
+"""Sends mail on its way: to the agents that relay for its recipients, or to the relay here (M1, M16).
+
+Whoever hands a mail in gets an answer once it is on disk. Reports about mail that cannot be delivered take the same way
+back (M21).
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from edge.agent.dsn import Failure, report
+from edge.agent.envelope import FILE_TYPE, MAIL_TYPE, File, Mail
+from edge.agent.routes import HERE, Routes
+from edge.client.client import Client
+from edge.client.errors import NotAccepted
+from schemas.identity import inbox_of
+
+QOS: Final = 1
+"""The receiver recognises repetitions by their id, so QoS 2 would only cost time."""
+
+Take = Callable[[Mail], Awaitable[bool]]
+
+
+def new_id() -> str:
+    """The id of a new message."""
+    return secrets.token_hex(16)
+
+
+class Mailroom:
+    """`take`: the relay's, if there is one here. `host`: this agent's name in reports. `wall_s`: the time."""
+
+    def __init__(self, client: Client, routes: Routes, *, host: str, wall_s: Callable[[], float]) -> None:
+        self._client, self._routes = client, routes
+        self.take: Take | None = None
+        self._host, self._wall_s = host, wall_s
+
+    async def send(self, sender: str, recipients: list[str], content: bytes, *, smtputf8: bool) -> list[str]:
+        """Returns the ids of the mails, one for each agent, once all are on disk. Raises NotAccepted: then the sender
+        must try again, and some of them may have been accepted."""
+        groups = self._routes.grouped(recipients)
+        mails = [
+            (route, Mail(new_id(), sender, tuple(addresses), content, smtputf8))
+            for route, addresses in groups.items()
+            if route is not None
+        ]
+        results = await asyncio.gather(*(self._on(route, mail) for route, mail in mails), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [mail.id for _, mail in mails]
+
+    async def send_file(self, topic: str, file: File) -> None:
+        """Returns once the file is on disk. Raises NotAccepted."""
+        await self._client.publish(
+            topic, file.content, qos=QOS, content_type=FILE_TYPE, user_properties=file.properties()
+        )
+
+    async def report(self, mail: Mail, failures: list[Failure]) -> str:
+        """Tells the mail's sender; returns what was done. Raises NotAccepted if that must be tried again."""
+        found = report(mail, failures, reporter=self._host, at=datetime.fromtimestamp(self._wall_s(), UTC))
+        if found is None:
+            return "nobody: the sender is the null sender"
+        route = self._routes.of(mail.sender)
+        if route is None:
+            return f"nobody: there is no route to the sender {mail.sender}"
+        await self._on(route, found)
+        return f"to {mail.sender}, as {found.id}"
+
+    async def _on(self, route: str, mail: Mail) -> None:
+        if route == HERE:
+            if self.take is None:
+                raise NotAccepted("the relay is off")
+            await self.take(mail)
+            return
+        topic = inbox_of(route)
+        properties = mail.properties()
+        await self._client.publish(topic, mail.content, qos=QOS, content_type=MAIL_TYPE, user_properties=properties)

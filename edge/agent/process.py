@@ -1,0 +1,41 @@
+"""`waystation agent up`: the agent in the foreground, until SIGTERM or Ctrl-C."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from edge.agent.agent import Agent
+from edge.agent.settings import AgentSettings
+
+LOGGED: Final = ("waystation.agent", "waystation.client")
+
+
+def run(settings: AgentSettings, say: Callable[[str], None]) -> None:
+    """Returns when it was asked to end. `say` shows that it is ready. Raises WaystationError."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    for name in LOGGED:
+        logging.getLogger(name).setLevel(logging.INFO)
+    asyncio.run(_run(settings, say))
+
+
+async def _run(settings: AgentSettings, say: Callable[[str], None]) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stopping.set)
+    async with Agent(settings) as agent:
+        where = f", SMTP on {settings.smtp.submission.host}:{agent.submission_port}" if agent.submission_port else ""
+        say(f"ready: agent {settings.client_id}{where}")
+        tasks = [asyncio.ensure_future(agent.ended()), asyncio.ensure_future(stopping.wait())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])

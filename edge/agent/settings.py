@@ -1,0 +1,255 @@
+"""The agent's settings: one TOML file, in which an unknown key is an error (M19). `agent.toml` explains every key."""
+
+import ipaddress
+import ssl
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from edge.agent.envelope import RECIPIENTS_MAX
+from edge.client.access_point import AccessPoint
+from edge.client.connect_points import parse_connect_points
+from edge.client.limits import Limits
+from schemas.errors import SettingsError
+from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
+from schemas.settings_files import Sources
+from schemas.validation import convert, settings_error
+
+ENVELOPE_BYTES: Final = 65_536
+"""What the largest mail leaves of `store.message_bytes` for its envelope."""
+EXAMPLE: Final = "agent.toml"
+
+
+class PlatformSettings(Section, frozen=True):
+    access_points: list[str] = msgspec.field(default_factory=list)
+    connect_points: list[str] = msgspec.field(default_factory=list)
+    bearer: Literal["", "mqtt", "mqtts", "ws", "wss"] = ""
+    username: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    window_messages: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
+class StoreSettings(Section, frozen=True):
+    directory: NotEmpty = "agent"
+    messages: Positive = 100_000
+    total_bytes: Positive = 256 << 20
+    message_bytes: Positive = 1_000_000
+    lifetime_s: Seconds = 604_800.0
+    log_entries: Positive = 100_000
+
+
+class SubmissionSettings(Section, frozen=True):
+    enabled: bool = False
+    host: NotEmpty = "127.0.0.1"
+    port: Port = 2525
+    hostname: str = ""
+    message_bytes: Positive = 900_000
+    line_bytes: Annotated[int, Meta(ge=1_001)] = 65_536
+    recipients: Annotated[int, Meta(ge=1, le=RECIPIENTS_MAX)] = 100
+    connections: Positive = 50
+    timeout_s: Seconds = 300.0
+    password_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+
+class RelaySettings(Section, frozen=True):
+    enabled: bool = False
+    host: NotEmpty = "127.0.0.1"
+    port: Annotated[int, Meta(ge=1, le=65535)] = 25
+    tls: Literal["no", "starttls", "tls"] = "no"
+    ca_file: str = ""
+    username: str = ""
+    password_file: str = ""
+    hostname: str = ""
+    domains: list[NotEmpty] = msgspec.field(default_factory=list)
+    doubtful: Literal["repeat", "hold"] = "repeat"
+    connect_timeout_s: Seconds = 30.0
+    command_timeout_s: Seconds = 300.0
+    data_timeout_s: Seconds = 600.0
+    retry_first_s: Seconds = 60.0
+    retry_most_s: Seconds = 3_600.0
+    lifetime_s: Seconds = 432_000.0
+    messages: Positive = 10_000
+    total_bytes: Positive = 256 << 20
+    remembered: Positive = 1_000_000
+
+
+class SmtpSettings(Section, frozen=True):
+    routes: dict[str, NotEmpty] = msgspec.field(default_factory=dict)
+    submission: SubmissionSettings = SubmissionSettings()
+    relay: RelaySettings = RelaySettings()
+
+
+class FoldersSettings(Section, frozen=True):
+    enabled: bool = False
+    outboxes: dict[str, NotEmpty] = msgspec.field(default_factory=dict)
+    inbox: str = ""
+    taken: Literal["remove", "keep"] = "remove"
+    rescan_s: Seconds = 1.0
+    remembered: Positive = 1_000_000
+
+
+class AgentSettings(Section, frozen=True):
+    client_id: NotEmpty
+    platform: PlatformSettings = PlatformSettings()
+    store: StoreSettings = StoreSettings()
+    smtp: SmtpSettings = SmtpSettings()
+    folders: FoldersSettings = FoldersSettings()
+
+
+def example(client_id: str) -> str:
+    """The commented file that `waystation agent init` writes: every key, with its default."""
+    text = resources.files(__package__).joinpath(EXAMPLE).read_text(encoding="utf-8")
+    return text.replace('"DEVICE"', msgspec.json.encode(client_id).decode())
+
+
+def load(path: Path) -> AgentSettings:
+    """The settings in a file; relative paths in it are relative to the file's directory.
+
+    Raises SettingsError, with every unknown key and every value that is not allowed.
+    """
+    sources = Sources(AgentSettings)
+    sources.add_file(path)
+    found = convert(sources.table, AgentSettings)
+    if isinstance(found, list):
+        raise settings_error(sources.sentences(found))
+    broken = [f"{path}: {sentence}" for sentence in _broken_rules(found)]
+    if broken:
+        raise settings_error(broken)
+    return _resolved(found, path.absolute().parent)
+
+
+def limits(settings: AgentSettings) -> Limits:
+    """The client library's limits."""
+    store = settings.store
+    return Limits(
+        messages=store.messages,
+        total_bytes=store.total_bytes,
+        message_bytes=store.message_bytes,
+        lifetime_s=store.lifetime_s,
+        inbox_messages=settings.platform.window_messages,
+    )
+
+
+def read_secret(key: str, file: str) -> str | None:
+    """The content of the file that the key names, without the final newline; None without a file. Raises
+    SettingsError."""
+    if not file:
+        return None
+    try:
+        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
+
+
+def client_tls(section: str, ca_file: str, certificate_file: str = "", key_file: str = "") -> ssl.SSLContext | None:
+    """The context for connections that we open; None if no file is set. Raises SettingsError."""
+    if not (ca_file or certificate_file):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+        if certificate_file:
+            context.load_cert_chain(certificate_file, key_file or None)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the TLS files of [{section}] cannot be used: {error}") from error
+    return context
+
+
+def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLContext | None:
+    """The context of a listener; None without a certificate. Raises SettingsError."""
+    if not certificate_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate_file, key_file or None)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the TLS files of [{section}] cannot be used: {error}") from error
+    return context
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _broken_rules(settings: AgentSettings) -> Iterator[str]:
+    yield from _broken_in_platform(settings.platform)
+    submission, relay, folders = settings.smtp.submission, settings.smtp.relay, settings.folders
+    if submission.enabled:
+        if submission.message_bytes + ENVELOPE_BYTES > settings.store.message_bytes:
+            yield (
+                f"smtp.submission.message_bytes = {submission.message_bytes} leaves no space for the envelope: it must "
+                f"be at least {ENVELOPE_BYTES} below store.message_bytes = {settings.store.message_bytes}"
+            )
+        if not (settings.smtp.routes or (relay.enabled and relay.domains)):
+            yield 'smtp.submission needs a route: set [smtp.routes], for example "example.org" = "the-other-agent"'
+        is_safe = submission.password_file and submission.certificate_file
+        if not is_loopback(submission.host) and not is_safe:
+            yield (
+                f"smtp.submission.host = {submission.host!r} can be reached from other machines: set "
+                "smtp.submission.password_file and smtp.submission.certificate_file, or host = '127.0.0.1'"
+            )
+    if relay.enabled and not relay.domains:
+        yield 'smtp.relay.domains is empty: list the domains of the mail server, or "*" to relay to all'
+    if relay.enabled and relay.username and not relay.password_file:
+        yield "smtp.relay.username needs smtp.relay.password_file"
+    if relay.retry_most_s < relay.retry_first_s:
+        yield "smtp.relay.retry_most_s must not be below smtp.relay.retry_first_s"
+    if folders.enabled and not (folders.outboxes or folders.inbox):
+        yield "folders.enabled needs an inbox or [folders.outboxes]"
+    for folder, topic in folders.outboxes.items():
+        if any(character in topic for character in "+#\0") or not topic.strip("@"):
+            yield f"folders.outboxes: {topic!r}, for {folder!r}, is not a topic and not @ and a client id"
+
+
+def _broken_in_platform(platform: PlatformSettings) -> Iterator[str]:
+    if bool(platform.access_points) is bool(platform.connect_points):
+        yield "set either platform.access_points or platform.connect_points"
+    if platform.bearer and platform.connect_points:
+        yield "platform.bearer is for access points only: connect points name their bearer"
+    if platform.key_file and not platform.certificate_file:
+        yield "platform.key_file needs platform.certificate_file"
+    try:
+        parse_connect_points(platform.connect_points)
+        for url in platform.access_points:
+            AccessPoint.parse(url)
+    except ValueError as error:
+        yield f"platform: {error}"
+
+
+def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
+    def place(name: str) -> str:
+        return str(base / name) if name else ""
+
+    def files(section: Section) -> dict[str, str]:
+        return {name: place(getattr(section, name)) for name in section.__struct_fields__ if name.endswith("_file")}
+
+    replace = msgspec.structs.replace
+    smtp, folders = settings.smtp, settings.folders
+    return replace(
+        settings,
+        platform=replace(settings.platform, **files(settings.platform)),
+        store=replace(settings.store, directory=place(settings.store.directory)),
+        smtp=replace(
+            smtp,
+            submission=replace(smtp.submission, **files(smtp.submission)),
+            relay=replace(smtp.relay, **files(smtp.relay)),
+        ),
+        folders=replace(
+            folders,
+            outboxes={place(folder): topic for folder, topic in folders.outboxes.items()},
+            inbox=place(folders.inbox),
+        ),
+    )

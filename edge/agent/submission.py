@@ -1,0 +1,199 @@
+"""SMTP submission: stands in for the mail server of programs here (M16; RFC 5321, RFC 6409).
+
+A mail is answered with 250 once it is on disk; from then on it is relayed, or its sender gets a report. The content
+stays as it is: no header is added. Answers if it is not taken:
+
+    421  too many connections          452  the store or the disk is full; too many recipients
+    550  no route for the domain       552  the mail is too large
+    553  an address that cannot be     554  the mail has gone round in circles
+    500  a line is too long            530  authentication or TLS is required
+"""
+
+import asyncio
+import logging
+import re
+import ssl
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+from argon2 import PasswordHasher
+from argon2.exceptions import Argon2Error, InvalidHashError
+
+from edge.agent.envelope import is_address
+from edge.agent.errors import ListenerError
+from edge.agent.mailroom import Mailroom
+from edge.agent.routes import Routes, domain_of
+from edge.agent.settings import SubmissionSettings, read_secret, server_tls
+from edge.client.errors import MessageTooLarge, NotAccepted
+from schemas import password_file
+from schemas.errors import WaystationError
+from schemas.visible import visible
+
+COMMANDS_MAX: Final = 100_000  # of one kind in a connection
+RECEIVED_MAX: Final = 50  # header fields: a mail with more goes round in circles (RFC 5321, 6.3)
+IDENT: Final = "Waystation agent"
+_RECEIVED: Final = re.compile(rb"^received:", re.IGNORECASE | re.MULTILINE)
+_HEADER_END: Final = re.compile(rb"\r?\n\r?\n")
+
+_log: Final = logging.getLogger("waystation.agent")
+logging.getLogger("mail.log").setLevel(logging.CRITICAL)  # aiosmtpd logs commands, with addresses
+
+
+class _Session(SMTP):  # type: ignore[misc]
+    """One connection. `ended` is called with it when it has ended."""
+
+    def __init__(
+        self, handler: "Submission", line_bytes: int, ended: "Callable[[_Session], None]", **options: Any
+    ) -> None:
+        self.line_length_limit = line_bytes  # before the reader is made
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about authentication without TLS, which settings allow on loopback only
+            super().__init__(handler, **options)
+        self._ended = ended
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._ended(self)
+
+
+class _TooMany(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"421 4.3.2 too many connections, try again later\r\n")
+        transport.close()
+
+
+class Submission:
+    """The listener. `handle_…` and `auth_…` are called by aiosmtpd."""
+
+    def __init__(self, settings: SubmissionSettings, mailroom: Mailroom, routes: Routes) -> None:
+        """Raises SettingsError if a file that the settings name cannot be used."""
+        self._settings, self._mailroom, self._routes = settings, mailroom, routes
+        self._tls: ssl.SSLContext | None = server_tls("smtp.submission", settings.certificate_file, settings.key_file)
+        text = read_secret("smtp.submission.password_file", settings.password_file)
+        self._users = None if text is None else password_file.parse(text, settings.password_file)
+        self._hasher = PasswordHasher()
+        self._nobody = password_file.hasher().hash("nobody") if self._users else ""
+        self._server: asyncio.Server | None = None
+        self._sessions: set[_Session] = set()
+
+    async def open(self) -> int:
+        """Listens; returns the port. Raises ListenerError."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._connected, settings.host, settings.port)
+        except OSError as error:
+            raise ListenerError(
+                f"smtp.submission cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; choose "
+                "another port, or end the program that has it"
+            ) from error
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Ends the listener and all connections. A mail that is not answered yet may have been accepted."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for session in list(self._sessions):
+            if session.transport is not None:
+                session.transport.close()
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._sessions)
+
+    # -- called by aiosmtpd --------------------------------------------------------------------------------------------
+
+    async def handle_MAIL(self, server: Any, session: Any, envelope: Any, address: str, options: list[str]) -> str:  # noqa: N802
+        if address not in ("", "<>") and not is_address(address):
+            return "553 5.1.7 the sender's address cannot be used"
+        envelope.mail_from = address or "<>"
+        envelope.mail_options.extend(options)
+        return "250 2.1.0 OK"
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: list[str]) -> str:  # noqa: N802
+        if not is_address(address):
+            return "553 5.1.3 the address cannot be used"
+        if self._routes.of(address) is None:
+            return f"550 5.1.2 there is no route for the domain {visible(domain_of(address))}"
+        if len(envelope.rcpt_tos) >= self._settings.recipients:
+            return f"452 4.5.3 too many recipients: {self._settings.recipients} are allowed"
+        envelope.rcpt_tos.append(address)
+        return "250 2.1.5 OK"
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
+        content: bytes = envelope.original_content
+        if len(_RECEIVED.findall(_HEADER_END.split(content, maxsplit=1)[0])) > RECEIVED_MAX:
+            return "554 5.4.6 the mail goes round in circles: it has too many Received fields"
+        sender = "" if envelope.mail_from == "<>" else envelope.mail_from
+        try:
+            ids = await self._mailroom.send(sender, envelope.rcpt_tos, content, smtputf8=envelope.smtp_utf8)
+        except MessageTooLarge as error:
+            return f"552 5.3.4 {error}"
+        except NotAccepted as error:
+            return f"452 4.3.1 {error}"
+        except WaystationError as error:
+            _log.error("a mail was not accepted: %s", error)
+            return "451 4.3.0 the agent cannot store mail at the moment"
+        return f"250 2.0.0 accepted as {' '.join(ids[:4])}"
+
+    async def handle_exception(self, error: Exception) -> str:
+        _log.error("a mail session failed", exc_info=error)
+        return "451 4.3.0 internal error"
+
+    async def authenticate(self, user: str, password: bytes) -> bool:
+        """Whether the password is the user's; takes as long for a user who does not exist."""
+        known = (self._users or {}).get(user)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, self._verify, known or self._nobody, password) and known is not None
+
+    async def auth_PLAIN(self, server: Any, words: list[str]) -> Any:  # noqa: N802
+        return await self._login(await server.auth_PLAIN(server, words))
+
+    async def auth_LOGIN(self, server: Any, words: list[str]) -> Any:  # noqa: N802
+        return await self._login(await server.auth_LOGIN(server, words))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _login(self, found: Any) -> Any:
+        """aiosmtpd has read the credentials, and its authenticator has passed them on."""
+        if not isinstance(found, AuthResult) or not isinstance(found.auth_data, LoginPassword):
+            return found
+        user = found.auth_data.login.decode(errors="replace")
+        if await self.authenticate(user, found.auth_data.password):
+            return AuthResult(success=True, auth_data=user)
+        return AuthResult(success=False, handled=False)
+
+    def _verify(self, known: str, password: bytes) -> bool:
+        try:
+            return self._hasher.verify(known, password)
+        except (Argon2Error, InvalidHashError):
+            return False
+
+    def _connected(self) -> asyncio.Protocol:
+        settings = self._settings
+        if len(self._sessions) >= settings.connections:
+            return _TooMany()
+        session = _Session(
+            self,
+            settings.line_bytes,
+            self._sessions.discard,
+            data_size_limit=settings.message_bytes,
+            enable_SMTPUTF8=True,
+            hostname=settings.hostname or None,
+            ident=IDENT,
+            tls_context=self._tls,
+            require_starttls=self._tls is not None,
+            timeout=settings.timeout_s,
+            auth_required=self._users is not None,
+            auth_require_tls=self._tls is not None,
+            authenticator=lambda *words: AuthResult(success=True, auth_data=words[-1]),
+            auth_exclude_mechanism=None if self._users is not None else ("PLAIN", "LOGIN"),
+            command_call_limit=COMMANDS_MAX,
+            loop=asyncio.get_running_loop(),
+        )
+        self._sessions.add(session)
+        return session

@@ -1,0 +1,73 @@
+"""The log of every message's way, kept beside the store (M20): a table in each of the agent's files.
+
+A step is written in the transaction of the change that it reports, so the log never differs from what has happened.
+The table is bounded: the oldest steps are removed.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from schemas.sql import named_blocks
+
+_SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+DETAIL_MAX: Final = 500  # characters
+TRACE_MAX: Final = 10_000
+
+# Events. The part says where: "mail" or "file" (accepted here), "outbox" (to the platform), "relay", "inbox".
+ACCEPTED: Final = "accepted"
+HANDED_OVER: Final = "handed over"
+ACKNOWLEDGED: Final = "acknowledged"
+REFUSED: Final = "refused"
+EXPIRED: Final = "expired"
+RECEIVED: Final = "received"
+REPEATED: Final = "repeated"
+SENDING: Final = "sending"
+RELAYED: Final = "relayed"
+DEFERRED: Final = "deferred"
+DOUBTFUL: Final = "doubtful"
+HELD: Final = "held"
+WRITTEN: Final = "written"
+REPORTED: Final = "reported"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of a message's way; `at_s` by the wall clock, seconds since the epoch."""
+
+    id: str
+    at_s: float
+    part: str
+    event: str
+    detail: str = ""
+
+
+class WayLog:
+    """The table, in a file whose connection is given to each call. `entries`: how many steps are kept."""
+
+    def __init__(self, entries: int) -> None:
+        self._entries = entries
+
+    def prepare(self, db: sqlite3.Connection) -> None:
+        """Makes the table if there is none."""
+        for statement in _SQL["schema"].split(";"):
+            db.execute(statement)
+
+    def add(self, db: sqlite3.Connection, steps: Iterable[Step]) -> None:
+        """In the caller's transaction."""
+        rows = [(step.id, step.at_s, step.part, step.event, step.detail[:DETAIL_MAX]) for step in steps]
+        if rows:
+            db.executemany(_SQL["add"], rows)
+            db.execute(_SQL["bound"], (self._entries,))
+
+
+def newest(db: sqlite3.Connection, count: int) -> list[Step]:
+    """The newest steps, the newest last."""
+    return [Step(*row) for row in db.execute(_SQL["newest"], (count,))][::-1]
+
+
+def of_message(db: sqlite3.Connection, identifier: str) -> list[Step]:
+    """The steps of one message, in order."""
+    return [Step(*row) for row in db.execute(_SQL["of_message"], (identifier, TRACE_MAX))]

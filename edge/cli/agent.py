@@ -1,0 +1,151 @@
+"""`waystation agent …`: the agent in the foreground, and questions to the running one (M20)."""
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from schemas.errors import SettingsError
+from schemas.visible import visible
+
+ConfOption = Annotated[
+    Path, typer.Option("--conf", envvar="WAYSTATION_AGENT", help="The agent's settings, a TOML file.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DEFAULT: Final = Path("agent.toml")
+
+
+def commands() -> typer.Typer:
+    """The group `agent`."""
+    app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    app.callback()(agent)
+    for command in (init, up, status, log, trace, send):
+        app.command()(command)
+    return app
+
+
+def agent() -> None:
+    """The agent: stands in for the mail server of programs on this machine, and takes files from folders. It keeps what
+    it has accepted on disk, and hands it to the platform now or when there is a network.
+
+        waystation agent init van-7       writes agent.toml, which explains every setting
+        waystation agent up               runs the agent until Ctrl-C
+        waystation agent status
+    """
+
+
+def init(
+    client_id: Annotated[str, typer.Argument(help="The agent's name on the platform.")],
+    conf: ConfOption = DEFAULT,
+) -> None:
+    """Write the settings file with every key, its default and what it means. A file that exists is not changed."""
+    from edge.agent.settings import example
+
+    text = example(client_id)
+    try:
+        descriptor = os.open(conf, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError as error:
+        raise SettingsError(f"{conf} exists and is not changed: give another name with --conf") from error
+    except OSError as error:
+        raise SettingsError(f"{conf} cannot be written: {error.strerror}") from error
+    with open(descriptor, "w", encoding="utf-8") as output:
+        output.write(text)
+    typer.echo(f"wrote {conf}: set where gateways are and turn on what you need, then run `waystation agent up`")
+
+
+def up(conf: ConfOption = DEFAULT) -> None:
+    """Run the agent in the foreground until Ctrl-C or SIGTERM. What it has accepted stays on disk."""
+    from edge.agent.process import run
+    from edge.agent.settings import load
+
+    run(load(conf), typer.echo)
+
+
+def status(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:
+    """Show whether the running agent is connected, and what waits."""
+    found = _ask(conf, "status")
+    if json:
+        _print_json(found)
+        return
+    for name, value in found.items():
+        if isinstance(value, dict):
+            facts = [f"{key.replace('_', ' ')} {_shown(one)}" for key, one in value.items() if one != ""]
+            typer.echo(f"{name:<11} {', '.join(facts)}")
+        elif value != "":
+            typer.echo(f"{name:<11} {_shown(value)}")
+
+
+def log(
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="How many steps.")] = 50,
+    conf: ConfOption = DEFAULT,
+    json: JsonOption = False,
+) -> None:
+    """Show the newest steps of all messages' ways, the newest last."""
+    _print_steps(_ask(conf, "log", count=count), json)
+
+
+def trace(
+    message: Annotated[str, typer.Argument(help="The message's id.")],
+    conf: ConfOption = DEFAULT,
+    json: JsonOption = False,
+) -> None:
+    """Show every step of one message's way through this agent."""
+    _print_steps(_ask(conf, "trace", id=message), json)
+
+
+def send(
+    to: Annotated[str, typer.Argument(help="@ and the client id of an agent, or a topic.")],
+    text: Annotated[str | None, typer.Argument(help="The content.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Send the content of a file; - is the standard input.")] = None,
+    conf: ConfOption = DEFAULT,
+) -> None:
+    """Hand a message to the running agent. Prints its id once it is on disk.
+
+    waystation agent send @head-office 'the van is back'
+    waystation agent send @head-office --file report.pdf
+    """
+    from edge.agent.control import in_json
+
+    if (text is None) is (file is None):
+        raise typer.BadParameter("give either a text or --file")
+    try:
+        if file is None:
+            content = (text or "").encode()
+        else:
+            content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
+    name = file.name if file is not None and str(file) != "-" else ""
+    typer.echo(_ask(conf, "send", to=to, name=name, content=in_json(content)))
+
+
+def _ask(conf: Path, command: str, **request: Any) -> Any:
+    from edge.agent.control import ask
+    from edge.agent.settings import load
+
+    return ask(Path(load(conf).store.directory), command, **request)
+
+
+def _print_steps(steps: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        _print_json(steps)
+        return
+    for step in steps:
+        at = datetime.fromtimestamp(step["at_s"], UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = f"{at}  {step['id']}  {step['part']:<6}  {step['event']:<12}  {step['detail']}"
+        typer.echo(visible(line.rstrip()))
+
+
+def _print_json(value: Any) -> None:
+    from msgspec import json
+
+    typer.echo(json.format(json.encode(value), indent=2).decode())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else visible(str(value))

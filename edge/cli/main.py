@@ -1,0 +1,102 @@
+"""The entry point of `waystation`: `agent …` here; all other words are the platform's, if it is installed.
+
+The distribution `waystation` names its command line as an entry point of the group `waystation.commands`. It is loaded
+only if the first word is not `agent`: on a device the agent must not pay for what it does not use.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Final
+
+import typer
+
+from edge.cli.agent import commands
+from edge.cli.helptext import let_flow
+from schemas.errors import WaystationError
+from schemas.version import installed_version
+from schemas.visible import visible
+
+GROUP: Final = "waystation.commands"
+OWN: Final = "agent"
+USAGE_STATUS: Final = 2
+
+
+class NotInstalled(WaystationError):
+    """The command is the platform's, which is not installed or damaged."""
+
+    exit_status = USAGE_STATUS
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"waystation {installed_version()}")
+        raise typer.Exit
+
+
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Waystation on a device: the agent, which keeps messages while there is no network and hands them over when there
+    is one.
+
+    The platform's commands, such as `up` and `publish`, are there once the distribution `waystation` is installed.
+    """
+
+
+def application() -> typer.Typer:
+    """The command line of a device, without the platform's commands."""
+    app = typer.Typer(
+        name="waystation",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    app.add_typer(commands(), name=OWN)
+    let_flow(app)
+    return app
+
+
+def main() -> None:
+    """Run the command line. A WaystationError prints one sentence and sets its exit status; never a traceback."""
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        found = None if words[:1] == [OWN] else _platform()
+        if found is not None:
+            _loaded(found)()
+        elif words and not words[0].startswith("-") and words[0] != OWN:
+            raise NotInstalled(
+                f"`waystation {visible(words[0])}` is a command of the platform, which is not installed here: install "
+                "the distribution waystation, or see `waystation agent --help`"
+            )
+        else:
+            application()(list(words))
+    except WaystationError as error:
+        typer.secho("\n".join(map(visible, str(error).split("\n"))), fg="red", err=True)
+        return error.exit_status
+    return 0
+
+
+def _platform() -> EntryPoint | None:
+    return next(iter(entry_points(group=GROUP)), None)
+
+
+def _loaded(found: EntryPoint) -> Callable[[], object]:
+    try:
+        return found.load()  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise NotInstalled(
+            f"the platform's commands cannot be loaded ({error}): install waystation and waystation-edge of the same "
+            "version"
+        ) from error
+
+
+if __name__ == "__main__":
+    main()

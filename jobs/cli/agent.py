@@ -1,0 +1,9 @@
+"""`agent`: the commands of the edge, so that `--help` lists them beside the platform's."""
+
+import typer
+
+from edge.cli.agent import commands
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands(), name="agent")

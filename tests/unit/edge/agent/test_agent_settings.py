@@ -1,0 +1,71 @@
+"""The settings file: strict, and explained by the file that `init` writes (M19)."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from edge.agent.routes import HERE, Routes
+from edge.agent.settings import AgentSettings, example, load
+from schemas.errors import SettingsError
+from schemas.validation import convert, paths, type_of
+
+MINIMAL = 'client_id = "a"\n[platform]\nconnect_points = ["mqtt://127.0.0.1:1883"]\n'
+
+
+def loaded(directory: Path, text: str) -> AgentSettings:
+    (directory / "agent.toml").write_text(text)
+    return load(directory / "agent.toml")
+
+
+def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
+    assert loaded(tmp_path, example('van "7"')).client_id == 'van "7"'
+    table = tomllib.loads(example("a"))
+    for path in paths(AgentSettings):
+        value = table
+        for name in path:
+            assert name in value, path
+            value = value[name]
+        assert type_of(path, AgentSettings)
+    table["platform"]["connect_points"] = []
+    assert convert(table, AgentSettings) == AgentSettings(client_id="a")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("[smtp.relay]\nhots = 'x'", r"smtp.relay.hots is not a setting. Did you mean smtp.relay.host\?"),
+        ("[smtp.submission]\nport = 99999", "from 0 to 65535"),
+        ("[smtp.submission]\nenabled = true", "needs a route"),
+        ("[smtp.submission]\nenabled = true\nhost = '0.0.0.0'\n[smtp.routes]\n'b' = 'x'", "other machines"),
+        ("[smtp.submission]\nenabled = true\nmessage_bytes = 999999\n[smtp.routes]\n'b' = 'x'", "envelope"),
+        ("[smtp.relay]\nenabled = true", "smtp.relay.domains is empty"),
+        ("[smtp.relay]\nusername = 'u'\nenabled = true\ndomains = ['b']", "password_file"),
+        ("[folders]\nenabled = true", "needs an inbox"),
+        ("[folders.outboxes]\n'out' = 'a/#'", "not a topic"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, more: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        loaded(tmp_path, MINIMAL + more)
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    found = loaded(tmp_path, MINIMAL + "[folders]\nenabled = true\ninbox = 'in'\n[folders.outboxes]\n'out' = '@b'")
+    assert found.store.directory == str(tmp_path / "agent")
+    assert found.folders.inbox == str(tmp_path / "in")
+    assert found.folders.outboxes == {str(tmp_path / "out"): "@b"}
+
+
+def test_routes() -> None:
+    routes = Routes({"B.example": "b", "*": "rest"}, ["own.example"])
+    assert [routes.of(f"x@{domain}") for domain in ("b.EXAMPLE", "own.example", "c.example")] == ["b", HERE, "rest"]
+    assert Routes({}, []).of("x@c") is None
+    assert Routes({"b": "b"}, ["*"]).grouped(["1@b", "2@b", "3@c"]) == {"b": ["1@b", "2@b"], HERE: ["3@c"]}
+
+
+def test_each_key_of_the_example_is_explained() -> None:
+    """A comment on its line, or above its group."""
+    lines = [line for line in example("a").splitlines() if re.match(r"[a-z_]+ = ", line)]
+    assert sum("#" in line for line in lines) > len(lines) / 2

@@ -1,0 +1,68 @@
+"""`waystation` with and without the platform; errors are one sentence (M20)."""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from edge.cli import main as edge_main
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def one(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["waystation", *words])
+        with pytest.raises(SystemExit) as ended:
+            edge_main.main()
+        return int(ended.value.code or 0)
+
+    return one
+
+
+def platform(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    found = None if value is None else EntryPoint("platform", value, edge_main.GROUP)
+    monkeypatch.setattr(edge_main, "_platform", lambda: found)
+
+
+def test_without_the_platform(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    platform(monkeypatch, None)
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("waystation ")
+    assert run("--help") == 0
+    assert "agent" in capsys.readouterr().out
+    assert run("publish", "a", "b") == 2
+    assert "install the distribution waystation" in capsys.readouterr().err
+
+
+def test_with_a_platform_that_cannot_be_loaded(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    platform(monkeypatch, "no_such_module:main")
+    assert run("publish") == 2
+    assert "cannot be loaded" in capsys.readouterr().err
+    assert run("agent", "--help") == 0
+
+
+def test_all_other_words_are_the_platforms(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    platform(monkeypatch, "jobs.cli.main:main")
+    assert run("--version") == 0
+    assert run("up", "--help") == 0
+
+
+def test_init_and_a_clear_error_without_an_agent(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("agent", "status") == 1
+    assert "cannot read the configuration file" in capsys.readouterr().err
+    assert run("agent", "init", "van-7") == 0
+    assert (tmp_path / "agent.toml").stat().st_mode & 0o077 == 0
+    assert run("agent", "init", "van-7") == 1
+    assert "exists" in capsys.readouterr().err
+    for words in (("status",), ("log",), ("trace", "x"), ("send", "@b", "text")):
+        assert run("agent", *words) == 1
+        assert "no agent runs" in capsys.readouterr().err
+    assert run("agent", "send", "@b") == 2
