@@ -253,10 +253,10 @@ class Agent:
 
     async def _steps(self, method: str, argument: Any) -> list[Step]:
         """From all parts, in order of time."""
-        stores = [self._inbox] if self._relay_store is None else [self._inbox, self._relay_store]
         found: list[Step] = await self._client.on_store(lambda store: getattr(store, method)(argument))
-        for store in stores:
-            found = found + await self._on_thread(getattr(store, method), argument)
+        for part in (self._inbox, self._relay_store):
+            if part is not None:
+                found = found + await self._on_thread(getattr(part.file, method), argument)
         return sorted(found, key=lambda step: step.at_s)
 
     async def _send(self, request: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from edge.agent import way
 from edge.agent.envelope import id_of
 from edge.agent.way import Step, WayLog
+from edge.client.sqlite_file import create_tables
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Batch
 from schemas.sql import named_blocks
@@ -40,9 +41,6 @@ class AgentStore(SqliteStore):
         self._failing: dict[int, tuple[str, str]] = {}
         self.has_failed = False  # since it was last cleared
         super().__init__(path, client_id)
-        with self._translated():
-            self._log.prepare(self._db)
-            self._db.execute(_SQL["schema"])
 
     def fails(self, sequence: int, state: str, reason: str) -> None:
         """The message has been refused or has expired; its removal is about to be committed. From any thread."""
@@ -67,12 +65,17 @@ class AgentStore(SqliteStore):
         self._db.execute(_SQL["forget_failed"], (sequence,))
 
     def newest(self, count: int) -> list[Step]:
-        """See :func:`edge.agent.way.newest`."""
-        return way.newest(self._db, count)
+        """See :meth:`edge.agent.way.WayLog.newest`."""
+        return self._log.newest(self._db, count)
 
     def steps_of(self, identifier: str) -> list[Step]:
-        """See :func:`edge.agent.way.of_message`."""
-        return way.of_message(self._db, identifier)
+        """See :meth:`edge.agent.way.WayLog.of_message`."""
+        return self._log.of_message(self._db, identifier)
+
+    def _make(self, *, is_new: bool) -> None:
+        super()._make(is_new=is_new)
+        self._log.prepare(self._db)
+        create_tables(self._db, _SQL["schema"])
 
     def _record(self, db: sqlite3.Connection, batch: Batch) -> None:
         at_s = batch.session.wall_s if batch.session is not None else 0.0

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from edge.agent import way
-from edge.agent.database import Database
+from edge.agent.agent_file import AgentFile
 from edge.agent.envelope import File
 from edge.agent.errors import ListenerError
-from edge.agent.way import Step, WayLog
+from edge.agent.way import Step
 from edge.client.errors import DiskFull, StoreFailed
+from edge.durable import sync_directory
 from schemas.sql import named_blocks
 
 _SQL: Final = named_blocks(Path(__file__).with_name("inbox_store.sql").read_text(encoding="utf-8"))
@@ -28,7 +29,7 @@ PART: Final = "inbox"
 
 class InboxFolder:
     """`folder`: None if no files are wanted. `list_path`: the list of what was seen; `remembered`: how many ids it has.
-    Used from one thread.
+    `file` is the list, with the log. Used from one thread.
 
     Opening ends what an earlier process has begun. Raises StoreError, ListenerError if the folder cannot be made.
     """
@@ -38,55 +39,44 @@ class InboxFolder:
     ) -> None:
         self._folder, self._remembered, self._wall_s = folder or list_path.parent, remembered, wall_s
         self.takes_files = folder is not None
-        self._log = WayLog(log_entries)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ListenerError(f"the inbox folder {folder} cannot be made: {error.strerror}") from error
-        self._file = Database(list_path, _APPLICATION_ID, _SQL["schema"], self._log)
+        self.file = AgentFile(list_path, _APPLICATION_ID, _SQL["schema"], log_entries)
         if folder is None:
             return
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             begun = [identifier for (identifier,) in db.execute(_SQL["unwritten"])]
         for identifier in begun:
             self._finish(identifier)
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
     def take(self, file: File) -> bool:
         """Returns once the file is in the folder, on disk; False if its id was seen before. Raises DiskFull,
         StoreFailed: then it can be given again."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             row = db.execute(_SQL["find"], (file.id,)).fetchone()
             if row is not None:
-                self._log.add(db, [Step(file.id, self._wall_s(), PART, way.REPEATED)])
+                self.file.log.add(db, [Step(file.id, self._wall_s(), PART, way.REPEATED)])
         if row is not None:
             if not row[0]:
                 self._finish(file.id)
             return False
         self._translated(lambda: self._write(file))
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             db.execute(_SQL["add"], (file.id,))
             db.execute(_SQL["bound"], (self._remembered,))
-            self._log.add(db, [Step(file.id, self._wall_s(), PART, way.RECEIVED, f"{len(file.content)} bytes")])
+            self.file.log.add(db, [Step(file.id, self._wall_s(), PART, way.RECEIVED, f"{len(file.content)} bytes")])
         self._finish(file.id)
         return True
 
     def refused(self, identifier: str, reason: str) -> None:
         """A message that no part here takes."""
-        with self._file.transaction() as db:
-            self._log.add(db, [Step(identifier, self._wall_s(), PART, way.REFUSED, reason)])
-
-    def newest(self, count: int) -> list[Step]:
-        """See :func:`edge.agent.way.newest`."""
-        with self._file.transaction() as db:
-            return way.newest(db, count)
-
-    def steps_of(self, identifier: str) -> list[Step]:
-        """See :func:`edge.agent.way.of_message`."""
-        with self._file.transaction() as db:
-            return way.of_message(db, identifier)
+        with self.file.transaction() as db:
+            self.file.log.add(db, [Step(identifier, self._wall_s(), PART, way.REFUSED, reason)])
 
     def _write(self, file: File) -> None:
         temporary = self._temporary(file.id)
@@ -106,9 +96,9 @@ class InboxFolder:
             sync_directory(self._folder)
 
         self._translated(rename)
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             db.execute(_SQL["written"], (identifier,))
-            self._log.add(db, [Step(identifier, self._wall_s(), PART, way.WRITTEN)])
+            self.file.log.add(db, [Step(identifier, self._wall_s(), PART, way.WRITTEN)])
 
     def _temporary(self, identifier: str) -> Path:
         return self._folder / f".{identifier}.tmp"
@@ -119,12 +109,3 @@ class InboxFolder:
         except OSError as error:
             kind = DiskFull if error.errno in _NO_SPACE else StoreFailed
             raise kind(f"the folder {self._folder} cannot be written: {error.strerror}") from error
-
-
-def sync_directory(folder: Path) -> None:
-    """Makes the names in a folder durable. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,10 +19,10 @@ from typing import Final
 
 from edge.agent.envelope import NAME_BYTES_MAX, File
 from edge.agent.errors import ListenerError
-from edge.agent.inbox_folder import sync_directory
 from edge.agent.mailroom import Mailroom
 from edge.agent.settings import FoldersSettings
 from edge.client.errors import MessageTooLarge, NotAccepted, StoreFull
+from edge.durable import sync_directory
 
 SENT: Final = "sent"
 REFUSED: Final = "refused"

@@ -13,10 +13,10 @@ import msgspec
 
 from edge.agent import relay_decisions as decisions
 from edge.agent import way
-from edge.agent.database import Database
+from edge.agent.agent_file import AgentFile
 from edge.agent.envelope import Mail
 from edge.agent.relay_decisions import Recipient
-from edge.agent.way import Step, WayLog
+from edge.agent.way import Step
 from edge.client.errors import StoreFull
 from edge.client.store_clock import StoreClock
 from schemas.sql import named_blocks
@@ -50,7 +50,8 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class RelayStore:
-    """`messages`, `total_bytes`, `remembered`: the limits. Used from one thread. Raises StoreError."""
+    """`messages`, `total_bytes`, `remembered`: the limits. `file` has the log, too. Used from one thread. Raises
+    StoreError."""
 
     def __init__(
         self,
@@ -65,9 +66,8 @@ class RelayStore:
     ) -> None:
         self._messages, self._total_bytes, self._remembered = messages, total_bytes, remembered
         self._wall_s, self._running_s = wall_s, running_s
-        self._log = WayLog(log_entries)
-        self._file = Database(path, _APPLICATION_ID, _SQL["schema"], self._log)
-        with self._file.transaction() as db:
+        self.file = AgentFile(path, _APPLICATION_ID, _SQL["schema"], log_entries)
+        with self.file.transaction() as db:
             clock_s, clock_wall_s = db.execute(_SQL["clock"]).fetchone() or (0.0, 0.0)
         self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s())
 
@@ -77,13 +77,13 @@ class RelayStore:
         return self._clock.at(self._running_s())
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def add(self, mail: Mail, lifetime_s: float) -> bool:
         """Takes a mail; False if it is a repetition. Raises StoreFull."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             if db.execute(_SQL["is_known"], (mail.id,)).fetchone()[0]:
                 self._step(db, mail.id, way.REPEATED)
                 self._count(db, "repeated", 1)
@@ -103,13 +103,13 @@ class RelayStore:
 
     def sending(self, identifier: str, addresses: Sequence[str]) -> None:
         """The content is about to be sent to the server for these recipients: durable before its final dot."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             db.executemany(_SQL["set_sending"], [(identifier, address) for address in addresses])
             self._step(db, identifier, way.SENDING, ", ".join(addresses))
 
     def changed(self, identifier: str, recipients: Sequence[Recipient], next_s: float, attempts: int) -> None:
         """Recipients in new states. Removes the mail if nothing is left to do."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             for one in recipients:
                 before = self._recipient(db, identifier, one.address)
                 db.execute(_SQL["set_state"], (one.state, one.doubtful, one.reply, identifier, one.address))
@@ -125,7 +125,7 @@ class RelayStore:
 
     def reported(self, identifier: str, addresses: Sequence[str], detail: str) -> None:
         """The sender has been told about these recipients, or cannot be. Removes the mail if nothing is left to do."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             db.executemany(_SQL["set_reported"], [(identifier, address) for address in addresses])
             self._step(db, identifier, way.REPORTED, detail)
             self._finish(db, identifier)
@@ -146,38 +146,28 @@ class RelayStore:
 
     def interrupted(self) -> list[Job]:
         """Mails that were being sent when the process ended. Call it once, first."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             ids = [identifier for (identifier,) in db.execute(_SQL["interrupted"])]
             return [self._job(db, identifier) for identifier in ids]
 
     def next_s(self) -> tuple[float, float]:
         """When the next mail's turn is, and when the next lifetime ends, by the store's clock; infinite if never."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             turn_s, end_s = db.execute(_SQL["next"]).fetchone()
         return math.inf if turn_s is None else float(turn_s), math.inf if end_s is None else float(end_s)
 
     def status(self) -> dict[str, int]:
         """Mails and bytes that wait, recipients by state, and counters."""
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             messages, size = db.execute(_SQL["totals"]).fetchone()
             states = {f"recipients_{state}": count for state, count in db.execute(_SQL["states"])}
             counters = {f"{name}_in_all": value for name, value in db.execute(_SQL["counters"])}
         return {"messages": messages, "bytes": size, **states, **counters}
 
-    def newest(self, count: int) -> list[Step]:
-        """See :func:`edge.agent.way.newest`."""
-        with self._file.transaction() as db:
-            return way.newest(db, count)
-
-    def steps_of(self, identifier: str) -> list[Step]:
-        """See :func:`edge.agent.way.of_message`."""
-        with self._file.transaction() as db:
-            return way.of_message(db, identifier)
-
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _first(self, query: str, *values: float) -> Job | None:
-        with self._file.transaction() as db:
+        with self.file.transaction() as db:
             row = db.execute(_SQL[query], values).fetchone()
             return None if row is None else self._job(db, row[0])
 
@@ -199,7 +189,7 @@ class RelayStore:
         db.execute(_SQL["bound_finished"], (self._remembered,))
 
     def _step(self, db: Any, identifier: str, event: str, detail: str = "") -> None:
-        self._log.add(db, [Step(identifier, self._wall_s(), PART, event, detail)])
+        self.file.log.add(db, [Step(identifier, self._wall_s(), PART, event, detail)])
 
     def _count(self, db: Any, name: str, value: int) -> None:
         db.execute(_SQL["count"], (name, value))

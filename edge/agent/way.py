@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from edge.client.sqlite_file import create_tables
 from schemas.sql import named_blocks
 
 _SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
@@ -52,8 +53,7 @@ class WayLog:
 
     def prepare(self, db: sqlite3.Connection) -> None:
         """Makes the table if there is none."""
-        for statement in _SQL["schema"].split(";"):
-            db.execute(statement)
+        create_tables(db, _SQL["schema"])
 
     def add(self, db: sqlite3.Connection, steps: Iterable[Step]) -> None:
         """In the caller's transaction."""
@@ -62,12 +62,10 @@ class WayLog:
             db.executemany(_SQL["add"], rows)
             db.execute(_SQL["bound"], (self._entries,))
 
+    def newest(self, db: sqlite3.Connection, count: int) -> list[Step]:
+        """The newest steps, the newest last."""
+        return [Step(*row) for row in db.execute(_SQL["newest"], (count,))][::-1]
 
-def newest(db: sqlite3.Connection, count: int) -> list[Step]:
-    """The newest steps, the newest last."""
-    return [Step(*row) for row in db.execute(_SQL["newest"], (count,))][::-1]
-
-
-def of_message(db: sqlite3.Connection, identifier: str) -> list[Step]:
-    """The steps of one message, in order."""
-    return [Step(*row) for row in db.execute(_SQL["of_message"], (identifier, TRACE_MAX))]
+    def of_message(self, db: sqlite3.Connection, identifier: str) -> list[Step]:
+        """The steps of one message, in order."""
+        return [Step(*row) for row in db.execute(_SQL["of_message"], (identifier, TRACE_MAX))]

@@ -55,7 +55,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
         if step == "before the content":
             patched.setattr(inbox, "_write", kill)
         elif step == "content":
-            patched.setattr(inbox._file, "transaction", _second_time(inbox._file.transaction, kill))
+            patched.setattr(inbox.file, "transaction", _second_time(inbox.file.transaction, kill))
         elif step == "id in the list":
             patched.setattr(inbox, "_finish", kill)
         elif step == "renamed":

@@ -62,7 +62,7 @@ def test_relayed_once_and_repetitions_are_recognised(tmp_path: Path) -> None:
             assert server.taken == [("ann@a.example", ["bob@b.example", "eve@b.example"], CONTENT)]
             assert rig.store.status() == {"messages": 0, "bytes": 0, "delivered_in_all": 2, "repeated_in_all": 1}
             expected = [way.RECEIVED, way.SENDING, way.RELAYED, way.RELAYED, way.REPEATED]
-            assert events(rig.store.steps_of(TWO.id)) == expected
+            assert events(rig.store.file.steps_of(TWO.id)) == expected
             rig.store.close()
 
     complete(run())
@@ -161,7 +161,7 @@ def test_nobody_listens_until_the_lifetime_ends(tmp_path: Path) -> None:
         await rig.relay.take(MAIL)
         await rig.relay.take(TWO)
         await rig.steps()
-        assert events(rig.store.steps_of(TWO.id)) == [way.RECEIVED]
+        assert events(rig.store.file.steps_of(TWO.id)) == [way.RECEIVED]
         clock.now_s += 101
         await rig.steps()
         assert [len(failures) for _, failures in rig.told] == [1, 2]
@@ -198,7 +198,7 @@ def test_a_server_that_hangs(tmp_path: Path, command: str, option: str) -> None:
             for _ in range(4):
                 await rig.steps()
                 clock.now_s += 4_000
-            found = events(rig.store.steps_of(MAIL.id))
+            found = events(rig.store.file.steps_of(MAIL.id))
             if command == "RCPT":
                 assert found == [way.RECEIVED] + [way.DEFERRED] * 4
                 assert not server.taken
