@@ -1,6 +1,5 @@
 """The agent's settings: one TOML file, in which an unknown key is an error (M19). `agent.toml` explains every key."""
 
-import ipaddress
 import ssl
 from collections.abc import Iterator
 from importlib import resources
@@ -14,6 +13,7 @@ from edge.agent.envelope import RECIPIENTS_MAX
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import parse_connect_points
 from edge.client.limits import Limits
+from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
 from schemas.settings_files import Sources
@@ -174,14 +174,6 @@ def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLCon
     except (OSError, ValueError) as error:
         raise SettingsError(f"the TLS files of [{section}] cannot be used: {error}") from error
     return context
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on `host`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _broken_rules(settings: AgentSettings) -> Iterator[str]:

@@ -10,11 +10,11 @@ import http.client
 import io
 import ssl
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from edge.client.connect_points import ConnectPoint, NoConnectPoints, decode_answer
+from schemas.access_settings import is_loopback
 
 ANSWER_BYTES_MAX: Final = 64 << 10
 _TEXT_MAX: Final = 200  # of what a stranger says, in an error
@@ -56,11 +56,7 @@ class AccessPoint:
     @property
     def is_private(self) -> bool:
         """Whether nobody can read what is sent to it: TLS, or this machine."""
-        try:
-            is_loopback = ip_address(self.host).is_loopback
-        except ValueError:
-            is_loopback = self.host == "localhost"
-        return self.scheme == "https" or is_loopback
+        return self.scheme == "https" or is_loopback(self.host)
 
     def request(self, bearer: str, client_id: str, authorization: str | None = None) -> bytes:
         """The request's bytes; `authorization` is the field's value (RFC 9110, 11.6.2)."""

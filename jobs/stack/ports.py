@@ -18,9 +18,9 @@ TRIES = 200
 TAKEN = "is used by another program"
 
 
-def is_free(host: str, port: int) -> bool:
+def is_free(host: str, port: int, *, udp: bool = False) -> bool:
     """Whether a server could listen on the port now."""
-    return why_not(host, port) is None
+    return why_not(host, port, udp=udp) is None
 
 
 def why_not(host: str, port: int, *, udp: bool = False) -> str | None:
@@ -75,7 +75,7 @@ class Ports:
         tries = [remembered] if remembered else []
         tries += random.SystemRandom().sample(range(FIRST, LAST), TRIES)
         for port in tries:
-            if (port, udp) not in self._given and why_not(host, port, udp=udp) is None:
+            if (port, udp) not in self._given and is_free(host, port, udp=udp):
                 self.remembered[name] = port
                 write_json(self._file, self.remembered)
                 return port
