@@ -5,10 +5,12 @@ parameters that OWASP recommends for logins: 19 MiB, two passes, one lane. Each 
 work too.
 """
 
+import os
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
-from argon2 import PasswordHasher
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import HashingError, InvalidHashError, VerificationError
 
 from schemas.errors import SettingsError
 
@@ -20,6 +22,32 @@ _HASH = re.compile(r"\$argon2id\$v=\d+\$m=\d{1,8},t=\d{1,4},p=\d{1,3}\$[A-Za-z0-
 def hasher() -> PasswordHasher:
     """The hasher for new passwords."""
     return PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+
+
+class Passwords(NamedTuple):
+    """Hashes by user; `decoy` is a hash of no real password, with the same parameters as the users'."""
+
+    users: dict[str, str]
+    decoy: str
+
+    @classmethod
+    def read(cls, text: str, source: str) -> "Passwords":
+        """The content of a password file, which `source` names. Raises SettingsError."""
+        users = parse(text, source)
+        like = next(iter(users.values()), None)
+        try:
+            maker = hasher() if like is None else PasswordHasher.from_parameters(extract_parameters(like))
+            return cls(users, maker.hash(os.urandom(16)))
+        except (HashingError, InvalidHashError) as error:
+            raise SettingsError(f"{source}: the parameters of the first hash are not supported: {error}") from error
+
+
+def verify(encoded: str, password: bytes) -> bool:
+    """Whether it is the password of this hash; takes tens of milliseconds, or more if the parameters ask for it."""
+    try:
+        return PasswordHasher().verify(encoded, password)
+    except VerificationError:  # wrong password, or the line holds no valid hash
+        return False
 
 
 def is_user_name(user: str) -> bool:

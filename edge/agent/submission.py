@@ -18,8 +18,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
-from argon2 import PasswordHasher
-from argon2.exceptions import Argon2Error, InvalidHashError
 
 from edge.agent.envelope import is_address
 from edge.agent.errors import ListenerError
@@ -27,8 +25,8 @@ from edge.agent.mailroom import Mailroom
 from edge.agent.routes import Routes, domain_of
 from edge.agent.settings import SubmissionSettings, read_secret, server_tls
 from edge.client.errors import MessageTooLarge, NotAccepted
-from schemas import password_file
 from schemas.errors import WaystationError
+from schemas.password_file import Passwords, verify
 from schemas.visible import visible
 
 COMMANDS_MAX: Final = 100_000  # of one kind in a connection
@@ -73,9 +71,7 @@ class Submission:
         self._settings, self._mailroom, self._routes = settings, mailroom, routes
         self._tls: ssl.SSLContext | None = server_tls("smtp.submission", settings.certificate_file, settings.key_file)
         text = read_secret("smtp.submission.password_file", settings.password_file)
-        self._users = None if text is None else password_file.parse(text, settings.password_file)
-        self._hasher = PasswordHasher()
-        self._nobody = password_file.hasher().hash("nobody") if self._users else ""
+        self._passwords = None if text is None else Passwords.read(text, settings.password_file)
         self._server: asyncio.Server | None = None
         self._sessions: set[_Session] = set()
 
@@ -146,9 +142,11 @@ class Submission:
 
     async def authenticate(self, user: str, password: bytes) -> bool:
         """Whether the password is the user's; takes as long for a user who does not exist."""
-        known = (self._users or {}).get(user)
+        if self._passwords is None:
+            return False
+        known = self._passwords.users.get(user)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, self._verify, known or self._nobody, password) and known is not None
+        return await loop.run_in_executor(None, verify, known or self._passwords.decoy, password) and known is not None
 
     async def auth_PLAIN(self, server: Any, words: list[str]) -> Any:  # noqa: N802
         return await self._login(await server.auth_PLAIN(server, words))
@@ -167,12 +165,6 @@ class Submission:
             return AuthResult(success=True, auth_data=user)
         return AuthResult(success=False, handled=False)
 
-    def _verify(self, known: str, password: bytes) -> bool:
-        try:
-            return self._hasher.verify(known, password)
-        except (Argon2Error, InvalidHashError):
-            return False
-
     def _connected(self) -> asyncio.Protocol:
         settings = self._settings
         if len(self._sessions) >= settings.connections:
@@ -188,10 +180,10 @@ class Submission:
             tls_context=self._tls,
             require_starttls=self._tls is not None,
             timeout=settings.timeout_s,
-            auth_required=self._users is not None,
+            auth_required=self._passwords is not None,
             auth_require_tls=self._tls is not None,
             authenticator=lambda *words: AuthResult(success=True, auth_data=words[-1]),
-            auth_exclude_mechanism=None if self._users is not None else ("PLAIN", "LOGIN"),
+            auth_exclude_mechanism=None if self._passwords is not None else ("PLAIN", "LOGIN"),
             command_call_limit=COMMANDS_MAX,
             loop=asyncio.get_running_loop(),
         )

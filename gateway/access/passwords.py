@@ -11,10 +11,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
-
-from argon2 import PasswordHasher, extract_parameters
-from argon2.exceptions import HashingError, InvalidHashError, VerificationError
 
 from gateway.access.methods import Identity
 from gateway.errors import NotAdmitted
@@ -22,28 +18,14 @@ from gateway.host.authenticator import Credentials
 from gateway.watched import Watched, read_text
 from mqtt.codes import ReasonCode
 from schemas.access_settings import PasswordSettings
-from schemas.errors import SettingsError
-from schemas.password_file import hasher, parse
+from schemas.password_file import Passwords, verify
 
 WRONG = "the user name or password is wrong"
 
 
-class Passwords(NamedTuple):
-    """Hashes by user; `decoy` is a hash of no real password, with the same parameters as the users'."""
-
-    users: dict[str, str]
-    decoy: str
-
-
 def read_passwords(path: str) -> Passwords:
     """Reads the password file. Raises SettingsError."""
-    users = parse(read_text(path, "gateway.authentication.password.file"), path)
-    like = next(iter(users.values()), None)
-    try:
-        maker = hasher() if like is None else PasswordHasher.from_parameters(extract_parameters(like))
-        return Passwords(users, maker.hash(os.urandom(16)))
-    except (HashingError, InvalidHashError) as error:
-        raise SettingsError(f"{path}: the parameters of the first hash are not supported: {error}") from error
+    return Passwords.read(read_text(path, "gateway.authentication.password.file"), path)
 
 
 class PasswordMethod:
@@ -79,7 +61,7 @@ class PasswordMethod:
         self._at_work += 1
         try:
             loop = asyncio.get_running_loop()
-            is_right = await loop.run_in_executor(self._threads, _verify, encoded or passwords.decoy, password)
+            is_right = await loop.run_in_executor(self._threads, verify, encoded or passwords.decoy, password)
         finally:
             self._at_work -= 1
         if encoded is None or not is_right:
@@ -89,13 +71,6 @@ class PasswordMethod:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _verify(encoded: str, password: bytes) -> bool:
-    try:
-        return PasswordHasher().verify(encoded, password)
-    except VerificationError:  # wrong password, or the line holds no valid hash
-        return False
 
 
 class _Remembered:

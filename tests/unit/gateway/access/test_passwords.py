@@ -33,13 +33,13 @@ def hashed(password: str) -> str:
 def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The hashes that were verified against, in order."""
     asked: list[str] = []
-    verify = passwords._verify
+    verify = passwords.verify
 
     def noting(encoded: str, password: bytes) -> bool:
         asked.append(encoded)
         return verify(encoded, password)
 
-    monkeypatch.setattr(passwords, "_verify", noting)
+    monkeypatch.setattr(passwords, "verify", noting)
     return asked
 
 
@@ -142,7 +142,7 @@ def test_too_many_at_a_time_are_told_to_come_later(tmp_path: Path, monkeypatch: 
 
     async def body(users: Users) -> None:
         go_on = threading.Event()
-        monkeypatch.setattr(passwords, "_verify", lambda *_: go_on.wait(20))
+        monkeypatch.setattr(passwords, "verify", lambda *_: go_on.wait(20))
         waiting = [asyncio.create_task(users.identify("alice", b"%d" % n)) for n in range(3)]
         await asyncio.sleep(0)
         assert await users.refusal("bob", b"other") is ReasonCode.SERVER_BUSY
