@@ -7,14 +7,14 @@ only if the first word is not `agent`: on a device the agent must not pay for wh
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from edge.cli.agent import commands
+from edge.cli.application import Version, new_application
 from edge.cli.helptext import let_flow
 from schemas.errors import WaystationError
-from schemas.version import installed_version
 from schemas.visible import visible
 
 GROUP: Final = "waystation.commands"
@@ -28,17 +28,7 @@ class NotInstalled(WaystationError):
     exit_status = USAGE_STATUS
 
 
-def show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"waystation {installed_version()}")
-        raise typer.Exit
-
-
-def options(
-    _: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def options(_: Version = False) -> None:
     """Waystation on a device: the agent, which keeps messages while there is no network and hands them over when there
     is one.
 
@@ -48,14 +38,7 @@ def options(
 
 def application() -> typer.Typer:
     """The command line of a device, without the platform's commands."""
-    app = typer.Typer(
-        name="waystation",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(options)
+    app = new_application(options)
     app.add_typer(commands(), name=OWN)
     let_flow(app)
     return app

@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from edge.cli.application import VERSION, Version, new_application
 from edge.cli.helptext import let_flow
 from jobs.cli.context import Shared
 from jobs.output import ends_quietly, errors, visible
@@ -43,15 +43,6 @@ COMMANDS = {
 """Modules of this package and their commands, in the order in which `--help` lists them."""
 
 
-VERSION = "--version"
-
-
-def show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"waystation {version('waystation')}")
-        raise typer.Exit
-
-
 def options(
     context: typer.Context,
     conf: Annotated[
@@ -61,9 +52,7 @@ def options(
     data: Annotated[
         Path | None, typer.Option(help="Data directory of the stack. Default: WAYSTATION_DATA, or the key `data`.")
     ] = None,
-    _: Annotated[
-        bool, typer.Option(VERSION, callback=show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _: Version = False,
 ) -> None:
     """A messaging platform. Clients connect over MQTT or HTTP; Kafka carries their messages, Spark routes them, and
     Delta tables (the ledger) record every step. `up` runs it on your machine; `submit` runs its Spark applications on a
@@ -83,14 +72,7 @@ def options(
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
     """The command line with the modules whose commands are among `words`; with all of them if none is."""
-    app = typer.Typer(
-        name="waystation",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(options)
+    app = new_application(options)
     asked = [name for name, commands in COMMANDS.items() if not set(commands).isdisjoint(words)]
     for name in [] if VERSION in words else asked or COMMANDS:
         import_module(f"jobs.cli.{name}").register(app)
