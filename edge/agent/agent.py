@@ -125,7 +125,7 @@ class Agent:
         if self._submission is not None:
             self.submission_port = await self._submission.open()
         dispatch = Dispatch(self._client, self._relay, self._inbox, self._on_thread)
-        self._start(self._client_ended(), self._subscribe(), dispatch.run())
+        self._start(self._stay_subscribed(), dispatch.run())
         self._start(Failures(self._client, self._agent_store, self._mailroom.report).run())
         if self._relay is not None:
             self._start(self._relay.run())
@@ -204,13 +204,11 @@ class Agent:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    async def _client_ended(self) -> None:
-        await self._client.ended()
-
-    async def _subscribe(self) -> None:
-        """A gateway of Waystation delivers to inboxes without a subscription; other servers do not."""
+    async def _stay_subscribed(self) -> None:
+        """Raises the error that ended the client. A gateway of Waystation delivers to inboxes without a subscription;
+        other servers do not."""
         await self._client.subscribe(inbox_of(self._settings.client_id), qos=1)
-        await asyncio.Event().wait()
+        await self._client.ended()
 
     def _on_failed(self, message: Message, error: Exception) -> None:
         self._agent_store.fails(message.sequence, message.state.value, str(error))

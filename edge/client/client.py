@@ -59,9 +59,8 @@ class Client:
 
     `options` are the fields of :class:`.options.Options`: `client_id` and `access_points` or `connect_points` at least.
     `store`: the outbox's file, made if there is none, or a store, or what opens one on its thread; None keeps messages
-    in memory only, and they end with the process. `on_failed` is called for each message that is
-    refused or expires, also for those of earlier processes.
-    Raises ValueError; entering raises StoreError.
+    in memory only, and they end with the process. `on_failed` is called for each message that is refused or expires,
+    also for those of earlier processes. Raises ValueError; entering raises StoreError.
     """
 
     def __init__(

@@ -274,7 +274,7 @@ class Checkpointer:
 
 
 def _aged(shard: Shard, oldest: float, own: list[PendingMessage]) -> list[PendingMessage]:
-    """Messages of `egress` held since `oldest` or before, or offered before the last of `own`, in order."""
+    """Messages of `egress` that have waited since `oldest` or before, or offered before the last of `own`, in order."""
     before = own[-1].number if own else 0
 
     def is_due(pending: PendingMessage) -> bool:

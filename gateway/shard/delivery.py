@@ -1,4 +1,4 @@
-"""Delivering: a held message into sessions' queues, queues into links, and what becomes of each recipient's share."""
+"""Delivering: a pending message into sessions' queues, queues into links, and what becomes of each recipient's share."""
 
 from collections.abc import Callable
 from typing import Protocol

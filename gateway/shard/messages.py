@@ -98,7 +98,7 @@ def shard_of_place(place: tuple[int, int]) -> int:
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """One recipient's share of a held message: what its PUBLISH will say, and where it stands.
+    """One recipient's share of a pending message: what its PUBLISH will say, and where it stands.
 
     `packet_id` is 0 until taken for sending; `sent` once written to the present or an earlier connection; `dup` if it
     is sent again; `released` after PUBREC (QoS 2); `row` its row in the spool; `finished` once nothing is owed.

@@ -87,7 +87,7 @@ class ShareDispatcher:
         self._shard = shard
         self._groups = groups
         self._queues = queues
-        self._log_records = log
+        self._session_log = log
         self._committed_row = committed_row
         self._shards = shards
         self._post = post
@@ -188,7 +188,7 @@ class ShareDispatcher:
             self._groups.remove(group)
             closing = group.take_closing()
             if group.in_log:
-                self._log_records.ended(group, lambda: self._forget(closing), kinds=[KIND_OF_GROUP])
+                self._session_log.ended(group, lambda: self._forget(closing), kinds=[KIND_OF_GROUP])
 
     # -- assigning -----------------------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class ShareDispatcher:
         taken = self._take(group)
         if any(assigned.qos == 2 and not assigned.is_logged for assigned in taken):
             group.begin_sending()
-            self._log(group, lambda: self._send_logged(group, taken))
+            self._write_record(group, lambda: self._send_logged(group, taken))
         elif taken:
             self._send(taken)
             self._queues.wake(group)
@@ -305,7 +305,7 @@ class ShareDispatcher:
             else:
                 group.take_back(some)
                 if any(assigned.qos == 2 for assigned in some):
-                    self._log(group, None)
+                    self._write_record(group, None)
                 self._look_who_is_there(group)
             self._freed(group)
 
@@ -314,13 +314,13 @@ class ShareDispatcher:
             if group.queue or group.backlog:
                 self._queues.wake(group)
             if len(group.closing) >= _MOST_CLOSING:
-                self._log(group, None)
+                self._write_record(group, None)
         else:
             self._end_if_over(group)
 
     # -- the record ----------------------------------------------------------------------------------------------------
 
-    def _log(self, group: ShareGroup, then: Callable[[], None] | None) -> None:
+    def _write_record(self, group: ShareGroup, then: Callable[[], None] | None) -> None:
         """Runs `then` once the group's record is durable; what it does not name any more, sessions may forget then."""
         closing = group.take_closing()
 
@@ -329,7 +329,7 @@ class ShareDispatcher:
             if then is not None:
                 then()
 
-        self._log_records.windows(group, stored)
+        self._session_log.windows(group, stored)
 
     def _forget(self, closing: list[tuple[str, int]]) -> None:
         for client, number in closing:
