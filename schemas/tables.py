@@ -237,11 +237,7 @@ PRESENCE_HISTORY = Table(
             required=True,
         ),
         Column("peer", "string", "Address of the client; only on `connected`"),
-        Column(
-            "protocol",
-            "string",
-            "`mqtt3.1.1` or `mqtt5`, with `+ws` over WebSocket, `+quic` over QUIC; only on `connected`",
-        ),
+        Column("protocol", "string", "`mqtt3.1.1` or `mqtt5`, `+ws` over WebSocket, `+quic` over QUIC; on `connected`"),
         Column(
             "reason",
             "string",

@@ -1,4 +1,4 @@
-"""Delivering: a pending message into sessions' queues, queues into links, and what becomes of each recipient's share."""
+"""Delivering: messages into sessions' queues, queues into links, and what becomes of each recipient's share."""
 
 from collections.abc import Callable
 from typing import Protocol

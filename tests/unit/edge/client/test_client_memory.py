@@ -1,0 +1,68 @@
+"""What the client holds in memory, and how often it writes (M2)."""
+
+import asyncio
+import gc
+from pathlib import Path
+
+from edge.client.limits import Limits
+from edge.client.memory_store import MemoryStore
+from edge.client.store import Batch
+from tests.unit.edge.client.client_harness import NOBODY, client, complete
+from tests.unit.edge.client.server_host import ServerHost
+
+
+def test_messages_that_nobody_holds_use_no_memory_here(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with client(NOBODY, store=tmp_path / "o") as one:
+            for _ in range(5):
+                await one.publish("t")
+            gc.collect()
+            assert len(one._sending._messages) == 0
+            assert len(one._mqtt.session.outbound.messages) == 0
+
+    complete(run())
+
+
+class RecordingStore(MemoryStore):
+    """Counts what is written."""
+
+    def __init__(self, client_id: str) -> None:
+        super().__init__(client_id)
+        self.added: list[int] = []
+
+    def commit(self, batch: Batch) -> None:
+        self.added.append(len(batch.added))
+        super().commit(batch)
+
+
+def test_publishes_of_one_turn_share_a_commit_and_each_is_written_once() -> None:
+    """However many wait already."""
+
+    async def run() -> None:
+        store = RecordingStore("van-7")
+        async with client(NOBODY, store=store) as one:
+            await asyncio.gather(*(one.publish("t", b"%d" % number) for number in range(1_000)))
+            assert store.added == [1_000]
+            await one.publish("t")
+            assert store.added == [1_000, 1]
+
+    complete(run())
+
+
+def test_only_a_window_of_what_waits_is_in_memory(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with client(NOBODY, store=tmp_path / "o") as one:
+            await asyncio.gather(*(one.publish("t", b"%d" % number) for number in range(2_000)))
+        held: list[int] = []
+        async with (
+            ServerHost({"receive_maximum": 10}) as server,
+            client(server.url, store=tmp_path / "o", limits=Limits(window_messages=50)) as again,
+        ):
+            draining = asyncio.ensure_future(again.drained())
+            while not draining.done():
+                held.append(len(again._mqtt.session.outbound.messages) + len(again._sending._loaded))
+                await asyncio.sleep(0)
+            assert 50 < max(held) <= 125
+            assert [int(packet.payload) for packet in server.session.stored] == list(range(2_000))
+
+    complete(run())
