@@ -38,6 +38,7 @@ from edge.client.errors import StoreError
 from edge.client.message import Message
 from edge.client.options import ClientOptions
 from edge.client.store_clock import running_s
+from edge.link import QuicTls
 from edge.reconnect import FullJitter
 from schemas.identity import inbox_of
 
@@ -155,6 +156,7 @@ class Agent:
             "bearer": platform.bearer or None,
             "username": platform.username or None,
             "tls": client_tls("platform", platform.ca_file, platform.certificate_file, platform.key_file),
+            "quic": QuicTls(platform.ca_file or None, platform.certificate_file or None, platform.key_file or None),
             "server_hostname": platform.server_name or None,
         }
         password = read_secret("platform.password_file", platform.password_file)

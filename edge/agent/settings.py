@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from edge.agent.envelope import RECIPIENTS_MAX
 from edge.client.access_point import AccessPoint
-from edge.client.connect_points import parse_connect_points
+from edge.client.connect_points import Bearer, parse_connect_points
 from edge.client.limits import Limits
 from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
@@ -27,7 +27,7 @@ EXAMPLE: Final = "agent.toml"
 class PlatformSettings(Section, frozen=True):
     access_points: list[str] = msgspec.field(default_factory=list)
     connect_points: list[str] = msgspec.field(default_factory=list)
-    bearer: Literal["", "mqtt", "mqtts", "ws", "wss"] = ""
+    bearer: Bearer | Literal[""] = ""
     username: str = ""
     password_file: str = ""
     ca_file: str = ""

@@ -19,6 +19,7 @@ from edge.reconnect import FullJitter
 from schemas import password_file
 from tests.faithful_client import eventually
 from tests.unit.edge.agent.agent_harness import HOST, StockServer, settings, submit
+from tests.unit.gateway.host.quic_client import trust
 from tests.unit.gateway.host.socket_gateway import SocketGateway
 
 QUICKLY = FullJitter(0.01, 0.02)
@@ -309,3 +310,16 @@ def test_one_agent_a_directory_and_none(tmp_path: Path) -> None:
         taken.close()
 
     complete(run())
+
+
+def test_its_authorities_are_those_of_quic_too(tmp_path: Path) -> None:
+    """G11: QUIC has a TLS of its own."""
+    trusted = trust(tmp_path)
+
+    async def run(port: int) -> None:
+        platform = {"connect_points": [f"quic://localhost:{port}"], "ca_file": str(trusted.authority.file)}
+        async with Agent(settings(tmp_path / "store", platform=platform), backoff=QUICKLY) as agent:
+            await agent.connected()
+
+    with SocketGateway(tmp_path / "gateway", tls=trusted.settings) as gateway:
+        complete(run(gateway.quic_port))
