@@ -21,7 +21,7 @@ from edge.agent.agent_store import AgentStore
 from edge.agent.control import ControlServer
 from edge.agent.courier import Courier, SmtpCourier
 from edge.agent.dispatch import Dispatch
-from edge.agent.envelope import NAME_BYTES_MAX, File
+from edge.agent.envelope import NAME_BYTES_MAX, File, Mail
 from edge.agent.errors import AgentError, ControlError
 from edge.agent.failures import Failures
 from edge.agent.inbox_folder import InboxFolder
@@ -103,7 +103,8 @@ class Agent:
         stack.callback(self._thread.shutdown)
         self._client = self._make_client()
         host = smtp.relay.hostname or smtp.submission.hostname or socket.gethostname()
-        self._mailroom = Mailroom(self._client, self._routes, host=host, wall_s=self._wall_s)
+        take = self._relay_here if smtp.relay.enabled else None
+        self._mailroom = Mailroom(self._client, self._routes, take=take, host=host, wall_s=self._wall_s)
         self._inbox = await self._on_thread(self._open_inbox)
         stack.push_async_callback(self._on_thread, self._inbox.close)
         if smtp.relay.enabled:
@@ -111,7 +112,6 @@ class Agent:
             self._relay_store = store = await self._on_thread(self._open_relay)
             stack.push_async_callback(self._on_thread, store.close)
             self._relay = Relay(store, courier, smtp.relay, self._routes, self._on_thread, self._mailroom.report)
-            self._mailroom.take = self._relay.take
         if smtp.submission.enabled:
             self._submission = Submission(smtp.submission, self._mailroom, self._routes)
         outboxes = None
@@ -211,6 +211,10 @@ class Agent:
         other servers do not."""
         await self._client.subscribe(inbox_of(self._settings.client_id), qos=1)
         await self._client.ended()
+
+    async def _relay_here(self, mail: Mail) -> bool:
+        assert self._relay is not None
+        return await self._relay.take(mail)
 
     def _on_failed(self, message: Message, error: Exception) -> None:
         self._agent_store.fails(message.sequence, message.state.value, str(error))

@@ -39,7 +39,7 @@ class AgentStore(SqliteStore):
     def __init__(self, path: str | Path, client_id: str, log_entries: int) -> None:
         self._log = WayLog(log_entries)
         self._failing: dict[int, tuple[str, str]] = {}
-        self.has_failed = False  # since it was last cleared
+        self._may_have_failed = True  # perhaps in an earlier process
         super().__init__(path, client_id)
 
     def fails(self, sequence: int, state: str, reason: str) -> None:
@@ -50,7 +50,16 @@ class AgentStore(SqliteStore):
         super().commit(batch)
         for sequence in batch.removed:
             if self._failing.pop(sequence, None) is not None:
-                self.has_failed = True
+                self._may_have_failed = True
+
+    def take_news(self) -> bool:
+        """Whether messages may have failed since the last call. From any thread."""
+        may_have, self._may_have_failed = self._may_have_failed, False
+        return may_have
+
+    def try_again(self) -> None:
+        """A sender could not be told yet: there is news. From any thread."""
+        self._may_have_failed = True
 
     def first_failed(self) -> Failed | None:
         """The oldest message that failed and whose sender does not know."""

@@ -32,11 +32,9 @@ class Failures:
 
     async def run(self) -> None:
         """For ever; raises the error that ended the client."""
-        self._store.has_failed = True  # perhaps, in an earlier process
         while True:
             pause_s = CHECK_S
-            if self._store.has_failed:
-                self._store.has_failed = False
+            if self._store.take_news():
                 pause_s = CHECK_S if await self.step() else AGAIN_S
             await asyncio.sleep(pause_s)
 
@@ -47,7 +45,7 @@ class Failures:
                 await self._tell(failed)
             except NotAccepted as error:
                 _log.warning("a report waits: %s", error)
-                self._store.has_failed = True
+                self._store.try_again()
                 return False
             sequence = failed.sequence
             await self._client.on_store(lambda _, number=sequence: self._store.forget_failed(number))  # type: ignore[misc]

@@ -31,9 +31,10 @@ def new_id() -> str:
 class Mailroom:
     """`take`: the relay's, if there is one here. `host`: this agent's name in reports. `wall_s`: the time."""
 
-    def __init__(self, client: Client, routes: Routes, *, host: str, wall_s: Callable[[], float]) -> None:
-        self._client, self._routes = client, routes
-        self.take: Take | None = None
+    def __init__(
+        self, client: Client, routes: Routes, *, take: Take | None, host: str, wall_s: Callable[[], float]
+    ) -> None:
+        self._client, self._routes, self._take = client, routes, take
         self._host, self._wall_s = host, wall_s
 
     async def send(self, sender: str, recipients: list[str], content: bytes, *, smtputf8: bool) -> list[str]:
@@ -70,9 +71,9 @@ class Mailroom:
 
     async def _on(self, route: str, mail: Mail) -> None:
         if route == HERE:
-            if self.take is None:
+            if self._take is None:
                 raise NotAccepted("the relay is off")
-            await self.take(mail)
+            await self._take(mail)
             return
         topic = inbox_of(route)
         properties = mail.properties()
