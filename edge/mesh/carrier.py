@@ -15,15 +15,16 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from edge.mesh import bundle as bundles
-from edge.mesh import receipt as receipt_formats
-from edge.mesh.bundle import Bundle, Header
+from bundles import bundle as bundle_format
+from bundles import receipt as receipt_format
+from bundles.bundle import Bundle, Header
+from bundles.errors import SignatureError
+from bundles.receipt import Receipt, Role, Signers
 from edge.mesh.contact_frames import UNLIMITED, Hello, Offer, Reason
 from edge.mesh.encounters import Encounters
-from edge.mesh.errors import ConflictError, RefusedError, SignatureError
+from edge.mesh.errors import ConflictError, RefusedError
 from edge.mesh.known_receipts import OURS, KnownReceipts, Peer
 from edge.mesh.limits import MeshLimits
-from edge.mesh.receipt import Receipt, Role, Signers
 from edge.mesh.spray import Candidate, SprayPolicy
 
 Originators = Callable[[str], Ed25519PublicKey | None]
@@ -137,7 +138,7 @@ class Carrier:
         """Whether its originator signed it. Raises SignatureError if not; False if the originator's key is gone."""
         key = self._originators(bundle.header.originator)
         if key is not None:
-            bundles.verify(bundle, key)
+            bundle_format.verify(bundle, key)
         return key is not None
 
     def add(self, bundle: Bundle, copies: int | None, now: float) -> None:
@@ -194,7 +195,7 @@ class Carrier:
         """Drops the bundle and keeps the receipt; False if it brings nothing new. Raises SignatureError."""
         if not self._is_news(receipt):
             return False
-        receipt_formats.verify(receipt, self._signers)
+        receipt_format.verify(receipt, self._signers)
         held = self._held.get(receipt.message_id)
         if held is not None and not receipt.settles(held.bundle.header.destination):
             raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")

@@ -23,9 +23,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from edge.mesh import bundle as bundles
-from edge.mesh import receipt as receipts
-from edge.mesh.bundle import Bundle
+from bundles import bundle as bundle_format
+from bundles import receipt as receipt_format
+from bundles.bundle import Bundle
+from bundles.errors import FormatError, SignatureError
+from bundles.receipt import RECEIPT_BYTES_MAX
+from bundles.wire import ID_BYTES
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_events import (
     Closed,
@@ -58,12 +61,10 @@ from edge.mesh.contact_frames import (
     encode,
 )
 from edge.mesh.contact_state import State, Step, next_state
-from edge.mesh.errors import FormatError, LocalContactError, PeerError, SignatureError
+from edge.mesh.errors import LocalContactError, PeerError
 from edge.mesh.known_receipts import Peer
-from edge.mesh.receipt import RECEIPT_BYTES_MAX
 from edge.mesh.spray import PeerView, copies_to_give, in_order
 from edge.mesh.transfers import Arrival, Outbound
-from edge.mesh.wire import ID_BYTES
 
 _FLOOD_S: Final = 10.0
 
@@ -207,10 +208,10 @@ class Contact:
 
     def _take_receipt(self, encoded: bytes, events: list[Event]) -> None:
         try:
-            known = self._carrier.receipts.get(receipts.peek_id(encoded))
+            known = self._carrier.receipts.get(receipt_format.peek_id(encoded))
             if known is not None and known.encoded == encoded:
                 return
-            receipt = receipts.decode(encoded)
+            receipt = receipt_format.decode(encoded)
         except FormatError as error:
             raise PeerError(f"a malformed receipt: {error}") from error
         try:
@@ -319,7 +320,7 @@ class Contact:
 
     def _take_bundle(self, offer: Offer, encoded: bytes, events: list[Event]) -> None:
         try:
-            bundle = bundles.decode(encoded, self._limits.bundle_bytes)
+            bundle = bundle_format.decode(encoded, self._limits.bundle_bytes)
             if bundle.header != offer.header or bundle.hops > self._limits.hops:
                 raise FormatError("it is not what was offered")
             is_verified = self._carrier.verify(bundle)

@@ -3,9 +3,9 @@
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-from edge.mesh.bundle import Bundle
+from bundles.bundle import Bundle
+from bundles.receipt import Receipt
 from edge.mesh.contact_frames import Hello, Reason
-from edge.mesh.receipt import Receipt
 
 
 class EndedBy(Enum):

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.mesh.bundle import HEADER_BYTES_MAX, Header, decode_header, encode_header
-from edge.mesh.errors import FormatError, PeerError
-from edge.mesh.receipt import RECEIPT_BYTES_MAX
-from edge.mesh.wire import ID_BYTES, NAME_BYTES_MAX, Reader, write_binary, write_id, write_text, write_uint
+from bundles.bundle import HEADER_BYTES_MAX, Header, decode_header, encode_header
+from bundles.errors import FormatError
+from bundles.receipt import RECEIPT_BYTES_MAX
+from bundles.wire import ID_BYTES, NAME_BYTES_MAX, Reader, write_binary, write_id, write_text, write_uint
+from edge.mesh.errors import PeerError
 
 PROTOCOL: Final = b"WSM1"
 """Begins hello: what this is, and the version."""

@@ -1,9 +1,7 @@
-"""Errors of the mesh. The text of each says what was wrong.
+"""Errors of the mesh. The text of each says what was wrong. Those of the formats: :mod:`bundles.errors`.
 
 WaystationError
 └── MeshError
-    ├── FormatError         bytes are no bundle, receipt or frame, or exceed a limit
-    ├── SignatureError      a signature does not fit, or its signer may not sign this
     ├── ConflictError       two different bundles have the same id
     ├── RefusedError        a new message is not accepted: too large, too old, or the store is full
     ├── PeerError           the peer broke the contact protocol: close the contact
@@ -15,14 +13,6 @@ from schemas.errors import WaystationError
 
 class MeshError(WaystationError):
     """Base of all errors of the mesh."""
-
-
-class FormatError(MeshError):
-    """Bytes do not follow the format, or a field exceeds its limit."""
-
-
-class SignatureError(MeshError):
-    """A signature does not fit the bytes, or its signer is not entitled to sign them."""
 
 
 class ConflictError(MeshError):

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from edge.mesh.receipt import Receipt
+from bundles.receipt import Receipt
 
 Peer = tuple[str, int]
 """Name and incarnation."""

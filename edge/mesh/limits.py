@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from edge.mesh.bundle import HOPS_MAX
+from bundles.bundle import HOPS_MAX
 from edge.mesh.contact_frames import FRAME_BYTES_MIN, UNLIMITED
 
 

@@ -8,7 +8,7 @@ held < claimed < delivered < retired and never back, except that a claim is a le
 Who has the claim follows from the record and the time: of the leases that run, the one asked for first, then the lower
 agent. The server grants claims in the order of its log (:mod:`pipelines.presence.custody`); between agents that cannot
 reach it this rule stands in. Two halves of a mesh may each grant a claim, and both deliver: **claims only spare
-duplicates; the recipient's memory (:mod:`edge.mesh.seen`) is the guarantee.**
+duplicates; the recipient's memory (:mod:`bundles.seen`) is the guarantee.**
 
 `retired` is a mark, not a deletion: a record may be forgotten only when no copy of the message can be alive, or a late
 proxy would find no record and deliver again.

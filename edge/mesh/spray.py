@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from edge.mesh.bundle import Header
+from bundles.bundle import Header
 
 
 @dataclass(frozen=True, slots=True)

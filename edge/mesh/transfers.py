@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from edge.mesh import bundle as bundles
+from bundles import bundle as bundle_format
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_frames import Data, Offer
 from edge.mesh.errors import PeerError
@@ -45,7 +45,7 @@ class Outbound:
             held = self._carrier.held(message_id)
             if held is None or not held.remaining_s(now):
                 return message_id
-            self._current = message_id, bundles.encode(held.bundle.carried(int(now - held.since))), 0
+            self._current = message_id, bundle_format.encode(held.bundle.carried(int(now - held.since))), 0
         message_id, encoded, sent = self._current
         part = encoded[sent : sent + most]
         self._current = message_id, encoded, sent + len(part)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from edge.mesh.bundle import HOPS_MAX
+from bundles.bundle import HOPS_MAX
 from edge.mesh.limits import MeshLimits
 from edge.sim import baselines, world
 from edge.sim.baselines import Progress

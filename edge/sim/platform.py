@@ -5,12 +5,12 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from edge.mesh import bundle as bundles
-from edge.mesh import receipt as receipts
-from edge.mesh.bundle import Bundle
+from bundles import bundle as bundle_format
+from bundles import receipt as receipt_format
+from bundles.bundle import Bundle
+from bundles.receipt import Receipt, Role
+from bundles.seen import Seen, Verdict
 from edge.mesh.presence import Record, merge, record_of
-from edge.mesh.receipt import Receipt, Role
-from edge.mesh.seen import Seen, Verdict
 from schemas.events import MessagePresenceEvent
 
 GATEWAY: Final = "gateway"
@@ -62,11 +62,11 @@ class Platform:
 
     def deliver(self, bundle: Bundle, now: int) -> Receipt:
         """The gateway takes a bundle; the recipient sees it if it is new (M14)."""
-        bundles.verify(bundle, key_of(bundle.header.originator).public_key())
+        bundle_format.verify(bundle, key_of(bundle.header.originator).public_key())
         self.hits += 1
         if self._seen.take(bundle.header) is Verdict.NEW:
             self.given += 1
             self.delivered_at[bundle.message_id] = now
-            receipt = receipts.sign(bundle.message_id, Role.GATEWAY, GATEWAY, now * 1000, self._key)
+            receipt = receipt_format.sign(bundle.message_id, Role.GATEWAY, GATEWAY, now * 1000, self._key)
             self._receipts[bundle.message_id] = receipt
         return self._receipts[bundle.message_id]

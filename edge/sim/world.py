@@ -10,7 +10,7 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from edge.mesh.bundle import Header, Kind, sign
+from bundles.bundle import Header, Kind, sign
 from edge.mesh.contact import Contact
 from edge.mesh.limits import MeshLimits
 from edge.mesh.spray import SprayPolicy

@@ -4,7 +4,7 @@ from edge.mesh.carrier import Carrier
 from edge.mesh.contact import Contact
 from edge.mesh.contact_events import Event, Received
 from edge.mesh.limits import MeshLimits
-from tests.unit.edge.mesh.keys import originators, signers
+from tests.unit.bundles.keys import originators, signers
 
 EXCHANGES_MAX = 1_000
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.mesh import bundle as bundles
-from edge.mesh.bundle import Bundle
+from bundles import bundle as bundle_format
+from bundles.bundle import Bundle
+from bundles.receipt import Role
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_events import Closed, Declined, EndedBy, Given, PeerHolds, ReceiptTaken
 from edge.mesh.contact_frames import Reason, Summary
 from edge.mesh.errors import LocalContactError, RefusedError
-from edge.mesh.receipt import Role
+from tests.unit.bundles.keys import bundle, receipt
 from tests.unit.edge.mesh.contact_pair import MeshPair, carrier, meet
-from tests.unit.edge.mesh.keys import bundle, receipt
 
 
 def copies(of: Carrier, message_id: str) -> int | None:
@@ -283,4 +283,4 @@ def test_the_bytes_of_a_bundle_do_not_depend_on_the_way() -> None:
     last = agents[-1].held(bundle().message_id)
     assert last is not None
     assert last.bundle.hops == 3
-    assert bundles.encode(last.bundle)[6:] == bundles.encode(bundle())[6:]
+    assert bundle_format.encode(last.bundle)[6:] == bundle_format.encode(bundle())[6:]

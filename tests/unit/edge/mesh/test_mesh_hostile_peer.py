@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.mesh import bundle as bundles
+from bundles import bundle as bundle_format
+from bundles.bundle import Bundle
+from bundles.errors import FormatError
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact import Contact
 from edge.mesh.contact_events import Closed, EndedBy, Event
@@ -28,11 +30,11 @@ from edge.mesh.contact_frames import (
     encode,
 )
 from edge.mesh.contact_state import State, Step, next_state
-from edge.mesh.errors import ConflictError, FormatError, LocalContactError, PeerError
+from edge.mesh.errors import ConflictError, LocalContactError, PeerError
 from edge.mesh.limits import MeshLimits
 from tests.draw import generator
+from tests.unit.bundles.keys import bundle, header, receipt
 from tests.unit.edge.mesh.contact_pair import carrier, meet
-from tests.unit.edge.mesh.keys import bundle, header, receipt
 
 HELLO = Hello("x", 1, has_uplink=False, predictability=1.0, frame_bytes=65_536, bundle_bytes=10**6, revocations=0)
 BEGINNING = (HELLO, Receipts((), more=False), Summary((), more=False))
@@ -53,7 +55,7 @@ FRAMES: tuple[Frame, ...] = (
 class Hostile:
     """A peer made of frames, against a carrier that holds `held`."""
 
-    def __init__(self, held: Sequence[bundles.Bundle] = (), **limits: float) -> None:
+    def __init__(self, held: Sequence[Bundle] = (), **limits: float) -> None:
         self.carrier: Carrier = carrier("a", **limits)
         for one in held:
             self.carrier.submit(one, 0)
@@ -201,7 +203,7 @@ def test_an_oversized_frame_is_refused_before_it_comes() -> None:
 
 def test_more_data_than_offered_is_refused() -> None:
     message = bundle(5, "c")
-    encoded = bundles.encode(message.carried(0))
+    encoded = bundle_format.encode(message.carried(0))
     hostile = Hostile()
     hostile.sends(*BEGINNING, Offer(message.header, len(encoded) - 1, 8, 1, 0))
     hostile.sends(Data(message.message_id, 0, encoded))
@@ -211,7 +213,7 @@ def test_more_data_than_offered_is_refused() -> None:
 def test_a_bundle_that_is_not_what_was_offered_is_refused() -> None:
     """Another content under the same id does not pass, and the genuine one is taken afterwards."""
     for forged in (bundle(5, "c", signer="x"), bundle(6, "c")):
-        encoded = bundles.encode(forged.carried(0))
+        encoded = bundle_format.encode(forged.carried(0))
         hostile, message = Hostile(), bundle(5, "c")
         hostile.sends(*BEGINNING, Offer(message.header, len(encoded), 8, 1, 0))
         hostile.sends(Data(message.message_id, 0, encoded))
@@ -236,7 +238,7 @@ def test_an_id_that_was_made_to_collide_does_not_replace_what_is_held() -> None:
 
 def test_copies_out_of_thin_air_are_cut() -> None:
     message = bundle(5, "c")
-    encoded = bundles.encode(message.carried(0))
+    encoded = bundle_format.encode(message.carried(0))
     hostile = Hostile()
     hostile.sends(*BEGINNING, Offer(message.header, len(encoded), 60_000, 1, 0))
     (*_, received) = hostile.sends(Data(message.message_id, 0, encoded))

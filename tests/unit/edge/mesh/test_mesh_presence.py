@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bundles.seen import Seen, Verdict
 from edge.mesh.pending_reports import PendingReports
 from edge.mesh.presence import Decision, Record, Stage, decide, decide_without_presence, merge, record_of
-from edge.mesh.seen import Seen, Verdict
 from schemas.events import MessagePresenceEvent
 from tests.draw import generator
-from tests.unit.edge.mesh.keys import header
+from tests.unit.bundles.keys import header
 
 LIVE_UNTIL_US = 10_000
 KINDS = get_args(MessagePresenceEvent.__annotations__["event"])

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from edge.mesh.encounters import Encounters, EncounterSettings
 from edge.mesh.spray import Candidate, PeerView, SprayPolicy, copies_to_give, in_order
+from tests.unit.bundles.keys import bundle, header
 from tests.unit.edge.mesh.contact_pair import carrier, meet
-from tests.unit.edge.mesh.keys import bundle, header
 
 POLICY = SprayPolicy()
 

@@ -5,9 +5,9 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from edge.mesh import receipt as receipts
-from edge.mesh.bundle import Bundle, Header, Kind, sign
-from edge.mesh.receipt import Receipt, Role
+from bundles import receipt as receipt_format
+from bundles.bundle import Bundle, Header, Kind, sign
+from bundles.receipt import Receipt, Role
 
 STRANGERS = ("stranger",)
 """Names without a certificate."""
@@ -45,4 +45,4 @@ def bundle(sequence: int = 1, originator: str = "a", *, size: int = 20, signer: 
 
 def receipt(message_id: str, signer: str = "gateway", role: Role = Role.GATEWAY, by: str = "") -> Receipt:
     """A receipt that says it is of `signer`, signed by its key or that of `by`."""
-    return receipts.sign(message_id, role, signer, 5_000, key(by or signer))
+    return receipt_format.sign(message_id, role, signer, 5_000, key(by or signer))

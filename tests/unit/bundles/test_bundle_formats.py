@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.mesh import bundle as bundles
-from edge.mesh import receipt as receipts
-from edge.mesh.bundle import Bundle, Header, Kind, message_id_of
-from edge.mesh.errors import FormatError, MeshError, SignatureError
-from edge.mesh.receipt import Role
+from bundles import bundle as bundle_format
+from bundles import receipt as receipt_format
+from bundles.bundle import Bundle, Header, Kind, message_id_of
+from bundles.errors import BundleError, FormatError, SignatureError
+from bundles.receipt import Role
 from tests.draw import generator
-from tests.unit.edge.mesh.keys import bundle, header, key, originators, receipt, signers
+from tests.unit.bundles.keys import bundle, header, key, originators, receipt, signers
 
 texts = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=50)
 u64 = st.integers(0, 2**64 - 1)
@@ -37,21 +37,21 @@ def headers(draw: st.DrawFn) -> Header:
 def verify(what: Bundle) -> None:
     public_key = originators(what.header.originator)
     assert public_key is not None
-    bundles.verify(what, public_key)
+    bundle_format.verify(what, public_key)
 
 
 @given(headers(), st.binary(max_size=200), st.integers(0, 255), st.integers(0, 2**32 - 1))
 def test_a_bundle_comes_back_as_it_was(header: Header, ciphertext: bytes, hops: int, age_s: int) -> None:
-    made = replace(bundles.sign(header, ciphertext, key("a")), hops=hops, age_s=age_s)
-    encoded = bundles.encode(made)
-    assert bundles.decode(encoded) == made
+    made = replace(bundle_format.sign(header, ciphertext, key("a")), hops=hops, age_s=age_s)
+    encoded = bundle_format.encode(made)
+    assert bundle_format.decode(encoded) == made
     assert len(encoded) == made.size
-    assert bundles.encode(bundles.decode(encoded)) == encoded
+    assert bundle_format.encode(bundle_format.decode(encoded)) == encoded
 
 
-@pytest.mark.parametrize("encoded", [bundles.encode(bundle()), receipt(bundle().message_id).encoded])
+@pytest.mark.parametrize("encoded", [bundle_format.encode(bundle()), receipt(bundle().message_id).encoded])
 def test_every_truncation_is_an_error(encoded: bytes) -> None:
-    decode = bundles.decode if len(encoded) > 140 else receipts.decode
+    decode = bundle_format.decode if len(encoded) > 140 else receipt_format.decode
     for size in range(len(encoded)):
         with pytest.raises(FormatError):
             decode(encoded[:size])
@@ -67,12 +67,12 @@ def mutated(encoded: bytes, draws: random.Random) -> bytes:
 
 
 def test_mutated_bytes_are_refused_or_change_only_what_is_not_signed() -> None:
-    draws, encoded = generator("mutated bundles"), bundles.encode(bundle())
+    draws, encoded = generator("mutated bundles"), bundle_format.encode(bundle())
     for _ in range(3_000):
         try:
-            found = bundles.decode(mutated(encoded, draws))
+            found = bundle_format.decode(mutated(encoded, draws))
             verify(found)
-        except MeshError:
+        except BundleError:
             continue
         assert (found.header, found.ciphertext) == (bundle().header, bundle().ciphertext)
 
@@ -82,13 +82,13 @@ def test_mutated_receipts_are_refused() -> None:
     for _ in range(3_000):
         changed = mutated(encoded, draws)
         if changed != encoded:
-            with pytest.raises(MeshError):
-                receipts.verify(receipts.decode(changed), signers)
+            with pytest.raises(BundleError):
+                receipt_format.verify(receipt_format.decode(changed), signers)
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_an_error_of_the_mesh(raw: bytes) -> None:
-    for decode in (bundles.decode, receipts.decode, bundles.decode_header):
+    for decode in (bundle_format.decode, receipt_format.decode, bundle_format.decode_header):
         with pytest.raises(FormatError):
             decode(raw)
 
@@ -110,7 +110,11 @@ def test_hop_count_and_age_may_change() -> None:
 
 def test_a_message_has_one_id_on_every_way_and_no_other_has_it() -> None:
     """M14: the id follows from originator, incarnation and sequence."""
-    assert bundle().message_id == message_id_of("a", 7, 1) == bundles.decode(bundles.encode(bundle())).message_id
+    assert (
+        bundle().message_id
+        == message_id_of("a", 7, 1)
+        == bundle_format.decode(bundle_format.encode(bundle())).message_id
+    )
     others = {message_id_of(*source) for source in [("a", 7, 1), ("a", 7, 2), ("a", 8, 1), ("b", 7, 1), ("a/7", 7, 1)]}
     assert len(others) == 5
 
@@ -128,22 +132,22 @@ def test_a_message_has_one_id_on_every_way_and_no_other_has_it() -> None:
 )
 def test_a_field_that_does_not_fit_is_an_error(wrong: dict[str, object], detail: str) -> None:
     with pytest.raises(FormatError, match=detail):
-        bundles.sign(replace(header(), **wrong), b"", key("a"))  # type: ignore[arg-type]
+        bundle_format.sign(replace(header(), **wrong), b"", key("a"))  # type: ignore[arg-type]
 
 
 def test_a_bundle_over_the_limit_is_refused_before_it_is_read() -> None:
     with pytest.raises(FormatError, match="longer than 10"):
-        bundles.decode(bundles.encode(bundle(size=11)), 10)
+        bundle_format.decode(bundle_format.encode(bundle(size=11)), 10)
 
 
 def test_a_receipt_is_signed_by_one_who_may_sign_it() -> None:
     """M8, M12: recipient, exit agent or gateway."""
     message_id = bundle().message_id
-    receipts.verify(receipt(message_id), signers)
-    receipts.verify(receipt(message_id, "b", Role.RECIPIENT), signers)
+    receipt_format.verify(receipt(message_id), signers)
+    receipt_format.verify(receipt(message_id, "b", Role.RECIPIENT), signers)
     with pytest.raises(SignatureError, match="may not sign receipts as gateway"):
-        receipts.verify(receipt(message_id, "b"), signers)
+        receipt_format.verify(receipt(message_id, "b"), signers)
     with pytest.raises(SignatureError, match="was not signed by gateway"):
-        receipts.verify(receipt(message_id, "gateway", by="b"), signers)
+        receipt_format.verify(receipt(message_id, "gateway", by="b"), signers)
     with pytest.raises(SignatureError):
-        receipts.verify(replace(receipt(message_id), message_id=bundle(2).message_id), signers)
+        receipt_format.verify(replace(receipt(message_id), message_id=bundle(2).message_id), signers)

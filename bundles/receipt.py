@@ -16,9 +16,9 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from edge.mesh.bundle import SIGNATURE_BYTES
-from edge.mesh.errors import FormatError, SignatureError
-from edge.mesh.wire import ID_BYTES, NAME_BYTES_MAX, Reader, write_id, write_text, write_uint
+from bundles.bundle import SIGNATURE_BYTES
+from bundles.errors import FormatError, SignatureError
+from bundles.wire import ID_BYTES, NAME_BYTES_MAX, Reader, write_id, write_text, write_uint
 
 VERSION: Final = 1
 RECEIPT_BYTES_MAX: Final = 1 + ID_BYTES + 1 + 2 + NAME_BYTES_MAX + 8 + SIGNATURE_BYTES

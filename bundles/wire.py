@@ -7,7 +7,7 @@ raise FormatError for values that do not fit, because these come from applicatio
 from typing import Final
 from uuid import UUID
 
-from edge.mesh.errors import FormatError
+from bundles.errors import FormatError
 
 ID_BYTES: Final = 16
 """The size of a message id, a UUID."""

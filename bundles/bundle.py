@@ -9,7 +9,7 @@ The id of a message is derived from originator, incarnation and sequence, so it 
 is a random number that names the originator's store: a reinstalled device is another one, and counts from 1 again.
 
 No clock is trusted for the removal of duplicates: `low_water` is the sequence below which no message to this
-destination is still alive, as the originator knows. A recipient refuses what is below it (:mod:`edge.mesh.seen`).
+destination is still alive, as the originator knows. A recipient refuses what is below it (:mod:`bundles.seen`).
 """
 
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from edge.mesh.errors import FormatError, SignatureError
-from edge.mesh.wire import NAME_BYTES_MAX, Reader, write_binary, write_text, write_uint
+from bundles.errors import FormatError, SignatureError
+from bundles.wire import NAME_BYTES_MAX, Reader, write_binary, write_text, write_uint
 from schemas.identity import derived_message_id
 
 VERSION: Final = 1

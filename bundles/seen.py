@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from edge.mesh.bundle import Header
+from bundles.bundle import Header
 
 Source = tuple[str, int]
 """Originator and incarnation."""

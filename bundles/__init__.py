@@ -1,0 +1,5 @@
+"""What travels between agents and gateways of the mesh: bundles, receipts, and the recipient's memory; without I/O.
+
+Agents write and carry them (`edge`); gateways take them and sign receipts (`gateway`). So both import this package, and
+it imports neither. Design: docs/edge.md.
+"""

@@ -1,0 +1,21 @@
+"""Errors of the formats of bundles. The text of each says what was wrong.
+
+WaystationError
+└── BundleError
+    ├── FormatError         bytes are no bundle, receipt or frame, or exceed a limit
+    └── SignatureError      a signature does not fit, or its signer may not sign this
+"""
+
+from schemas.errors import WaystationError
+
+
+class BundleError(WaystationError):
+    """Base of all errors of bundles and receipts."""
+
+
+class FormatError(BundleError):
+    """Bytes do not follow the format, or a field exceeds its limit."""
+
+
+class SignatureError(BundleError):
+    """A signature does not fit the bytes, or its signer is not entitled to sign them."""
