@@ -32,7 +32,7 @@ def agent() -> None:
     it has accepted on disk, and hands it to the platform now or when there is a network.
 
         waystation agent init van-7       writes agent.toml, which explains every setting
-        waystation agent enrol            makes the device a member of a mesh
+        waystation agent enrol --token …  makes the device a member of a mesh
         waystation agent up               runs the agent until Ctrl-C
         waystation agent status
     """

@@ -92,8 +92,8 @@ async def renew(directory: Path, post: Post, now_s: float, *, rotates_sealing_ke
     body = _checked(await post(RENEWAL_PATH, msgspec.json.encode(request)))
     authority = present.authority.key.public_bytes_raw()
     stored = _store(directory, body, certificate.name, authority, certificate.key, sealing_key)
-    identity_files.remove_old_sealing_keys(directory, stored.identity.certificate, now_s)
-    return stored
+    has_removed = identity_files.remove_old_sealing_keys(directory, stored.identity.certificate, now_s)
+    return identity_files.load(directory) if has_removed else stored
 
 
 def _store(

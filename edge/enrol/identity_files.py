@@ -42,6 +42,8 @@ SEALING_KEY_KEPT_S: Final = LIFETIME_S + 2 * GRACE_S
 """After its successor was made: others may seal to it until its certificate counts no more, and what they have sealed
 lives on for as long as a bundle may."""
 
+_ATTEMPTS_S: Final = 86_400
+
 
 class Stored(NamedTuple):
     """What an identity's directory holds. `gateways`: their certificates."""
@@ -97,10 +99,10 @@ def prepare_keys(directory: Path) -> tuple[Ed25519PrivateKey, X25519PrivateKey]:
 
 
 def new_sealing_key(directory: Path, certificate: Certificate, now_s: float) -> X25519PrivateKey:
-    """A further sealing key, which the next certificate may name; that of an earlier attempt if there was one."""
-    newest = _sealing_keys(directory)[0].key
-    if newest.public_key() != certificate.sealing_key:
-        return newest
+    """A further sealing key, which the next certificate may name; that of an attempt within a day if there was one."""
+    newest = _sealing_keys(directory)[0]
+    if newest.key.public_key() != certificate.sealing_key and now_s - newest.made_s < _ATTEMPTS_S:
+        return newest.key
     key = X25519PrivateKey.generate()
     write(directory / f"sealing-key.{int(now_s)}.pem", private_pem(key))
     return key
@@ -134,13 +136,15 @@ def save_revocations(directory: Path, authority: Authority, revocations: Revocat
         write(directory / REVOCATIONS, revocations.encoded)
 
 
-def remove_old_sealing_keys(directory: Path, certificate: Certificate, now_s: float) -> None:
-    """Those to which no payload that is still alive can be sealed."""
-    found = _sealing_keys(directory)
+def remove_old_sealing_keys(directory: Path, certificate: Certificate, now_s: float) -> bool:
+    """Those to which no payload that is still alive can be sealed. Whether there were some."""
+    found, has_removed = _sealing_keys(directory), False
     for newer, older in pairwise(found):
         is_used = older.key.public_key() == certificate.sealing_key
         if not is_used and newer.made_s + SEALING_KEY_KEPT_S < now_s:
             older.path.unlink(missing_ok=True)
+            has_removed = True
+    return has_removed
 
 
 def _sealing_keys(directory: Path) -> list[_SealingKey]:
