@@ -13,7 +13,6 @@ from edge.enrol.enrolment import enrol
 from edge.enrol.errors import EnrolError, GatewayNotReached
 from edge.enrol.gateway_post import GatewayPost
 from edge.enrol.identity_files import Stored
-from edge.enrol.private_files import make_directory
 from schemas.visible import visible
 
 IDENTITY: Final = "identity"
@@ -32,7 +31,6 @@ def enrol_device(settings: AgentSettings, token: str, gateways: Sequence[str]) -
     platform = settings.platform
     tls = client_tls("platform", platform.ca_file, platform.certificate_file, platform.key_file)
     posts = [GatewayPost(url, tls, TIMEOUT_S) for url in urls]
-    make_directory(Path(settings.store.directory))
     directory = Path(settings.store.directory) / IDENTITY
     return _told(asyncio.run(_enrol(directory, token, posts)), directory)
 

@@ -10,9 +10,11 @@ DIRECTORY_MODE = 0o700
 
 
 def make_directory(directory: Path) -> None:
-    """Makes it, with those above it, if there is none. Raises IdentityFilesError."""
+    """Makes it, with those above it, if there is none; all that are made are private. Raises IdentityFilesError."""
     try:
-        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        for one in (*reversed(directory.parents), directory):
+            if not one.is_dir():
+                one.mkdir(DIRECTORY_MODE, exist_ok=True)
     except OSError as error:
         raise IdentityFilesError(f"{directory} cannot be made: {error.strerror}") from error
 

@@ -1,13 +1,14 @@
 """Enrolment and renewal over HTTP (M5): the token, or the certificate with its key's signature, is the credential.
 
 Anybody may ask, so requests of one address are limited before anything is checked. A token is never logged, and no
-answer repeats it.
+answer repeats it. Refusals are logged, at most one a second.
 """
 
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
+import structlog
 
 from bundles.errors import CertificateError, IssueRefused, TokenError
 from gateway.access.enrolment import Enrolment
@@ -18,7 +19,10 @@ from schemas.enrolment_settings import EnrolmentSettings
 
 T = TypeVar("T", EnrolmentRequest, RenewalRequest)
 
+_LOG_INTERVAL_S: Final = 1.0
 OFF: Final = "devices are not enrolled at this gateway (gateway.enrolment.enabled): ask another gateway"
+
+log = structlog.get_logger(__name__)
 
 
 class EnrolmentHandler:
@@ -27,6 +31,7 @@ class EnrolmentHandler:
     def __init__(self, enrolment: Enrolment | None, settings: EnrolmentSettings, now: Callable[[], float]) -> None:
         self._enrolment, self._now = enrolment, now
         per_s, burst = settings.requests_per_s, settings.requests_burst
+        self._log_at, self._left_out = float("-inf"), 0
         self._buckets = BucketsByClient(lambda: TokenBucket(per_s, burst))
 
     def check(self, peer: str) -> None:
@@ -40,13 +45,13 @@ class EnrolmentHandler:
             raise Problem(429, "enrolment_rate_exceeded", "too many enrolments from this address; try again later")
         bucket.take(now)
 
-    def enrol(self, body: bytes) -> EnrolmentAnswer:
+    def enrol(self, body: bytes, peer: str) -> EnrolmentAnswer:
         """The answer to a request with a token. Raises Problem 400, 403."""
-        return self._answer(self._on.enrol, _decoded(body, EnrolmentRequest))
+        return self._answer(self._on.enrol, _decoded(body, EnrolmentRequest), peer)
 
-    def renew(self, body: bytes) -> EnrolmentAnswer:
+    def renew(self, body: bytes, peer: str) -> EnrolmentAnswer:
         """The answer to a request with a certificate. Raises Problem 400, 403."""
-        return self._answer(self._on.renew, _decoded(body, RenewalRequest))
+        return self._answer(self._on.renew, _decoded(body, RenewalRequest), peer)
 
     @property
     def _on(self) -> Enrolment:
@@ -54,16 +59,26 @@ class EnrolmentHandler:
             raise Problem(404, "enrolment_off", OFF)
         return self._enrolment
 
-    @staticmethod
-    def _answer(act: Callable[[T], EnrolmentAnswer], request: T) -> EnrolmentAnswer:
+    def _answer(self, act: Callable[[T], EnrolmentAnswer], request: T, peer: str) -> EnrolmentAnswer:
         try:
             return act(request)
-        except TokenError as error:
-            raise Problem(403, "malformed_token", str(error)) from error
-        except IssueRefused as error:
-            raise Problem(403, "not_issued", str(error)) from error
-        except CertificateError as error:
-            raise bad_request("malformed_certificate", str(error)) from error
+        except (TokenError, IssueRefused, CertificateError) as error:
+            self._log_refusal(peer, str(error))
+            raise _problem(error) from error
+
+    def _log_refusal(self, peer: str, reason: str) -> None:
+        now = self._now()
+        if now < self._log_at:
+            self._left_out += 1
+            return
+        log.warning("enrolment refused", peer=peer, reason=reason, others_since=self._left_out)
+        self._log_at, self._left_out = now + _LOG_INTERVAL_S, 0
+
+
+def _problem(error: TokenError | IssueRefused | CertificateError) -> Problem:
+    if isinstance(error, CertificateError):
+        return bad_request("malformed_certificate", str(error))
+    return Problem(403, "malformed_token" if isinstance(error, TokenError) else "not_issued", str(error))
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:

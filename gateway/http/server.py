@@ -220,11 +220,13 @@ class HttpServer:
     async def _renew(self, request: web.Request) -> web.Response:
         return await self._enrolled(request, self._enrolment_handler.renew)
 
-    async def _enrolled(self, request: web.Request, act: Callable[[bytes], EnrolmentAnswer]) -> web.Response:
+    async def _enrolled(self, request: web.Request, act: Callable[[bytes, str], EnrolmentAnswer]) -> web.Response:
         """These requests have their own credential, and need no other."""
-        self._enrolment_handler.check(self._origin(request).peer)
+        peer = self._origin(request).peer
+        self._enrolment_handler.check(peer)
         _query(request).done(())
-        response = _json(act(await read_json_body(request, ENROLMENT_BYTES, self._settings.read_timeout_s)))
+        body = await read_json_body(request, ENROLMENT_BYTES, self._settings.read_timeout_s)
+        response = _json(act(body, peer))
         response.headers["Cache-Control"] = "no-store"
         return response
 

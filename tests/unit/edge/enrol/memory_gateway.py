@@ -33,6 +33,6 @@ class MemoryGateway:
         self.asked.append(body)
         act = self._handler.enrol if path == ENROLMENTS_PATH else self._handler.renew
         try:
-            return HttpAnswer(200, msgspec.json.encode(act(body)))
+            return HttpAnswer(200, msgspec.json.encode(act(body, "device:1")))
         except Problem as problem:
             return HttpAnswer(problem.status, msgspec.json.encode({"detail": problem.detail}))

@@ -49,7 +49,8 @@ def test_a_device_gets_an_identity_with_the_keys_that_it_made(gateway: MemoryGat
         *("authority.pem", "certificate.pem", "gateways.pem", "key.pem", "revocations.bin", "sealing-key.pem")
     ]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-    assert (tmp_path / "deep" / "identity").stat().st_mode & 0o777 == 0o700
+    for directory in (tmp_path / "deep", tmp_path / "deep" / "identity"):
+        assert directory.stat().st_mode & 0o777 == 0o700
     for key in (stored.identity.key, *stored.identity.sealing_keys):
         raw = key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
         assert not any(raw in asked or msgspec.json.encode(raw)[1:-1] in asked for asked in gateway.asked)

@@ -11,9 +11,11 @@ import structlog.testing
 from bundles import revocations as revocation_format
 from bundles.receipt import Role
 from gateway.access.enrolment import Enrolment
+from gateway.http.enrolment_handler import EnrolmentHandler
+from gateway.http.problems import Problem
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.errors import SettingsError
-from tests.unit.bundles.keys import AUTHORITY, certificate
+from tests.unit.bundles.keys import AUTHORITY, NOW_S, certificate
 from tests.unit.gateway.http.enrolment_files import (
     authority_directory,
     enrolment_settings,
@@ -56,7 +58,10 @@ def test_a_granted_request_brings_what_a_device_needs_and_no_token_is_logged(
         assert found.mesh.certificates == [GATEWAY.der]
         assert revocation_format.read(found.mesh.revocations, AUTHORITY.key).number == 1
         assert (refused.status, refused.reason) == (400, "malformed_certificate")
-        assert [entry["client"] for entry in logs] == ["van"]
+        assert [(entry["event"], entry.get("client")) for entry in logs] == [
+            ("device enrolled" if path == ENROLMENTS_PATH else "certificate renewed", "van"),
+            ("enrolment refused", None),
+        ]
         assert "wse-" not in str(logs) + str(refused.json)
 
     run(scenario())
@@ -99,6 +104,18 @@ def test_refusals_and_limits(tmp_path: Path, authority: Path) -> None:
             assert (answer.status, answer.reason) == (status, reason)
 
     run(scenario())
+
+
+def test_a_flood_of_refusals_is_a_line_a_second(authority: Path) -> None:
+    now = [0.0]
+    settings = enrolment_settings(authority)
+    handler = EnrolmentHandler(Enrolment(settings, lambda: NOW_S), settings, lambda: now[0])
+    body = msgspec.json.encode({**request_to(ENROLMENTS_PATH), "token": "wse-AAAA"})
+    with structlog.testing.capture_logs() as logs:
+        for now[0] in (0.0, 0.4, 0.9, 1.0):
+            with pytest.raises(Problem):
+                handler.enrol(body, "192.0.2.7:999")
+    assert [(entry["peer"], entry["others_since"]) for entry in logs] == [("192.0.2.7:999", 0), ("192.0.2.7:999", 2)]
 
 
 def test_a_gateway_that_does_not_enrol_says_so(tmp_path: Path) -> None:
