@@ -31,9 +31,9 @@ def agent() -> None:
     """The agent: stands in for the mail server of programs on this machine, and takes files from folders. It keeps what
     it has accepted on disk, and hands it to the platform now or when there is a network.
 
-        waystation agent init van-7         writes agent.toml, which explains every setting
-        waystation agent enrol --token -    makes the device a member of a mesh
-        waystation agent up                 runs the agent until Ctrl-C
+        waystation agent init van-7        writes agent.toml, with every setting
+        waystation agent enrol --token -   makes the device a member of a mesh
+        waystation agent up                runs the agent until Ctrl-C
         waystation agent status
     """
 
