@@ -56,6 +56,9 @@ class AgentProcess:
         """What the running agent answers to a command of `waystation agent`."""
         return control.ask(self.directory / "agent", command, **request)
 
+    def is_connected(self) -> bool:
+        return bool(self.status()["connected"])
+
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = self.ask("status")
         return found

@@ -29,7 +29,7 @@ AGENT = """
 client_id = "{name}"
 [platform]
 connect_points = ["mqtt://{platform}:{broker}", "mqtts://{platform}:8883"]
-connect_timeout_s = 4.0
+connect_timeout_s = 6.0
 keep_alive_s = 6
 ping_timeout_s = 4.0
 reconnect_most_s = 0.5
@@ -78,7 +78,7 @@ class MailNetwork:
                 agent.start()
                 stack.callback(agent.stop)
             for agent in (self.near, self.far):
-                wait_for(lambda agent=agent: agent.status()["connected"], "the agents connect")  # type: ignore[misc]
+                wait_for(agent.is_connected, "the agents connect")
             self._stack = stack.pop_all()
         return self
 

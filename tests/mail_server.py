@@ -7,6 +7,7 @@ answers, without a reload.
 """
 
 import asyncio
+import contextlib
 import imaplib
 import os
 import re
@@ -26,7 +27,7 @@ from tests.waiting import wait_for
 PASSWORD = "secret"
 POLICY_PORT = 10031
 PROGRAMS = ("postfix", "dovecot")
-START_S = 30.0
+START_S = STOP_S = 30.0
 LOG_TAIL = 10_000
 
 MAIN = """
@@ -153,34 +154,33 @@ class MailServer:
         self._users = [f"{name}@{domain}" for name in users]
         self._mailboxes = self._users + [f"{name}@{domain}" for name in ghosts]
         self._fields = {"domain": domain, "policy": POLICY_PORT}
-        self._asked = Listener(inside, self.policy.serve, POLICY_PORT, "127.0.0.1")
-        self._processes: list[subprocess.Popen[bytes]] = []
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "MailServer":
-        """If it fails, here or later, pytest shows the log."""
-        # Not pytest's directory: other users than root must get there, and paths of sockets are short.
-        self.directory = Path(tempfile.mkdtemp(prefix="mail-"))
-        try:
+        """If it fails, pytest shows the log."""
+        with contextlib.ExitStack() as stack:
+            # Not pytest's directory: other users than root must get there, and paths of sockets are short.
+            self.directory = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="mail-", ignore_cleanup_errors=True))
+            )
             self._configure()
-            self._asked.__enter__()
-            self._launch("dovecot", "-F", "-c", f"{self.directory}/conf/dovecot.conf")
+            stack.enter_context(Listener(self.inside, self.policy.serve, POLICY_PORT, "127.0.0.1"))
             conf = f"{self.directory}/conf"
+            self._dovecot = self._launch(stack, "dovecot", "-F", "-c", f"{conf}/dovecot.conf")
             self.inside.run("postfix", "-c", conf, "check")  # makes the queue's directories
             master = self.inside.run("postconf", "-c", conf, "-h", "daemon_directory").strip() + "/master"
-            self._postfix = self._launch(master, "-c", conf, "-d")
-            wait_for(self._is_ready, "Postfix and Dovecot answer", START_S)
-        except BaseException:
-            print(self.log())  # noqa: T201
-            self._end()
-            raise
+            self._postfix = self._launch(stack, master, "-c", conf, "-d")
+            try:
+                wait_for(self._is_ready, "Postfix and Dovecot answer", START_S)
+            except AssertionError:
+                print(self.log())  # noqa: T201
+                raise
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is not None:
-            print(self.log())  # noqa: T201
-        self._end()
+        self._stack.close()
 
     def log(self) -> str:
         """What both of them and their starters have said."""
@@ -249,15 +249,16 @@ class MailServer:
         (directory / "queue/private").mkdir(mode=0o700)
         shutil.chown(directory / "queue/private", "postfix")
 
-    def _launch(self, *argv: str) -> "subprocess.Popen[bytes]":
+    def _launch(self, stack: contextlib.ExitStack, *argv: str) -> "subprocess.Popen[bytes]":
+        """Until the end of the stack."""
         with (self.directory / "output").open("ab") as output:
             command = self.inside.command(*argv)
             process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        self._processes.append(process)
+        stack.callback(_stop, process)
         return process
 
     def _is_ready(self) -> bool:
-        assert all(process.poll() is None for process in self._processes), "one of them has ended"
+        assert self._dovecot.poll() is self._postfix.poll() is None, "one of them has ended"
         try:
             self.inside.call(self._fetch, self._users[0].partition("@")[0])
             (self.directory / "queue/public/pickup").stat()
@@ -265,10 +266,10 @@ class MailServer:
             return False
         return True
 
-    def _end(self) -> None:
-        for process in reversed(self._processes):
-            process.terminate()
-        for process in self._processes:
-            process.wait(START_S)
-        self._asked.__exit__(None, None, None)
-        shutil.rmtree(self.directory, ignore_errors=True)
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ends it and its process group; its children might write into a directory that is about to be removed."""
+    process.terminate()
+    process.wait(STOP_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -55,7 +55,7 @@ class Namespace:
         self._holder = subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._holder.stdout is not None
         self._holder.stdout.readline()  # it is in its namespace now
-        self._thread = ThreadPoolExecutor(1, f"namespace-{self.name}", self._enter)
+        self._thread = ThreadPoolExecutor(1, f"namespace-{self.name}", enter, (self.pid,))
         self.run("ip", "link", "set", "lo", "up")
         self.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ip_forward")  # new ones have the host's setting
         return self
@@ -82,13 +82,7 @@ class Namespace:
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Calls a function in a thread that is in it; one at a time."""
-        return self.start(function, *arguments).result()
-
-    def start(self, function: Callable[..., T], *arguments: object) -> Future[T]:
-        return self._thread.submit(function, *arguments)
-
-    def _enter(self) -> None:
-        enter(self.pid)
+        return self._thread.submit(function, *arguments).result()
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from tests.listener_in_namespace import PAGE, Listener, Serve, captive_portal, slow_way
 from tests.namespaces import Link, Namespace, can_connect, required
+from tests.waiting import wait_for
 
 required()
 
@@ -16,6 +17,11 @@ DELAY_S = 0.1
 
 async def close(reader: StreamReader, writer: StreamWriter) -> None:
     pass
+
+
+def reaches(device: Namespace, host: str) -> None:
+    """It takes a while after a change, because neighbours have to be found (ARP)."""
+    wait_for(lambda: device.call(can_connect, host, PORT), f"{host} is reached")
 
 
 def get(host: str) -> tuple[bytes, float]:
@@ -30,19 +36,19 @@ def test_a_device_moves_from_one_place_to_another() -> None:
     with Namespace("a") as a, Namespace("b") as b, Namespace("device") as device:
         link = Link("radio", device, a, DEVICE, HERE)
         with Listener(a, close, PORT), Listener(b, close, PORT):
-            assert device.call(can_connect, HERE, PORT)
+            reaches(device, HERE)
             link.move(b, THERE)
-            assert device.call(can_connect, THERE, PORT)
+            reaches(device, THERE)
             assert not device.call(can_connect, HERE, PORT)
             assert not a.call(can_connect, DEVICE, PORT)
             link.move(a, HERE)
-            assert device.call(can_connect, HERE, PORT)
+            reaches(device, HERE)
             with a.black_hole():
                 assert not device.call(can_connect, HERE, PORT)
             link.down()
             assert not device.call(can_connect, HERE, PORT)
             link.up()
-            assert device.call(can_connect, HERE, PORT)
+            reaches(device, HERE)
 
 
 def test_every_byte_takes_its_time_on_a_slow_way() -> None:

@@ -48,7 +48,7 @@ def expiring(network: MailNetwork) -> str:
 
 def test_mail_there_and_its_answer_back(network: MailNetwork) -> None:
     """M16, M21: also if the near agent has no network while programs submit."""
-    assert network.a.call(can_connect, "10.1.0.1", network.broker.port)
+    wait_for(lambda: network.a.call(can_connect, "10.1.0.1", network.broker.port), "the platform is reached")
     for host in ("10.2.0.2", "10.2.0.1"):
         assert not network.a.call(can_connect, host, 25), "the two sides must not have a route"
     network.link.down()
@@ -170,7 +170,7 @@ def test_black_hole(network: MailNetwork) -> None:
     content = mail("black-hole")
     with network.a.black_hole():
         network.submit(content)
-        wait_for(lambda: not network.near.status()["connected"], "the agent notices")
+        wait_for(lambda: not network.near.is_connected(), "the agent notices")
         assert network.near.status()["outbox"]["messages"] == 1
     network.arrives("black-hole", content)
 
