@@ -43,6 +43,7 @@ def expiring(network: MailNetwork) -> str:
     network.submit(mail("expires", recipient=NOBODY), NOBODY)
     network.stuck.add("expires")
     wait_for(lambda: network.far_mail.policy.asked[NOBODY] > 0, "it is tried")
+    wait_for(lambda: network.near.status()["outbox"]["messages"] == 0, "the near agent knows")
     return "expires"
 
 
@@ -70,8 +71,7 @@ def test_mail_there_and_its_answer_back(network: MailNetwork) -> None:
     answer = mail("answer", BOB, ANN)
     network.answer(answer)
     assert b"Delivered-To: ann@a.example" in network.arrives("answer", answer, "ann")
-    steps = [step["event"] for step in network.near.ask("log", count=1)]
-    assert steps == ["relayed"]
+    assert "relayed" in {step["event"] for step in network.near.ask("log", count=10)}
 
 
 def test_postfix_on_both_sides(network: MailNetwork) -> None:
