@@ -38,10 +38,10 @@ def ca() -> None:
     """The authority of a mesh: it issues certificates to devices and gateways, and revokes them. Its directory has a key
     that can make anybody a member: keep it safe.
 
-    waystation ca init authority
-    waystation ca gateway authority platform gateway-identity
-    waystation ca token authority van-7
-    waystation ca revoke authority van-7
+        waystation ca init authority
+        waystation ca gateway authority platform gateway-identity
+        waystation ca token authority van-7
+        waystation ca revoke authority van-7
     """
 
 
