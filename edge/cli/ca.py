@@ -35,8 +35,8 @@ def commands() -> typer.Typer:
 
 
 def ca() -> None:
-    """The authority of a mesh: it issues certificates to devices and gateways, and revokes them. Its directory has a key
-    that can make anybody a member: keep it safe.
+    """The authority of a mesh: it issues certificates to devices and gateways, and revokes them. Its directory has a
+    key that can make anybody a member: keep it safe.
 
         waystation ca init authority
         waystation ca gateway authority platform gateway-identity
