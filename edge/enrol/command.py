@@ -30,9 +30,9 @@ def enrol_device(settings: AgentSettings, token: str, gateways: Sequence[str]) -
         raise EnrolError(f"the token is for {visible(name)}, but this agent's client_id is {settings.client_id}")
     platform = settings.platform
     tls = client_tls("platform", platform.ca_file, platform.certificate_file, platform.key_file)
-    posts = [GatewayPost(url, tls, TIMEOUT_S) for url in urls]
+    posts = [GatewayPost(url, tls, TIMEOUT_S, platform.server_name) for url in urls]
     directory = Path(settings.store.directory) / IDENTITY
-    return _told(asyncio.run(_enrol(directory, token, posts)), directory)
+    return _summary(asyncio.run(_enrol(directory, token, posts)), directory)
 
 
 async def _enrol(directory: Path, token: str, posts: Sequence[GatewayPost]) -> Stored:
@@ -45,7 +45,7 @@ async def _enrol(directory: Path, token: str, posts: Sequence[GatewayPost]) -> S
     raise GatewayNotReached("; ".join(problems))
 
 
-def _told(stored: Stored, directory: Path) -> str:
+def _summary(stored: Stored, directory: Path) -> str:
     certificate, now_s = stored.identity.certificate, time.time()
     until = datetime.fromtimestamp(certificate.not_after_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
     text = f"{visible(certificate.name)} is enrolled: the identity is in {directory}, valid until {until}"

@@ -18,10 +18,11 @@ _READ_BYTES: Final = 64 << 10
 
 class GatewayPost:
     """:data:`edge.enrol.enrolment.Post` to one gateway. `url`: such as `https://gateway.example.org`. `tls`: who is
-    trusted; None: the system's authorities. Raises EnrolError for an URL that is malformed, or plain http to another
-    machine: a token in the open could be used by anybody."""
+    trusted; None: the system's authorities. `server_name`: the name in the gateway's certificate, if it is not the
+    host. Raises EnrolError for a URL that is malformed, or plain http to another machine: anybody could use a token
+    that they have read."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None, timeout_s: float, server_name: str = "") -> None:
         try:
             self.gateway = AccessPoint.parse(url)
         except ValueError as error:
@@ -29,6 +30,7 @@ class GatewayPost:
         if not self.gateway.is_private:
             raise EnrolError(f"{url} is not safe for a token: write https://, or ask a gateway on this machine")
         self._tls = (tls or ssl.create_default_context()) if self.gateway.scheme == "https" else None
+        self._server_name = (server_name or self.gateway.host) if self._tls else None
         self._timeout_s = timeout_s
 
     async def __call__(self, path: str, body: bytes) -> HttpAnswer:
@@ -52,7 +54,9 @@ class GatewayPost:
             f"Content-Length: {len(body)}",
             "Connection: close",
         )
-        reader, writer = await asyncio.open_connection(self.gateway.host, self.gateway.port, ssl=self._tls)
+        reader, writer = await asyncio.open_connection(
+            self.gateway.host, self.gateway.port, ssl=self._tls, server_hostname=self._server_name
+        )
         try:
             writer.write("\r\n".join((*lines, "", "")).encode("ascii") + body)
             raw = bytearray()

@@ -1,6 +1,7 @@
 """A device gets and renews its certificate; whatever fails, its files stay usable (M5, M17)."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from edge.enrol.enrolment import HttpAnswer, Post, enrol, is_due, renew
 from edge.enrol.errors import EnrolError, EnrolmentRefused, GatewayNotReached, IdentityFilesError
 from edge.enrol.gateway_post import GatewayPost
 from edge.enrol.identity_files import SEALING_KEY_KEPT_S, Stored, load
+from harness.keys import Authority
 from schemas.enrolment import EnrolmentAnswer
 from tests.unit.edge.enrol.memory_gateway import MemoryGateway
 
@@ -273,3 +275,34 @@ def test_a_gateway_that_does_not_speak_http_or_is_away() -> None:
     not_http, away = asyncio.run(scenario())
     assert "not valid HTTP" in not_http or "cannot be reached" in not_http
     assert "cannot be reached" in away
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_token_is_sent_to_a_trusted_gateway_only(tmp_path: Path, is_trusted: bool) -> None:
+    """Over TLS; its certificate may have another name than the host in the URL."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    one, other = Authority(tmp_path / "one"), Authority(tmp_path / "other")
+    signed = one.sign("gateway")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(signed.certificate, signed.key)
+    ours = ssl.create_default_context(cafile=str((one if is_trusted else other).file))
+    received: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"{}"))
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+        writer.close()
+
+    async def scenario() -> HttpAnswer:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=theirs) as server:
+            url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/base"
+            return await GatewayPost(url, ours, 20, "localhost")("/v1/enrolments", b"{}")
+
+    if is_trusted:
+        assert asyncio.run(scenario()) == HttpAnswer(403, b"no")
+        assert received[0].startswith(b"POST /base/v1/enrolments HTTP/1.1\r\n")
+    else:
+        with pytest.raises(GatewayNotReached, match="certificate"):
+            asyncio.run(scenario())
+        assert not received
