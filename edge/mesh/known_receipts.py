@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bundles.receipt import Receipt
-from edge.mesh.known_to_peers import KnownToPeers, Peer
+from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
+
+__all__ = ["OURS", "KnownReceipts", "Peer"]
 
 
 class _Known(NamedTuple):
