@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from edge.agent.envelope import RECIPIENTS_MAX
+from edge.agent.mqtt.settings import MqttSettings, broken_rules
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import Bearer, parse_connect_points
 from edge.client.limits import Limits
@@ -104,6 +105,7 @@ class AgentSettings(Section, frozen=True):
     store: StoreSettings = StoreSettings()
     smtp: SmtpSettings = SmtpSettings()
     folders: FoldersSettings = FoldersSettings()
+    mqtt: MqttSettings = MqttSettings()
 
 
 def example(client_id: str) -> str:
@@ -128,15 +130,15 @@ def load(path: Path) -> AgentSettings:
     return _resolved(found, path.absolute().parent)
 
 
-def limits(settings: AgentSettings) -> Limits:
-    """The client library's limits."""
+def limits(settings: AgentSettings, window_messages: int) -> Limits:
+    """The client library's limits; `window_messages` are received and not on disk here yet."""
     store = settings.store
     return Limits(
         messages=store.messages,
         total_bytes=store.total_bytes,
         message_bytes=store.message_bytes,
         lifetime_s=store.lifetime_s,
-        inbox_messages=settings.platform.window_messages,
+        inbox_messages=window_messages,
     )
 
 
@@ -178,6 +180,7 @@ def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLCon
 
 def _broken_rules(settings: AgentSettings) -> Iterator[str]:
     yield from _broken_in_platform(settings.platform)
+    yield from broken_rules(settings.mqtt, settings.store.message_bytes)
     submission, relay, folders = settings.smtp.submission, settings.smtp.relay, settings.folders
     if submission.enabled:
         if submission.message_bytes + ENVELOPE_BYTES > settings.store.message_bytes:
@@ -229,7 +232,7 @@ def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
         return {name: place(getattr(section, name)) for name in section.__struct_fields__ if name.endswith("_file")}
 
     replace = msgspec.structs.replace
-    smtp, folders = settings.smtp, settings.folders
+    smtp, folders, mqtt = settings.smtp, settings.folders, settings.mqtt
     return replace(
         settings,
         platform=replace(settings.platform, **files(settings.platform)),
@@ -243,5 +246,10 @@ def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
             folders,
             outboxes={place(folder): topic for folder, topic in folders.outboxes.items()},
             inbox=place(folders.inbox),
+        ),
+        mqtt=replace(
+            mqtt,
+            listener=replace(mqtt.listener, **files(mqtt.listener)),
+            broker=replace(mqtt.broker, **files(mqtt.broker)),
         ),
     )
