@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._welcoming: asyncio.Task[None] | None = None
         self._outgoing: Outgoing | None = None
-        self._client_id = ""
+        self._client_id = self.user = ""
         self._is_attached = False
         self._session = 0
         self._expiry_s = 0
@@ -147,12 +147,12 @@ class Connection(asyncio.Protocol):
         """Answers CONNECT."""
         try:
             self._check(packet)
-            user = await self._authenticate(packet)
+            self.user = user = await self._authenticate(packet)
             if self._core.closed is not None:
                 return
             self._client_id = packet.client_id or f"auto-{secrets.token_hex(12)}"
             self._expiry_s = self._expiry_of(packet)
-            self._hub.attach(self._client_id, self)
+            self._hub.attach(self._client_id, user, self)
             self._is_attached = True
             client_id, expiry_s, is_clean = self._client_id, self._expiry_s, packet.clean_start
             attached = await self._hub.changes.make(

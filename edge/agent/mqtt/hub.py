@@ -29,6 +29,8 @@ _log: Final = logging.getLogger("waystation.agent")
 class Client(Protocol):
     """A connected client, as the hub sees it."""
 
+    user: str
+
     def wake(self) -> None:
         """More is in its queue."""
         ...
@@ -58,10 +60,12 @@ class Hub:
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
-    def attach(self, client_id: str, client: Client) -> None:
-        """A client has authenticated."""
+    def attach(self, client_id: str, user: str, client: Client) -> None:
+        """A client has authenticated. Raises SessionRefused if another user is connected with its client id."""
         older = self._clients.get(client_id)
         if older is not None:
+            if older.user != user:
+                raise SessionRefused(ReasonCode.NOT_AUTHORIZED, "another user is connected with this client id")
             older.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client id")
         timer = self._wills.pop(client_id, None)
         if timer is not None:

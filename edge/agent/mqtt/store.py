@@ -220,11 +220,12 @@ class MqttStore(AgentFile):
     def status(self) -> dict[str, Any]:
         """Counts, for people."""
         spool, spool_bytes = self._used(SPOOL)
-        sessions, waiting = self._db.execute("SELECT count(*), coalesce(sum(messages), 0) FROM session").fetchone()
+        sessions, waiting, subscriptions = self._db.execute(SQL["status"]).fetchone()
         return {
             "spool": spool,
             "spool_bytes": spool_bytes,
             "sessions": sessions,
+            "subscriptions": subscriptions,
             "waiting_for_clients": waiting,
             "retained": self._used(RETAINED)[0],
         }

@@ -136,6 +136,9 @@ INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?, ?, ?);
 -- name: unsubscribe
 DELETE FROM subscription WHERE session = ? AND filter = ?;
 
+-- name: status
+SELECT count(*), coalesce(sum(messages), 0), (SELECT count(*) FROM subscription) FROM session;
+
 -- name: filters
 SELECT DISTINCT filter FROM subscription;
 
