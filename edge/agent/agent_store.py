@@ -34,7 +34,8 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class AgentStore(SqliteStore):
-    """A :class:`edge.client.store.Store`. `part` is its name in the log of ways. Call `fails` before the commit that removes the message."""
+    """A :class:`edge.client.store.Store`. Call `fails` before the commit that removes the message. `part` is its name
+    in the log of ways."""
 
     part = "outbox"
 
