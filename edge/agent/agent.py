@@ -261,7 +261,7 @@ class Agent:
         if self._relay is not None and self._relay_store is not None:
             found["relay"] = {**await self._on_thread(self._relay_store.status), "problem": self._relay.last_problem}
         if self._standin is not None:
-            found["mqtt"] = await self._standin.status()
+            found |= await self._standin.status()
         return found
 
     async def _newest(self, request: dict[str, Any]) -> list[Step]:

@@ -51,6 +51,7 @@ class Arrivals:
     async def arrived(self, message: IncomingMessage) -> None:
         """Call it once for a message, and acknowledge the message when it has returned, in the same turn."""
         while self._waiting >= WAITING_MAX:
+            self._news.set()  # some may never come: those whose acknowledgement was lost with its connection
             await asyncio.sleep(AGAIN_S)
         content = encode(plain(new_id(), message))
         if message.qos == 2:

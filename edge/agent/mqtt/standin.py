@@ -150,12 +150,13 @@ class Standin:
         return False
 
     async def status(self) -> dict[str, Any]:
-        """For people."""
-        found = await self._changes.make(MqttStore.status)
+        """For people: one table for the listener and the store, one for the broker."""
+        counts = await self._changes.make(MqttStore.status)
         if self._listener is not None:
-            found["address"] = f"{self._mqtt.listener.host}:{self.port}"
-            found["connections"] = self._listener.connections
-            found["dropped_at_qos_0"] = self._hub.dropped
+            counts["address"] = f"{self._mqtt.listener.host}:{self.port}"
+            counts["connections"] = self._listener.connections
+            counts["dropped_at_qos_0"] = self._hub.dropped
+        found = {"mqtt": counts}
         if self._broker is not None:
             last = self._broker.last_error
             is_away = not self._broker.is_connected

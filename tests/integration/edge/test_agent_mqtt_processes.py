@@ -85,7 +85,7 @@ async def way(tmp_path: Path) -> AsyncIterator[Way]:
             await process.start()
             while not (await process.status())["connected"]:
                 await asyncio.sleep(0.02)
-        while not (await found.mqtt(far))["broker"]["connected"]:  # type: ignore[index]
+        while not (await far.status())["broker"]["connected"]:
             await asyncio.sleep(0.02)
         yield found
         await near.stop()
