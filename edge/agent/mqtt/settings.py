@@ -54,7 +54,7 @@ class BrokerSettings(Section, frozen=True):
     certificate_file: str = ""
     key_file: str = ""
     server_name: str = ""
-    window_messages: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    window_messages: Annotated[int, Meta(ge=1, le=65_535)] = 65_535
     subscriptions: dict[str, NotEmpty] = msgspec.field(default_factory=dict)
 
 
