@@ -12,6 +12,8 @@ No clock is trusted for the removal of duplicates: `low_water` is the sequence b
 destination is still alive, as the originator knows. A recipient refuses what is below it (:mod:`bundles.seen`).
 """
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -22,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from bundles.errors import FormatError, SignatureError
 from bundles.wire import NAME_BYTES_MAX, Reader, write_binary, write_text, write_uint
-from schemas.identity import derived_message_id
+from schemas.identity import INBOX_MARK, derived_message_id
 
 VERSION: Final = 1
 SIGNATURE_BYTES: Final = 64
@@ -35,11 +37,10 @@ _LABEL: Final = b"waystation bundle 1\0"
 
 
 class Kind(IntEnum):
-    """What the ciphertext is, for the agent that delivers it."""
+    """To whose key the payload is sealed, and so who can deliver it."""
 
-    MESSAGE = 1  # to a topic or inbox of the platform
-    MAIL = 2
-    FILE = 3
+    MESSAGE = 1  # the platform's: it goes to the destination, a topic or any client's inbox
+    ENVELOPE = 2  # that of the agent in the destination, `@client-id`: mail, a file, a message for a local program
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,11 @@ class Header:
     def message_id(self) -> str:
         """The id of the message, on every way: UUID version 8 in canonical text."""
         return message_id_of(self.originator, self.incarnation, self.sequence)
+
+    @property
+    def recipient(self) -> str | None:
+        """The agent that the bundle is for; None: the platform."""
+        return self.destination[len(INBOX_MARK) :] if self.kind is Kind.ENVELOPE else None
 
 
 @dataclass(frozen=True)
@@ -108,13 +114,15 @@ def sign(header: Header, ciphertext: bytes, key: Ed25519PrivateKey) -> Bundle:
     return Bundle(header, ciphertext, key.sign(_LABEL + _encode_signed(header, ciphertext)))
 
 
-def verify(bundle: Bundle, originator: Ed25519PublicKey) -> None:
-    """Raises SignatureError unless the owner of the key signed the bundle. Look the key up by `header.originator`."""
-    try:
-        originator.verify(bundle.signature, _LABEL + bundle.signed)
-    except InvalidSignature as error:
-        name = bundle.header.originator
-        raise SignatureError(f"the signature of bundle {bundle.message_id} is not that of {name}") from error
+def verify(bundle: Bundle, keys: Iterable[Ed25519PublicKey]) -> None:
+    """Raises SignatureError unless one of the keys of `header.originator` signed the bundle. A device that was enrolled
+    again has another key, while bundles of before are still on their way."""
+    for key in keys:
+        with suppress(InvalidSignature):
+            key.verify(bundle.signature, _LABEL + bundle.signed)
+            return
+    name = bundle.header.originator
+    raise SignatureError(f"the signature of bundle {bundle.message_id} is not that of {name}")
 
 
 def encode(bundle: Bundle) -> bytes:
@@ -171,6 +179,8 @@ def decode_header(raw: bytes) -> Header:
 def _check(header: Header) -> None:
     if header.lifetime_s < 1:
         raise FormatError("the lifetime of a bundle is less than a second")
+    if header.kind is Kind.ENVELOPE and not (header.destination[:1] == INBOX_MARK and header.recipient):
+        raise FormatError(f"an envelope is sent to an agent's inbox, @client-id, not to {header.destination}")
     if not 1 <= header.low_water <= header.sequence:
         raise FormatError(f"low-water mark {header.low_water} is not within 1 and the sequence {header.sequence}")
 

@@ -3,7 +3,9 @@
 WaystationError
 └── BundleError
     ├── FormatError         bytes are no bundle, receipt or frame, or exceed a limit
-    └── SignatureError      a signature does not fit, or its signer may not sign this
+    ├── SignatureError      a signature does not fit, or its signer may not sign this
+    ├── SealError           no key of ours opens a payload
+    └── CertificateError    a certificate or key is malformed, or not the authority's
 """
 
 from schemas.errors import WaystationError
@@ -19,3 +21,11 @@ class FormatError(BundleError):
 
 class SignatureError(BundleError):
     """A signature does not fit the bytes, or its signer is not entitled to sign them."""
+
+
+class SealError(BundleError):
+    """No key opens a payload: it is sealed to another, or was changed."""
+
+
+class CertificateError(BundleError):
+    """A certificate or a key is malformed, or was not issued by the authority."""

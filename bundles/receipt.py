@@ -3,11 +3,11 @@
     version 1 | message id 16 | role 1 | signer's name | delivered at 8 | signature 64
 
 Any enrolled peer can lie, so a peer's word that a message was delivered is no reason to drop it. A receipt can be
-passed on by anybody, because everybody can check it. `Signers` answers whose key a name has, and in which roles it may
-sign.
+passed on by anybody, because everybody can check it. `Signers` answers which keys a name has that may sign in a role.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -16,7 +16,7 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from bundles.bundle import SIGNATURE_BYTES
+from bundles.bundle import SIGNATURE_BYTES, Header
 from bundles.errors import FormatError, SignatureError
 from bundles.wire import ID_BYTES, NAME_BYTES_MAX, Reader, write_id, write_text, write_uint
 
@@ -33,8 +33,8 @@ class Role(IntEnum):
     GATEWAY = 3  # stored by the platform
 
 
-Signers = Callable[[str, Role], Ed25519PublicKey | None]
-"""The key of a name that may sign in the role, by its certificate and the revocation list; None if it may not."""
+Signers = Callable[[str, Role], Sequence[Ed25519PublicKey]]
+"""The keys of a name that may sign in the role, by its certificates and the revocation list; none if it may not."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Receipt:
     delivered_ms: int
     signature: bytes
 
-    def settles(self, destination: str) -> bool:
-        """Whether the signer may say this of a message with that destination: a recipient, of its own only. Every agent
-        is the recipient of something, so without this any of them could make any message disappear."""
-        return self.role is not Role.RECIPIENT or self.signer == destination
+    def settles(self, header: Header) -> bool:
+        """Whether the signer may say this of the message: a recipient, of its own only. Every agent is the recipient of
+        something, so without this any of them could make any message disappear."""
+        return self.role is not Role.RECIPIENT or self.signer == header.recipient
 
     @cached_property
     def encoded(self) -> bytes:
@@ -66,13 +66,14 @@ def sign(message_id: str, role: Role, signer: str, delivered_ms: int, key: Ed255
 
 def verify(receipt: Receipt, signers: Signers) -> None:
     """Raises SignatureError unless the receipt was signed by one who may sign it."""
-    key = signers(receipt.signer, receipt.role)
-    if key is None:
+    keys = signers(receipt.signer, receipt.role)
+    if not keys:
         raise SignatureError(f"{receipt.signer} may not sign receipts as {receipt.role.name.lower()}")
-    try:
-        key.verify(receipt.signature, _LABEL + receipt.encoded[:-SIGNATURE_BYTES])
-    except InvalidSignature as error:
-        raise SignatureError(f"the receipt for {receipt.message_id} was not signed by {receipt.signer}") from error
+    for key in keys:
+        with suppress(InvalidSignature):
+            key.verify(receipt.signature, _LABEL + receipt.encoded[:-SIGNATURE_BYTES])
+            return
+    raise SignatureError(f"the receipt for {receipt.message_id} was not signed by {receipt.signer}")
 
 
 def decode(raw: bytes) -> Receipt:

@@ -10,7 +10,7 @@ A budget is reserved when copies are offered, spent when the peer has stored the
 a lost answer can make copies more, never less.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -27,8 +27,8 @@ from edge.mesh.known_receipts import OURS, KnownReceipts, Peer
 from edge.mesh.limits import MeshLimits
 from edge.mesh.spray import Candidate, SprayPolicy
 
-Originators = Callable[[str], Ed25519PublicKey | None]
-"""The key of an originator, by its certificate and the revocation list; None if there is none that is valid."""
+Originators = Callable[[str], Sequence[Ed25519PublicKey]]
+"""The keys of an originator, by its certificates and the revocation list; none if there is none that is valid."""
 
 
 @dataclass(slots=True)
@@ -120,9 +120,9 @@ class Carrier:
             return Reason.BUSY
         if offer.hops > self.limits.hops:
             return Reason.HOP_LIMIT
-        if not offer.copies and not (self.has_uplink or header.destination == self.name):
+        if not offer.copies and not (self.has_uplink or header.recipient == self.name):
             return Reason.PROXY_COUNT
-        if self._originators(header.originator) is None:
+        if not self._originators(header.originator):
             return Reason.UNKNOWN_ORIGINATOR
         return self._limit_reason(header, offer.size, offer.age_s)
 
@@ -135,11 +135,11 @@ class Carrier:
         self._arriving.pop(message_id, None)
 
     def verify(self, bundle: Bundle) -> bool:
-        """Whether its originator signed it. Raises SignatureError if not; False if the originator's key is gone."""
-        key = self._originators(bundle.header.originator)
-        if key is not None:
-            bundle_format.verify(bundle, key)
-        return key is not None
+        """Whether its originator signed it. Raises SignatureError if not; False if the originator's keys are gone."""
+        keys = self._originators(bundle.header.originator)
+        if keys:
+            bundle_format.verify(bundle, keys)
+        return bool(keys)
 
     def add(self, bundle: Bundle, copies: int | None, now: float) -> None:
         """Holds a verified bundle that is durable. One that is held already, or delivered, changes nothing. Raises
@@ -197,7 +197,7 @@ class Carrier:
             return False
         receipt_format.verify(receipt, self._signers)
         held = self._held.get(receipt.message_id)
-        if held is not None and not receipt.settles(held.bundle.header.destination):
+        if held is not None and not receipt.settles(held.bundle.header):
             raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")
         self._remove(receipt.message_id)
         return self.receipts.add(receipt, source)
@@ -213,7 +213,7 @@ class Carrier:
     def is_delivered(self, header: Header) -> bool:
         """Whether there is a receipt by one who may sign it for this message."""
         receipt = self.receipts.get(header.message_id)
-        return receipt is not None and receipt.settles(header.destination)
+        return receipt is not None and receipt.settles(header)
 
     def _is_news(self, receipt: Receipt) -> bool:
         """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take

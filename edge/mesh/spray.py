@@ -51,7 +51,7 @@ class Candidate(NamedTuple):
 
 def can_deliver(header: Header, peer: PeerView) -> bool:
     """Whether the peer is the recipient's agent (M15), or can reach the platform."""
-    return peer.has_uplink or peer.name == header.destination
+    return peer.has_uplink or peer.name == header.recipient
 
 
 def copies_to_give(

@@ -1,6 +1,7 @@
 """The platform as agents with an uplink see it: a gateway that takes bundles, message presence, and the recipient."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -36,9 +37,9 @@ class Platform:
         self.hits = self.given = 0
         self.delivered_at: dict[str, int] = {}
 
-    def signers(self, name: str, role: Role) -> Ed25519PublicKey | None:
+    def signers(self, name: str, role: Role) -> Sequence[Ed25519PublicKey]:
         """Only the gateway signs receipts here."""
-        return self._key.public_key() if (name, role) == (GATEWAY, Role.GATEWAY) else None
+        return (self._key.public_key(),) if (name, role) == (GATEWAY, Role.GATEWAY) else ()
 
     @staticmethod
     def has_presence(now: int) -> bool:
@@ -62,7 +63,7 @@ class Platform:
 
     def deliver(self, bundle: Bundle, now: int) -> Receipt:
         """The gateway takes a bundle; the recipient sees it if it is new (M14)."""
-        bundle_format.verify(bundle, key_of(bundle.header.originator).public_key())
+        bundle_format.verify(bundle, [key_of(bundle.header.originator).public_key()])
         self.hits += 1
         if self._seen.take(bundle.header) is Verdict.NEW:
             self.given += 1

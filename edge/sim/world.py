@@ -5,7 +5,7 @@ together: contacts with something to say are served in turn until none has, so a
 step, as in the baselines. Signatures are made and checked; bytes go from core to core as they would over a socket.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -55,7 +55,7 @@ class World:
             node: SimAgent(
                 node,
                 self._platform,
-                _public_key,
+                _public_keys,
                 limits,
                 policy,
                 has_uplink=node in scenario.uplinks,
@@ -154,5 +154,5 @@ class World:
 
 
 @cache
-def _public_key(node: str) -> Ed25519PublicKey | None:
-    return key_of(node).public_key()
+def _public_keys(node: str) -> Sequence[Ed25519PublicKey]:
+    return (key_of(node).public_key(),)

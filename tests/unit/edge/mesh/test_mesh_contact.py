@@ -66,7 +66,7 @@ def test_a_forged_receipt_drops_nothing() -> None:
 
 def test_a_recipient_signs_for_its_own_messages_only() -> None:
     """M8: every agent is the recipient of something, so its key alone says nothing."""
-    one, liar, message = carrier("a"), carrier("b"), bundle(destination="r")
+    one, liar, message = carrier("a"), carrier("b"), bundle(destination="@r")
     one.submit(message, 0)
     false = receipt(message.message_id, "b", Role.RECIPIENT)
     liar.take_receipt(false)  # it does not hold the bundle, so it cannot know
@@ -196,7 +196,7 @@ def test_many_bundles_with_few_offers_open() -> None:
 def test_the_recipients_agent_gets_it_directly() -> None:
     """M15: even if no copy is left to give to carriers."""
     one, recipient, third = carrier("a"), carrier("r"), carrier("c")
-    message = bundle(destination="r")
+    message = bundle(destination="@r")
     one.add(message, 0, 0)
     assert "Given" not in meet(one, third).kinds(0)
     assert Given(message.message_id, 1) in meet(one, recipient).events[0]
@@ -207,7 +207,7 @@ def test_the_recipients_agent_gets_it_directly() -> None:
 
 def test_a_bundle_without_a_local_application_is_kept() -> None:
     """dtn7-gold#46: it is at its destination, nobody takes it yet, and it is neither dropped nor refused later."""
-    recipient, message = carrier("r"), bundle(destination="r")
+    recipient, message = carrier("r"), bundle(destination="@r")
     recipient.add(message, 1, 0)
     assert recipient.expire(1_000) == []
     assert message.message_id in recipient

@@ -15,7 +15,7 @@ POLICY = SprayPolicy()
 
 
 def given_copies(copies: int | None, peer: float, own: float, *, uplink: bool = False, name: str = "p") -> int | None:
-    return copies_to_give(header(destination="r"), copies, PeerView(name, uplink, peer), own, POLICY)
+    return copies_to_give(header(destination="@r"), copies, PeerView(name, uplink, peer), own, POLICY)
 
 
 @pytest.mark.parametrize(("copies", "expected"), [(8, 4), (7, 3), (4, 2), (3, 0), (2, 0), (1, 0), (0, 0)])
@@ -57,7 +57,7 @@ def test_the_order_of_offers() -> None:
         made = header(sequence, destination=destination)
         return Candidate(made.message_id, made, 1, remaining_s)
 
-    candidates = [candidate(1, "q", 10), candidate(2, "r", 900), candidate(3, "q", 5), candidate(4, "r", 30)]
+    candidates = [candidate(1, "@q", 10), candidate(2, "@r", 900), candidate(3, "@q", 5), candidate(4, "@r", 30)]
     found = in_order(candidates, PeerView("r", has_uplink=False, predictability=0.0))
     assert [one.header.sequence for one in found] == [4, 2, 3, 1]
 
