@@ -70,7 +70,7 @@ class Arrivals:
             loop.call_soon_threadsafe(self._news.set)
 
         store.on_arrived = news
-        position = await self._changes.make(lambda found: found.position(source))
+        position = await self._changes.insist(lambda found: found.position(source))
         has_complained = False
         while True:
             self._news.clear()
@@ -79,7 +79,7 @@ class Arrivals:
             if not rows:
                 await self._news.wait()
                 continue
-            done, problem = await self._changes.make(partial(self._take_all, rows))
+            done, problem = await self._changes.insist(partial(self._take_all, rows))
             for taken in done:
                 self._taken(taken)
             if done:

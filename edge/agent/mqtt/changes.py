@@ -6,16 +6,20 @@ fails with its error.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from edge.agent.mqtt.store import MqttStore
-from edge.client.errors import ClientClosed
+from edge.client.errors import ClientClosed, DiskFull
 from schemas.errors import WaystationError
 
 T = TypeVar("T")
 CHANGES_MAX: Final = 1_000  # in one transaction
+AGAIN_S: Final = 2.0
+
+_log: Final = logging.getLogger("waystation.agent")
 
 Change = Callable[[MqttStore], Any]
 
@@ -66,6 +70,15 @@ class Changes:
             self._loop.call_soon(self._start)
         return future
 
+    async def insist(self, change: Callable[[MqttStore], T]) -> T:
+        """As `make`; while the disk is full it is tried again."""
+        while True:
+            try:
+                return await self.make(change)
+            except DiskFull as error:
+                _log.warning("the MQTT stand-in waits: %s", error)
+                await asyncio.sleep(AGAIN_S)
+
     def _start(self) -> None:
         self._is_due = False
         if self._running is not None or not self._waiting or self._store is None:
@@ -95,15 +108,21 @@ class Changes:
 def _apply(store: MqttStore, changes: list[Change]) -> list[Any]:
     """The result or the error of each change, in one transaction. Raises StoreError if it cannot be committed."""
     results: list[Any] = []
-    with store.transaction() as db:
-        for change in changes:
-            db.execute("SAVEPOINT change")
-            try:
-                results.append(change(store))
-            except WaystationError as error:
-                db.execute("ROLLBACK TO change")
-                store.forget_cached()
-                results.append(error)
-            db.execute("RELEASE change")
-        store.save_clock()
+    try:
+        with store.transaction() as db:
+            before = db.total_changes
+            for change in changes:
+                db.execute("SAVEPOINT change")
+                try:
+                    results.append(change(store))
+                except WaystationError as error:
+                    db.execute("ROLLBACK TO change")
+                    store.forget_cached()
+                    results.append(error)
+                db.execute("RELEASE change")
+            if db.total_changes != before:  # only reads succeed on a full disk
+                store.save_clock()
+    except BaseException:
+        store.forget_cached()
+        raise
     return results

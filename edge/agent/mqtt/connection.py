@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
             properties=properties,
         )
         window = min(asked.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT), self._settings.inflight)
-        self._outgoing = Outgoing(self._hub.changes, self._core, attached.number, window, self._flush)
+        self._outgoing = Outgoing(self._hub.changes, self._core, attached.number, window, self._flush, self._fail)
         self._outgoing.wake()
         self._set_timer()
         return events
@@ -288,9 +288,7 @@ class Connection(asyncio.Protocol):
             self._is_attached = False
             if not self._hub.detach(self._client_id, self):
                 return  # the session has another connection already
-            session, expiry_s = self._session, self._expiry_s
-            self._hub.changes.make(lambda store: store.sessions.leave(session, expiry_s, store.now_s, sent))
-            self._hub.filters_changed.set()
+            self._hub.leave(self._client_id, self._session, self._expiry_s, sent)
 
     def _expiry_of(self, packet: Connect) -> int:
         if packet.version == codes.VERSION_5:
@@ -304,9 +302,12 @@ class Connection(asyncio.Protocol):
             if future.exception() is None:
                 done(future.result())
             else:
-                self.end(ReasonCode.UNSPECIFIED_ERROR, "the agent cannot use its store")
+                self._fail()
 
         return ended
+
+    def _fail(self) -> None:
+        self.end(ReasonCode.UNSPECIFIED_ERROR, "the agent cannot use its store")
 
     def _wait_for(self, future: "asyncio.Future[Any]", done: Callable[["asyncio.Future[Any]"], None]) -> None:
         """Calls `done` once the change is durable. Reading pauses while too many are not."""

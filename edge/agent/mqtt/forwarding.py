@@ -52,7 +52,7 @@ class Forwarder:
         lane, after, has_complained = self._lane, 0, False
         while True:
             self._news.clear()
-            found = await self._changes.make(partial(_spooled, lane, after))
+            found = await self._changes.insist(partial(_spooled, lane, after))
             if not found:
                 await self._news.wait()
                 continue
@@ -67,7 +67,7 @@ class Forwarder:
             is_all = taken == len(due)
             last = found[-1].number if is_all else due[taken].number - 1
             if last > after:
-                await self._changes.make(partial(_forwarded, lane, last, steps))
+                await self._changes.insist(partial(_forwarded, lane, last, steps))
                 after = last
             if not is_all:
                 if not has_complained:

@@ -10,12 +10,12 @@ from typing import Final, Protocol
 
 from edge.agent.errors import SessionRefused
 from edge.agent.mailroom import new_id
-from edge.agent.mqtt.changes import Changes
+from edge.agent.mqtt.changes import AGAIN_S, Changes
 from edge.agent.mqtt.message import MqttMessage
 from edge.agent.mqtt.settings import ListenerSettings
 from edge.agent.mqtt.store import Exchange, Taken
 from edge.agent.mqtt.topic_routes import LOCAL, TopicRoutes
-from edge.client.errors import NotAccepted, StoreError
+from edge.client.errors import DiskFull, NotAccepted, StoreError
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish, Will
 from schemas.visible import visible
@@ -78,6 +78,22 @@ class Hub:
             return False
         del self._clients[client_id]
         return True
+
+    def leave(self, client_id: str, session: int, expiry_s: int, sent: int) -> None:
+        """The session has no connection any more; see :meth:`edge.agent.mqtt.sessions.Sessions.leave`."""
+
+        def left(future: "asyncio.Future[None]") -> None:
+            self.filters_changed.set()
+            if isinstance(future.exception(), DiskFull):
+                asyncio.get_running_loop().call_later(AGAIN_S, again)
+
+        def again() -> None:
+            if client_id not in self._clients:
+                self.leave(client_id, session, expiry_s, sent)
+
+        self.changes.make(lambda store: store.sessions.leave(session, expiry_s, store.now_s, sent)).add_done_callback(
+            left
+        )
 
     def route(self, topic: str) -> str | None:
         """Where a local client's message goes; None: nowhere."""

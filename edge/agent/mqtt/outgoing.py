@@ -6,7 +6,7 @@ disk before PUBREL is sent. If the agent is killed in between, the delivery is s
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from edge.agent.mqtt.changes import Changes
 from edge.agent.mqtt.message import EXPIRY
@@ -21,14 +21,21 @@ _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 class Outgoing:
-    """`window`: how many deliveries may be in flight. `flush` writes what the connection has to send. `sent` is the
-    newest delivery that was sent, `dropped` counts messages that the client does not accept."""
+    """`window`: how many deliveries may be in flight. `flush` writes what the connection has to send, and `fail`
+    ends it if the store cannot be used: then all begins anew with the next connection. `sent` is the newest delivery
+    that was sent, `dropped` counts messages that the client does not accept."""
 
     def __init__(
-        self, changes: Changes, core: ServerConnection, session: int, window: int, flush: Callable[[], None]
+        self,
+        changes: Changes,
+        core: ServerConnection,
+        session: int,
+        window: int,
+        flush: Callable[[], None],
+        fail: Callable[[], None],
     ) -> None:
         self._changes, self._core, self._session = changes, core, session
-        self._window, self._flush = window, flush
+        self._window, self._flush, self._fail = window, flush, fail
         self._in_flight: dict[int, Delivery] = {}
         self._after = 0
         self._is_loading = self._is_more = self._has_ended = False
@@ -73,14 +80,23 @@ class Outgoing:
     def _finish(self, delivery: Delivery) -> None:
         del self._in_flight[delivery.packet_id]
         number = delivery.number
-        self._changes.make(lambda store: store.sessions.finish(number))
+        self._changes.make(lambda store: store.sessions.finish(number)).add_done_callback(self._check)
         self._pump()
+
+    def _check(self, future: "asyncio.Future[Any]") -> bool:
+        """Whether a change has been made, and the connection still is there."""
+        if self._has_ended:
+            return False
+        if future.exception() is not None:
+            self._fail()
+            return False
+        return True
 
     def _release(self, delivery: Delivery) -> None:
         number = delivery.number
 
         def released(future: "asyncio.Future[None]") -> None:
-            if not self._has_ended and future.exception() is None:
+            if self._check(future):
                 self._core.send(Pubrel(delivery.packet_id))
                 self._flush()
 
@@ -88,7 +104,8 @@ class Outgoing:
 
     def _pump(self) -> None:
         capacity = self._window - len(self._in_flight)
-        if self._is_loading or self._has_ended or not (self._is_more and self._is_writable and capacity > 0):
+        has_capacity = capacity >= max(1, self._window // 2)  # one read of the file for many deliveries
+        if self._is_loading or self._has_ended or not (self._is_more and self._is_writable and has_capacity):
             return
         self._is_loading, self._is_more = True, False
         after, session = self._after, self._session
@@ -98,7 +115,7 @@ class Outgoing:
 
         def loaded(future: "asyncio.Future[tuple[list[Delivery], float]]") -> None:
             self._is_loading = False
-            if self._has_ended or future.exception() is not None:
+            if not self._check(future):
                 return
             found, now_s = future.result()
             self._is_more = self._is_more or len(found) == capacity

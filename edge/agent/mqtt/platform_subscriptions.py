@@ -34,13 +34,13 @@ class PlatformSubscriptions:
         """For ever; raises the error that ended the client or the store."""
         while True:
             self._changed.clear()
-            wanted, known = await self._changes.make(_filters)
+            wanted, known = await self._changes.insist(_filters)
             for topic_filter in wanted - self._subscribed:
-                await self._changes.make(partial(_set, topic_filter, True))
+                await self._changes.insist(partial(_set, topic_filter, True))
                 await self._subscribe(topic_filter)
             for topic_filter in known - wanted:
                 await self._client.unsubscribe(self._prefix + topic_filter)
-                await self._changes.make(partial(_set, topic_filter, False))
+                await self._changes.insist(partial(_set, topic_filter, False))
                 self._subscribed.discard(topic_filter)
             await self._changed.wait()
 

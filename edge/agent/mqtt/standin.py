@@ -134,20 +134,24 @@ class Standin:
         """Takes a message from the platform; False if it is for another part of the agent. Acknowledge it when this has
         returned, in the same turn. Raises EnvelopeError, StoreFull, StoreError."""
         if is_mqtt(message.user_properties) and message.topic.startswith(INBOX_MARK):
-            spool = ((LANE, ""),) if self._broker is not None else ()
-            found, is_local = unpacked(message), self._listener is not None
             self._store.arrives(message.packet_id, None)
-            taken = await self._changes.make(
-                lambda store: store.take(found, recognise=True, spool=spool, is_local=is_local)
-            )
-            self._hub.distribute(taken)
-            self._broker_news.set()
+            await self.take_from_agent(unpacked(message))
             return True
         if self._listener is not None and not message.topic.startswith(INBOX_MARK):
             await self._arrivals.arrived(message)
             return True
         self._store.arrives(message.packet_id, None)
         return False
+
+    async def take_from_agent(self, message: MqttMessage) -> None:
+        """Returns once a message of another agent is on disk, for clients here and for the broker. A repetition is
+        recognised by its id, whatever way it has come. Raises StoreFull, StoreError."""
+        spool, is_local = ((LANE, ""),) if self._broker is not None else (), self._listener is not None
+        taken = await self._changes.make(
+            lambda store: store.take(message, recognise=True, spool=spool, is_local=is_local)
+        )
+        self._hub.distribute(taken)
+        self._broker_news.set()
 
     async def status(self) -> dict[str, Any]:
         """For people: one table for the listener and the store, one for the broker."""
@@ -236,7 +240,7 @@ class Standin:
 
     async def _expire(self) -> None:
         while True:
-            for client_id, waiting in await self._changes.make(MqttStore.expire):
+            for client_id, waiting in await self._changes.insist(MqttStore.expire):
                 text = "the session of the MQTT client %s has ended, and %d messages with it"
                 _log.log(logging.WARNING if waiting else logging.INFO, text, visible(client_id), waiting)
                 self._hub.filters_changed.set()

@@ -286,13 +286,12 @@ class MqttStore(AgentFile):
         self._db.execute(SQL["retain"], retained)
         self._use(RETAINED, 1, message.size)
 
-    def _retained(self, topic_filter: str) -> list[tuple[MqttMessage, float | None]]:
-        found = []
-        for topic, payload, qos, properties, expires_s, _ in self._db.execute(SQL["retained"]).fetchall():
-            if matches(topic_filter, topic) and (expires_s is None or expires_s > self.now_s):
-                message = MqttMessage("", topic, payload, qos, True, decode_properties(properties))
-                found.append((message, expires_s))
-        return found
+    def _retained(self, topic_filter: str) -> Iterator[tuple[MqttMessage, float | None]]:
+        """One at a time, in order of topics: all together may be large."""
+        for (topic,) in self._db.execute(SQL["retained_topics"], (self.now_s,)).fetchall():
+            if matches(topic_filter, topic):
+                payload, qos, properties, expires_s = self._db.execute(SQL["retained"], (topic,)).fetchone()
+                yield MqttMessage("", topic, payload, qos, True, decode_properties(properties)), expires_s
 
     def _spool(self, lane: str, target: str, message: MqttMessage, expires_s: float | None) -> None:
         messages, used = self._used(SPOOL)

@@ -195,8 +195,11 @@ INSERT INTO inbound VALUES (?, ?);
 -- name: end_inbound
 DELETE FROM inbound WHERE session = ? AND packet_id = ?;
 
+-- name: retained_topics
+SELECT topic FROM retained WHERE expires_s IS NULL OR expires_s > ? ORDER BY topic;
+
 -- name: retained
-SELECT topic, payload, qos, properties, expires_s, size FROM retained ORDER BY topic;
+SELECT payload, qos, properties, expires_s FROM retained WHERE topic = ?;
 
 -- name: retained_size
 SELECT size FROM retained WHERE topic = ?;

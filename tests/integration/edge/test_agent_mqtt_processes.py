@@ -23,7 +23,7 @@ __all__ = ["mqttjs"]
 
 MESSAGES = 120
 BACKLOG = 500
-KILLS = 6
+KILLS = 4
 # Mosquitto 2.0.11 may exceed the window of the platform's client when a session with more waiting messages is resumed:
 # hence the largest window, and a backlog below it.
 NEAR = """

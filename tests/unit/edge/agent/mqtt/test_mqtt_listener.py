@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from edge.agent.mqtt.store import MqttStore
+from edge.client.errors import DiskFull
 from mqtt.codes import ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import (
@@ -384,6 +386,43 @@ def test_limits(tmp_path: Path) -> None:
             one.feed(encode(Publish("local/x", bytes(300), 1, packet_id=3), 5))
             assert (await one.next(Disconnect)).reason_code == ReasonCode.PACKET_TOO_LARGE
             await one.closed()
+
+    complete(run())
+
+
+@versions
+def test_a_full_disk_refuses_and_goes_on_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """M2: nothing is taken; what was subscribed meanwhile is not; clients that wait are served again."""
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            one, other = await agent.client("one", version), await agent.client("other", version)
+            await other.subscribe("local/a", qos=1)
+
+            def full(store: MqttStore) -> None:
+                raise DiskFull("the disk is full")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(MqttStore, "save_clock", full)
+                one.publish("local/a", b"1", 1)
+                if version == 5:
+                    assert (await one.next(Puback)).reason_code == REFUSED
+                    await agent.changes.make(lambda store: store.status())  # reading goes on
+                else:
+                    await one.closed()
+                other.send(Subscribe(7, [Subscription("local/b", 1)]))
+                await other.closed()
+                other.lose()
+                one.lose()
+            one = await agent.client("one", version, present=True)
+            other = await agent.client("other", version, present=True)
+            one.publish("local/b", b"2", 1)
+            await one.next(Puback)
+            await other.none(agent)
+            one.publish("local/a", b"3", 1)
+            assert (await other.next(Publish)).payload == b"3"
 
     complete(run())
 
