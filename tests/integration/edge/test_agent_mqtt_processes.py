@@ -14,10 +14,10 @@ import pytest
 
 from edge.agent import control
 from tests import draw
-from tests.acceptance.test_mqttjs import check, mqttjs, needs_node
 from tests.faithful_client import FaithfulClient, eventually
 from tests.integration.edge.test_agent_processes import Process
 from tests.mosquitto import HOST, Mosquitto, free_port
+from tests.mqttjs import check, mqttjs, needs_node
 
 __all__ = ["mqttjs"]
 
