@@ -8,14 +8,13 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from edge.agent import control
 from tests import draw
+from tests.agent_process import AgentProcess
 from tests.faithful_client import FaithfulClient, eventually
-from tests.integration.edge.test_agent_processes import Process
 from tests.mosquitto import HOST, Mosquitto, free_port
 from tests.mqttjs import check, mqttjs, needs_node
 
@@ -58,15 +57,14 @@ UNLIMITED = ("allow_anonymous true", "max_queued_messages 0")
 class Way(NamedTuple):
     """`port`: of the near agent's listener."""
 
-    near: Process
-    far: Process
+    near: AgentProcess
+    far: AgentProcess
     port: int
     platform: Mosquitto
     broker: Mosquitto
 
-    async def mqtt(self, process: Process) -> dict[str, int]:
-        loop = asyncio.get_running_loop()
-        status = await loop.run_in_executor(None, lambda: control.ask(process.directory / "agent", "status"))
+    async def mqtt(self, process: AgentProcess) -> dict[str, Any]:
+        status = await asyncio.to_thread(process.status)
         return status["mqtt"]
 
 
@@ -79,23 +77,23 @@ async def way(tmp_path: Path) -> AsyncIterator[Way]:
         Mosquitto(tmp_path / "broker", *UNLIMITED) as broker,
     ):
         port = free_port()
-        near = Process(tmp_path / "near", NEAR.format(host=HOST, platform=platform.port, port=port))
-        far = Process(tmp_path / "far", FAR.format(host=HOST, platform=platform.port, broker=broker.port))
+        near = AgentProcess(tmp_path / "near", NEAR.format(host=HOST, platform=platform.port, port=port))
+        far = AgentProcess(tmp_path / "far", FAR.format(host=HOST, platform=platform.port, broker=broker.port))
         found = Way(near, far, port, platform, broker)
         for process in (far, near):
-            await process.start()
-            while not (await process.status())["connected"]:
+            await asyncio.to_thread(process.start)
+            while not await asyncio.to_thread(process.is_connected):
                 await asyncio.sleep(0.02)
-        while not (await far.status())["broker"]["connected"]:
+        while not (await asyncio.to_thread(far.status))["broker"]["connected"]:
             await asyncio.sleep(0.02)
         try:
             yield found
         except BaseException:
             for process in (near, far):
-                await process.kill()
+                await asyncio.to_thread(process.kill)
             raise
-        await near.stop()
-        await far.stop()
+        await asyncio.to_thread(near.stop)
+        await asyncio.to_thread(far.stop)
 
 
 def test_killed_again_and_again(tmp_path: Path) -> None:
@@ -115,8 +113,8 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
                 for _ in range(draw.times(KILLS, 40)):
                     await asyncio.sleep(choice.uniform(0.0, 0.3))  # a random moment is what is tested
                     victim = choice.choice([found.near, found.far])
-                    await victim.kill()
-                    await victim.start()
+                    await asyncio.to_thread(victim.kill)
+                    await asyncio.to_thread(victim.start)
 
             killing = asyncio.create_task(kills())
             number = 0
@@ -207,10 +205,9 @@ def test_mqttjs(tmp_path: Path, mqttjs: Path, version: str) -> None:
     """M16: MQTT.js, unmodified: each QoS, a large message, a retained one, and what it missed."""
 
     async def run() -> None:
-        near = Process(tmp_path / "near", NEAR.format(host=HOST, platform=1, port=(port := free_port())))
-        await near.start()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, check, mqttjs, f"mqtt://{HOST}:{port}", version)
-        await near.stop()
+        near = AgentProcess(tmp_path / "near", NEAR.format(host=HOST, platform=1, port=(port := free_port())))
+        await asyncio.to_thread(near.start)
+        await asyncio.to_thread(check, mqttjs, f"mqtt://{HOST}:{port}", version)
+        await asyncio.to_thread(near.stop)
 
     asyncio.run(asyncio.wait_for(run(), 100))
