@@ -185,7 +185,7 @@ class Agent:
             options["password"] = password.encode()
         return Client(
             store=self._open_outbox,
-            limits=limits(settings, platform.window_messages),
+            limits=limits(settings),
             on_failed=self._on_failed,
             wall_s=self._wall_s,
             running_s=self._running_s,

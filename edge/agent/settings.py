@@ -136,15 +136,16 @@ def load(path: Path) -> AgentSettings:
     return _resolved(found, path.absolute().parent)
 
 
-def limits(settings: AgentSettings, window_messages: int) -> Limits:
-    """The client library's limits; `window_messages` are received and not on disk here yet."""
+def limits(settings: AgentSettings, window_messages: int | None = None) -> Limits:
+    """The client library's limits; `window_messages` may be received and not be on disk here yet: the platform's, unless
+    given."""
     store, platform = settings.store, settings.platform
     return Limits(
         messages=store.messages,
         total_bytes=store.total_bytes,
         message_bytes=store.message_bytes,
         lifetime_s=store.lifetime_s,
-        inbox_messages=window_messages,
+        inbox_messages=window_messages or platform.window_messages,
         connect_timeout_s=platform.connect_timeout_s,
         ping_timeout_s=platform.ping_timeout_s,
     )
