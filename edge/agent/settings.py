@@ -137,7 +137,7 @@ def load(path: Path) -> AgentSettings:
 
 
 def limits(settings: AgentSettings, window_messages: int | None = None) -> Limits:
-    """The client library's limits; `window_messages` may be received and not be on disk here yet: the platform's, unless
+    """The client library's limits. `window_messages` may be received and not be on disk here yet: the platform's unless
     given."""
     store, platform = settings.store, settings.platform
     return Limits(
