@@ -44,7 +44,6 @@ from mqtt.packets import Properties, Publish, Subscription
 from mqtt.topics import is_topic_filter
 from schemas.identity import inbox_of
 
-HEARTBEAT_GRACE_S = 20.0  # beside `keep_alive_s`
 _NO_CONNECTION = Closed(ReasonCode.UNSPECIFIED_ERROR, "there is no connection", EndedBy.TRANSPORT)
 
 
@@ -216,7 +215,8 @@ class HttpBearer:
 
     async def _read(self, stream: HttpStream) -> None:
         parser = EventParser()
-        silence_s = self._options.keep_alive_s + HEARTBEAT_GRACE_S if self._options.keep_alive_s else None
+        keep_alive_s = self._options.keep_alive_s
+        silence_s = keep_alive_s + self._limits.ping_timeout_s if keep_alive_s else None
         try:
             while data := await stream.receive(silence_s):
                 for event in parser.receive(data):

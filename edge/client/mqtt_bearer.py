@@ -39,7 +39,7 @@ class MqttBearer:
             self._current_address,
             lambda _: options.connect(is_established=session.is_established, receive_maximum=limits.inbox_messages),
             session=session,
-            limits=ClientLimits(connect_timeout_s=limits.connect_timeout_s),
+            limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s),
             on_message=self._received,
             manual=True,
             hooks=Hooks(on_connected=self._connected, on_published=hooks.on_published, on_closed=self._closed),
