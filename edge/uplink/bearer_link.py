@@ -5,6 +5,7 @@ The URL may be an access point, which says which gateways there are now, or a ga
 the gateways known last are tried. After a failure the next request goes to the next gateway.
 """
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 from random import random
@@ -48,7 +49,8 @@ class BearerLink:
         self.reach = Reachability(limits, clock(), draw)
         self._access_point = AccessPoint.parse(bearer.url)
         self._client, self._open_gateway, self._clock = client, open_gateway, clock
-        self._gateways: list[AccessPoint] = []
+        self._gateways: list[AccessPoint] = []  # the next one to try first
+        self._failed_at: dict[AccessPoint, float] = {}
         self._refresh_at = 0.0
         self._current: tuple[AccessPoint, Gateway] | None = None
         self._pauses = FullJitter(_PAUSE_FIRST_S, _PAUSE_MOST_S, draw)
@@ -157,7 +159,8 @@ class BearerLink:
         finally:
             asked.close()
         self._refresh_at = self._clock() + REFRESH_S
-        self._gateways = found
+        self._failed_at = {one: at for one, at in self._failed_at.items() if at > self._clock() - REFRESH_S}
+        self._gateways = sorted(found, key=lambda one: self._failed_at.get(one, -math.inf))
         if self._current is not None and self._current[0] not in found:
             self._close()
 
@@ -173,8 +176,11 @@ class BearerLink:
             self._refresh_at = 0.0
 
     def _next_gateway(self) -> None:
+        """The one that failed is tried again after those that have not, or longer ago."""
+        if self._current is not None:
+            self._failed_at[self._current[0]] = self._clock()
         self._close()
-        self._gateways = [*self._gateways[1:], *self._gateways[:1]]
+        self._gateways.sort(key=lambda one: self._failed_at.get(one, -math.inf))
 
     def _close(self) -> None:
         if self._current is not None:

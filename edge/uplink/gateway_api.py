@@ -7,6 +7,7 @@ gateway's only in the form of RFC 9457; its text is passed on.
 
 import base64
 import contextlib
+import re
 from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
@@ -34,6 +35,7 @@ from schemas.mesh_api import (
 
 PROBLEM: Final = "application/problem+json"
 JSON: Final = "application/json"
+_TOKEN: Final = re.compile("[!-~]+")
 RETRY_AFTER_MAX_S: Final = 600.0
 T = TypeVar("T")
 
@@ -143,7 +145,10 @@ def credentials(
     base: AccessPoint, name: str, username: str = "", secret: str | None = None
 ) -> tuple[tuple[str, str], ...]:
     """The header fields that say who we are: X-Client-Id, and Basic (RFC 7617), or Bearer (RFC 6750) if there is a
-    secret and no user. A secret is given over https or to this machine only."""
+    secret and no user. A secret is given over https or to this machine only. Raises ValueError for what HTTP cannot
+    carry."""
+    if ":" in username or (not username and secret is not None and not _TOKEN.fullmatch(secret)):
+        raise ValueError("HTTP carries only user names without a colon, and tokens of printable ASCII without spaces")
     fields = [("X-Client-Id", name)] if name else []
     if secret is not None and base.is_private:
         basic = base64.b64encode(f"{username}:{secret}".encode()).decode()
