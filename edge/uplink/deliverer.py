@@ -13,7 +13,6 @@ probe, whose time :mod:`.reachability` sets, has succeeded.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -104,7 +103,7 @@ class Deliverer:
         self._plan.sync(self._holder.held())
         return UplinkStatus(
             is_up=self._is_up,
-            presence_in_reach=self._is_up and self._presence.out_since is None,
+            presence_in_reach=self._is_up and self._presence.out_since(self._clock()) is None,
             held=len(self._plan),
             reports_pending=bool(self._holder.pending(1)),
             refused=self._plan.refused,
@@ -145,6 +144,7 @@ class Deliverer:
                     is_moving = await step(link, states)
                 except (NotReachable, GatewayProblem) as error:
                     _log.debug("bearer %s: %s", name, error)
+                    self.wake()  # the next probe is due sooner now
                 finally:
                     busy.discard(name)
                 self._note()
@@ -161,10 +161,14 @@ class Deliverer:
             is_moving = False
             usable = sorted((link for link in self._links if link.is_usable), key=lambda link: link.bearer.rank)
             if usable:
-                with contextlib.suppress(NotReachable, GatewayProblem):
+                try:
                     await self._news.poll(usable[0])
-                with contextlib.suppress(NotReachable, GatewayProblem):
+                except (NotReachable, GatewayProblem):
+                    self.wake()
+                try:
                     is_moving = await self._publisher.step(usable[0])
+                except (NotReachable, GatewayProblem):
+                    self.wake()
                 self._note()
             if not is_moving:
                 await self._wait(TICK_S, turn)

@@ -49,8 +49,8 @@ class PlanLimits:
 @dataclass(slots=True)
 class Entry:
     """A bundle and how far it is. `ask_at`, `post_at`: not before; `holds_back`: neither is what comes after it.
-    `withheld_since`: since when presence holds it back, and `is_confirmed` if it has said so since the uplink is up;
-    `unjudged_since`: since when presence answers, but not about this one. `lane`: in which it is in flight."""
+    `withheld_since`: since when presence holds it back; `unjudged_since`: since when it does not say whether the claim
+    is granted; `is_confirmed`: one of both has been so since the uplink is up. `lane`: in which it is in flight."""
 
     held: Held
     is_urgent: bool
@@ -188,6 +188,7 @@ class DeliveryPlan:
     def unjudged(self, entry: Entry, now: float) -> None:
         """Presence has not said in time whether the claim is granted."""
         entry.unjudged_since = now if entry.unjudged_since is None else entry.unjudged_since
+        entry.is_confirmed = True
         entry.ask_at = now + self._delay_s(entry)
 
     def later(self, entry: Entry, now: float, *, holds_back: bool = True) -> None:
@@ -213,9 +214,9 @@ class DeliveryPlan:
                 del self._streams[key]
 
     def uplink_lost(self) -> None:
-        """No gateway is reachable: presence is asked first when one is again, however long that takes."""
+        """No gateway is reachable: presence is asked first when one is again; only then does the time between count."""
         for entry in self._entries.values():
-            entry.is_confirmed, entry.unjudged_since, entry.ask_at = False, None, 0.0
+            entry.is_confirmed, entry.ask_at = False, 0.0
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -243,7 +244,7 @@ class DeliveryPlan:
         unjudged, patience_s = entry.unjudged_since, self.limits.patience_s
         if out_since is not None and now - max(out_since, entry.held.since) >= patience_s:
             return True
-        return unjudged is not None and now - unjudged >= patience_s
+        return unjudged is not None and entry.is_confirmed and now - unjudged >= patience_s
 
     def _postable(self, entries: Sequence[Entry], now: float, out_since: float | None) -> Iterator[Entry]:
         """Of a stream, in sequence, up to the first that holds the others back."""
@@ -259,7 +260,7 @@ class DeliveryPlan:
             is_free = entry.lease_until > now or self._is_overdue(entry, now) or not self._needs_claim(entry.held)
             if not entry.lane and (is_free or self._is_impatient(entry, now, out_since)):
                 yield entry
-            elif not entry.is_confirmed and entry.unjudged_since is None and out_since is None:
+            elif not entry.is_confirmed and out_since is None:
                 return  # it is being asked for, or will be at once
 
     def _may_take(self, entry: Entry, at: BearerState, bearers: Sequence[BearerState], now: float) -> bool:

@@ -43,8 +43,8 @@ class PostLane:
         """One request; whether there may be more to do now. Raises NotReachable, GatewayProblem."""
         at = next(state for state in states if state.bearer is link.bearer)
         batch = link.batch
-        out_since = self._presence.out_since
-        entries = self._plan.to_post(at, states, self._clock(), out_since, batch.bundles, batch.size)
+        now = self._clock()
+        entries = self._plan.to_post(at, states, now, self._presence.out_since(now), batch.bundles, batch.size)
         if not entries:
             return False
         try:

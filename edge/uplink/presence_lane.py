@@ -58,7 +58,7 @@ class PresenceLane:
         try:
             answer = await link.call(lambda gateway: gateway.query([entry.id for entry in entries]))
         except (NotReachable, GatewayProblem) as error:
-            self._out_of_reach(error)
+            self._presence.failed(self._clock(), error.retry_after_s if isinstance(error, GatewayProblem) else 0.0)
             raise
         self._presence.answered()
         return answer
@@ -91,9 +91,11 @@ class PresenceLane:
             return
         try:
             answer = await link.call(lambda gateway: gateway.report([reports.reported(event) for event in events]))
-        except (NotReachable, GatewayProblem) as error:
-            self._out_of_reach(error)
+        except (NotReachable, GatewayProblem):
+            for entry in entries:  # a gateway may answer queries, but not claims
+                self._plan.unjudged(entry, self._clock())
             raise
+        self._presence.answered()
         for entry, result in zip(first, answer.results, strict=False):
             entry.is_reported = result.stored
         for entry, result in zip(entries, answer.results[len(first) :], strict=True):
@@ -107,9 +109,6 @@ class PresenceLane:
             self._plan.granted(entry, asked_at)
         else:
             self._plan.withheld(entry, now)
-
-    def _out_of_reach(self, error: NotReachable | GatewayProblem) -> None:
-        self._presence.failed(self._clock(), error.retry_after_s if isinstance(error, GatewayProblem) else 0.0)
 
     def _next_us(self) -> int:
         """The time of a request for a claim: each later than the one before."""

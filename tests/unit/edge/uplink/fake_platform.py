@@ -51,7 +51,7 @@ def wall_us() -> int:
 
 class FakePlatform:
     """`taken` counts bundles that gateways took; `events` are those reported, with the agent. `answered_at`: when
-    presence last answered an agent. `watch(agent, id)` is called for each bundle that is posted."""
+    presence last answered a question or claim of an agent. `watch(agent, id)` is called for each bundle posted."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
@@ -61,6 +61,7 @@ class FakePlatform:
         self.delivered: dict[str, str] = {}
         self.retired: set[str] = set()
         self.events: list[tuple[str, ReportedEvent]] = []
+        self.claim_problem: GatewayProblem | None = None
         self.presence_problem: GatewayProblem | None = None
         self.answered_at: dict[str, float] = {}
         self.outcomes: dict[str, BundleResult] = {}
@@ -131,6 +132,7 @@ class FakeGateway:
     def __init__(self, platform: FakePlatform, agent: str, *, name: str = "gateway", delay_s: float = 0.05) -> None:
         self.platform, self.agent, self.name, self.delay_s = platform, agent, name, delay_s
         self.fault: Callable[[], str | None] = lambda: None
+        self.presence_fault: Callable[[], str | None] = lambda: self.fault()
         self.points: list[ConnectPoint] = []
         self.posts: list[int] = []
         self.most = 500
@@ -156,8 +158,11 @@ class FakeGateway:
         return answer
 
     async def report(self, events: Sequence[ReportedEvent]) -> ReportsAnswer:
+        if self.platform.claim_problem is not None:
+            raise self.platform.claim_problem
+        is_claim = any(event.event == "claimed" for event in events)
         return await self._presence(
-            lambda: ReportsAnswer([self.platform.report(self.agent, event) for event in events])
+            lambda: ReportsAnswer([self.platform.report(self.agent, event) for event in events]), counts=is_claim
         )
 
     async def query(self, ids: Sequence[str]) -> PresenceAnswer:
@@ -174,18 +179,19 @@ class FakeGateway:
     def close(self) -> None:
         pass
 
-    async def _presence(self, act: Callable[[], Any]) -> Any:
+    async def _presence(self, act: Callable[[], Any], *, counts: bool = True) -> Any:
         problem = self.platform.presence_problem
         if problem is not None:
             await asyncio.sleep(self.delay_s)
             raise problem
-        answer = await self._served(act)
-        self.platform.answered_at[self.agent] = now()
+        answer = await self._served(act, fault=self.presence_fault())
+        if counts:
+            self.platform.answered_at[self.agent] = now()
         return answer
 
-    async def _served(self, act: Callable[[], Any], *, with_receipts: bool = False) -> Any:
+    async def _served(self, act: Callable[[], Any], *, with_receipts: bool = False, fault: str | None = "") -> Any:
         self.requests += 1
-        fault = self.fault()
+        fault = self.fault() if fault == "" else fault
         await asyncio.sleep(self.delay_s)
         match fault:
             case "refused":

@@ -148,6 +148,41 @@ def test_without_presence_it_waits_delivers_and_reports_later() -> None:
     run(scenario())
 
 
+def test_claims_that_are_not_judged_hold_nothing_back_for_ever() -> None:
+    """M10: a gateway answers queries from memory while it cannot store claims."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder("b")
+        platform.claim_problem = PRESENCE_OUT
+        holder.hold(bundle())
+        agent = deliverer(holder, link(FakeGateway(platform, "b")), limits=PlanLimits(patience_s=300))
+        assert 300 <= await run_until(lambda: not holder.store, agent) < 400
+
+    run(scenario())
+
+
+def test_short_contacts_add_up_to_patience() -> None:
+    """M10: an agent that never has a gateway for long."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder("b")
+        platform.presence_problem = PRESENCE_OUT
+        gateway = FakeGateway(platform, "b")
+        holder.hold(bundle())
+        agent = deliverer(holder, link(gateway), limits=PlanLimits(patience_s=300))
+        await run_until(lambda: now() > 60, agent)
+        gateway.fault = lambda: "refused"
+        platform.presence_problem = None
+        await run_until(lambda: now() > 400, agent)
+        assert holder.uplinks == [True, False]
+        assert holder.store
+        gateway.fault, platform.presence_problem = lambda: None, PRESENCE_OUT
+        agent.network_changed()
+        await run_until(lambda: not holder.store, agent, most_s=10)
+
+    run(scenario())
+
+
 def test_a_delivery_that_nobody_has_signed_costs_a_duplicate_at_most() -> None:
     """M8: any enrolled agent may report anything; the message is held back for a while, and never dropped."""
 
@@ -185,6 +220,23 @@ def test_nothing_is_settled_without_a_receipt_and_all_is_in_the_end(fault: str) 
         return turns.turns
 
     assert run(scenario()) < 30_000, "no task spins"
+
+
+def test_a_single_lost_answer_costs_a_second() -> None:
+    """The bearer is probed soon, not when the next probe was due."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateway = FakeGateway(platform, "a")
+        agent = deliverer(holder, link(gateway))
+        await run_until(lambda: now() > 5, agent)
+        faults = ["answer lost"]
+        gateway.fault = lambda: faults.pop() if faults else None
+        holder.hold(bundle())
+        assert await run_until(lambda: not holder.store, agent) < 5 + 4
+        assert platform.taken[bundle().message_id] == 2
+
+    run(scenario())
 
 
 def test_a_bearer_with_too_much_latency_is_not_reachable() -> None:
@@ -349,6 +401,9 @@ def bad_day(seed: str) -> Coroutine[Any, Any, int]:
         def fault() -> str | None:
             return random.choice(FAULTS) if not is_over and random.random() < 0.25 else None
 
+        def presence_fault() -> str | None:
+            return random.choice(FAULTS) if not is_over and random.random() < 0.1 else None
+
         def watch(agent: str, message_id: str) -> None:
             is_out = now() - platform.answered_at.get(agent, 0.0) >= 100
             if message_id in shared and not is_out:
@@ -364,6 +419,7 @@ def bad_day(seed: str) -> Coroutine[Any, Any, int]:
             gateways = [FakeGateway(platform, name, delay_s=random.choice([0.05, 1.0])) for _ in range(2)]
             for gateway in gateways:
                 gateway.fault = fault
+                gateway.presence_fault = presence_fault
             bearers = Bearer("lan", "http://one"), Bearer("lte", "http://two", priority=1, after_s=30)
             holders.append(holder)
             links = [link(gateway, bearer) for gateway, bearer in zip(gateways, bearers, strict=True)]

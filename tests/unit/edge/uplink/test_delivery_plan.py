@@ -213,12 +213,17 @@ def test_presence_is_asked_again_after_growing_pauses() -> None:
     reach = PresenceReach(draw=lambda: 1.0)
     reach.failed(10.0)
     reach.failed(11.0, retry_after_s=7.0)
-    assert reach.out_since == 10.0
+    assert reach.out_since(48.0) == 10.0
+    assert reach.out_since(48.1) is None, "nobody has asked lately"
     assert not reach.is_due(17.9)
     assert reach.is_due(18.0)
+    reach.unknown()
+    assert reach.out_since(19.0) is None
+    assert reach.is_due(11.0), "a gateway is reachable again"
+    reach.failed(20.0)
+    assert reach.out_since(20.0) == 10.0
     reach.answered()
-    assert reach.out_since is None
-    assert reach.is_due(11.0)
+    assert reach.out_since(20.0) is None
 
 
 class PlanMachine(RuleBasedStateMachine):
