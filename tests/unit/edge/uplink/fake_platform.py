@@ -51,7 +51,9 @@ def wall_us() -> int:
 
 class FakePlatform:
     """`taken` counts bundles that gateways took; `events` are those reported, with the agent. `answered_at`: when
-    presence last answered a question or claim of an agent. `watch(agent, id)` is called for each bundle posted."""
+    presence last answered a question or claim of an agent; `unjudged_since`: since when an agent's claims of a message
+    get no answer. `watch(agent, id, out_s)` is called for each bundle posted; `out_s` as when
+    the request began."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
@@ -64,18 +66,24 @@ class FakePlatform:
         self.claim_problem: GatewayProblem | None = None
         self.presence_problem: GatewayProblem | None = None
         self.answered_at: dict[str, float] = {}
+        self.unjudged_since: dict[tuple[str, str], float] = {}
         self.outcomes: dict[str, BundleResult] = {}
         self.asked: list[str] = []
-        self.watch: Callable[[str, str], None] = lambda agent, message_id: None
+        self.watch: Callable[[str, str, float], None] = lambda agent, message_id, out_s: None
 
     def claimant(self, message_id: str) -> str:
         claim = self.claims.get(message_id)
         return claim.agent if claim is not None and claim.until_ms > wall_us() // 1000 else ""
 
-    def take(self, agent: str, raw: bytes) -> BundleResult:
+    def out_s(self, agent: str, message_id: str) -> float:
+        """For how long presence has not answered the agent, or its claim of the message."""
+        unjudged = self.unjudged_since.get((agent, message_id), now())
+        return now() - min(self.answered_at.get(agent, 0.0), unjudged)
+
+    def take(self, agent: str, raw: bytes, out_s: float = 0.0) -> BundleResult:
         bundle = bundle_format.decode(raw)
         bundle_format.verify(bundle, keys.originators(bundle.header.originator))
-        self.watch(agent, bundle.message_id)
+        self.watch(agent, bundle.message_id, out_s)
         if bundle.message_id in self.outcomes:
             return self.outcomes[bundle.message_id]
         self.taken[bundle.message_id] += 1
@@ -150,8 +158,12 @@ class FakeGateway:
             raise GatewayProblem(413, "too_large", "the request is too large")
         self.posts.append(len(request.bundles))
 
+        ids = [bundle_format.decode(raw).message_id for raw in request.bundles]
+        out_s = [self.platform.out_s(self.agent, one) for one in ids]
+
         def take() -> BundlesAnswer:
-            return BundlesAnswer([self.platform.take(self.agent, raw) for raw in request.bundles])
+            sent = zip(request.bundles, out_s, strict=True)
+            return BundlesAnswer([self.platform.take(self.agent, raw, seconds) for raw, seconds in sent])
 
         answer = await self._served(take, with_receipts=True)
         assert isinstance(answer, BundlesAnswer)
@@ -160,10 +172,16 @@ class FakeGateway:
     async def report(self, events: Sequence[ReportedEvent]) -> ReportsAnswer:
         if self.platform.claim_problem is not None:
             raise self.platform.claim_problem
-        is_claim = any(event.event == "claimed" for event in events)
-        return await self._presence(
-            lambda: ReportsAnswer([self.platform.report(self.agent, event) for event in events]), counts=is_claim
+        claims = [(self.agent, event.id) for event in events if event.event == "claimed"]
+        for claim in claims:
+            self.platform.unjudged_since.setdefault(claim, now())
+        answer = await self._presence(
+            lambda: ReportsAnswer([self.platform.report(self.agent, event) for event in events]), counts=bool(claims)
         )
+        for claim in claims:
+            del self.platform.unjudged_since[claim]
+        assert isinstance(answer, ReportsAnswer)
+        return answer
 
     async def query(self, ids: Sequence[str]) -> PresenceAnswer:
         return await self._presence(lambda: self.platform.query(ids))
