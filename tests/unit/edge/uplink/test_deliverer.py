@@ -36,11 +36,11 @@ def test_own_messages_go_at_once_in_sequence_in_batches() -> None:
     async def scenario() -> None:
         platform, holder = FakePlatform(), FakeHolder()
         gateway = FakeGateway(platform, "a")
-        holder.hold(*(bundle(number) for number in range(1, 1_201)))
+        holder.hold(*(bundle(number) for number in range(1, 601)))
         ended = await run_until(lambda: not holder.store, deliverer(holder, link(gateway)))
         assert ended < 3
-        assert platform.order == [("a", number) for number in range(1, 1_201)]
-        assert gateway.posts == [500, 500, 200]
+        assert platform.order == [("a", number) for number in range(1, 601)]
+        assert gateway.posts == [500, 100]
         assert not platform.asked
         assert not platform.events
         assert holder.uplinks == [True]
@@ -54,7 +54,7 @@ def test_what_others_may_have_is_claimed_delivered_and_reported() -> None:
 
     async def scenario() -> None:
         platform, holder = FakePlatform(), FakeHolder("carrier")
-        messages = [bundle(number) for number in range(1, 401)]
+        messages = [bundle(number) for number in range(1, 301)]
         holder.hold(*messages)
         await run_until(
             lambda: not holder.store and not len(holder.reports),
@@ -447,7 +447,7 @@ def bad_day(seed: str) -> Coroutine[Any, Any, int]:
     return scenario()
 
 
-@pytest.mark.parametrize("number", range(draw.times(4, 200)))
+@pytest.mark.parametrize("number", range(draw.times(3, 200)))
 def test_what_was_accepted_is_delivered_whatever_goes_wrong(number: int) -> None:
     """M3, M4, M10, M11: and nothing is sent without a claim while presence is in reach."""
     assert run(bad_day(f"{draw.SEED} {number}")) < 200_000
