@@ -139,7 +139,7 @@ class BearerLink:
             await self._refresh()
         if self._current is None:
             self._current = (self._gateways[0], self._open_gateway(self._gateways[0]))
-            self.told.clear()
+            self.told = set()  # another object: a request to the gateway before may still be answered
         return self._current[1]
 
     async def _refresh(self) -> None:

@@ -32,6 +32,7 @@ from edge.uplink.presence_view import PresenceReach
 from edge.uplink.publisher import Publisher
 from edge.uplink.settlement import Settlement
 from edge.uplink.status import UplinkStatus
+from schemas.errors import WaystationError
 
 TICK_S: Final = 1.0
 """How long a task that has nothing to do waits, unless it is woken."""
@@ -70,6 +71,7 @@ class Deliverer:
         self._posting = PostLane(holder, self._plan, self._presence, self._asking, settlement, clock, wall_us)
         self._busy: dict[str, set[str]] = {"ask": set(), "post": set()}
         self._is_up = False
+        self._last_problem = ""  # of the holder
         self._turn = 0
         self._turned: asyncio.Future[None] | None = None
 
@@ -108,7 +110,7 @@ class Deliverer:
             reports_pending=bool(self._holder.pending(1)),
             refused=self._plan.refused,
             bearers=[link.current_status() for link in self._links],
-            last_problem=self._posting.last_problem,
+            last_problem=self._last_problem or self._posting.last_problem,
         )
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
@@ -145,10 +147,13 @@ class Deliverer:
                 except (NotReachable, GatewayProblem) as error:
                     _log.debug("bearer %s: %s", name, error)
                     self.wake()  # the next probe is due sooner now
+                except WaystationError as error:
+                    self._complain(error)
                 finally:
                     busy.discard(name)
                 self._note()
             if is_moving:
+                self._last_problem = ""
                 self.wake()
             else:
                 await self._wait(TICK_S, turn)
@@ -165,14 +170,23 @@ class Deliverer:
                     await self._news.poll(usable[0])
                 except (NotReachable, GatewayProblem):
                     self.wake()
+                except WaystationError as error:
+                    self._complain(error)
                 try:
                     is_moving = await self._publisher.step(usable[0])
                 except (NotReachable, GatewayProblem):
                     self.wake()
+                except WaystationError as error:
+                    self._complain(error)
                 self._note()
             if not is_moving:
                 await self._wait(TICK_S, turn)
                 await asyncio.sleep(TURN_S)
+
+    def _complain(self, error: WaystationError) -> None:
+        """The holder cannot write something down, because its disk is full for instance: tried again after a wait."""
+        _log.error("%s", error)
+        self._last_problem = str(error)
 
     def _note(self) -> None:
         """Tells the holder whether there is an uplink."""

@@ -56,8 +56,11 @@ class PostLane:
         began = self._clock()
         size = sum(entry.held.bundle.size for entry in entries)
         sent: list[Entry] = []
+        told = link.told
 
         async def post(gateway: Gateway) -> BundlesAnswer:
+            nonlocal told
+            told = link.told
             return await gateway.post_bundles(self._request(link, entries, sent))
 
         try:
@@ -69,7 +72,7 @@ class PostLane:
         except GatewayProblem as problem:
             return self._problem(link, entries, size, problem)
         took_s = self._clock() - began
-        link.told.update(entry.header.originator for entry in sent)
+        told.update(entry.header.originator for entry in sent)
         settled = await self._results(link, sent, answer)
         if settled:
             link.delivered(settled, took_s)

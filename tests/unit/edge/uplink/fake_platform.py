@@ -23,6 +23,7 @@ from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.gateway_api import Gateway
 from edge.uplink.reachability import ReachabilityLimits
+from schemas.errors import WaystationError
 from schemas.events import MessagePresenceEvent
 from schemas.mesh_api import (
     BundleResult,
@@ -242,6 +243,7 @@ class FakeHolder:
         self.failed: list[tuple[str, str]] = []
         self.uplinks: list[bool] = []
         self.meshes = 0
+        self.disk_problem: WaystationError | None = None
         self.strangers: set[str] = set()
 
     def hold(self, *bundles: Bundle, since: float = 0.0) -> None:
@@ -262,6 +264,8 @@ class FakeHolder:
 
     async def settle(self, receipts: Sequence[Receipt]) -> None:
         await asyncio.sleep(0.001)
+        if self.disk_problem is not None:
+            raise self.disk_problem
         for receipt in receipts:
             receipt_format.verify(receipt, keys.signers)
             self.store.pop(receipt.message_id, None)

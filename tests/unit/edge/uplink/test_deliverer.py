@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from edge.client.connect_points import ConnectPoint
+from edge.client.errors import DiskFull
 from edge.uplink.bearers import Bearer
 from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem
@@ -353,6 +354,22 @@ def test_what_the_platform_refuses_is_reported_to_the_originator() -> None:
         assert agent.status().refused == {others.message_id: "no such destination"}
         assert platform.reported("refused") == [("a", others.message_id)], "this ends the claim"
         assert sum(gateway.posts) == 3, "and none is tried here again"
+
+    run(scenario())
+
+
+def test_a_full_disk_is_waited_for() -> None:
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        holder.disk_problem = DiskFull("there is no space for a commit")
+        agent = deliverer(holder, link(FakeGateway(platform, "a")))
+        holder.hold(bundle())
+        await run_until(lambda: now() > 60, agent)
+        assert holder.store
+        assert agent.status().last_problem == "there is no space for a commit"
+        assert platform.taken[bundle().message_id] < 62, "tried again, with a pause"
+        holder.disk_problem = None
+        await run_until(lambda: not holder.store, agent)
 
     run(scenario())
 
