@@ -189,6 +189,7 @@ def throughput(figures: Figures, scale: float) -> None:
     "agent_drained_large_rss_mb",
     "client_memory_per_s",
     "agent_drain_vs_memory",
+    "agent_drain_cpu_vs_memory",
     "agent_start_empty_s",
     "agent_start_small_vs_empty",
     "agent_start_small_rss_mb",

@@ -16,7 +16,7 @@ from typing import Final
 import uvloop
 
 from bench.edge_agent import TOPIC, AgentProcess
-from bench.edge_load import asked_ms, bare_access_point, memory_client_per_s, submitted_per_s, syncs_per_s
+from bench.edge_load import asked_ms, bare_access_point, memory_client_s, submitted_per_s, syncs_per_s
 from bench.figures import Figures
 from bench.gateway import environment_of
 from bench.processes import fresh_directory
@@ -60,7 +60,6 @@ class EdgeBench:
             self.backlog("", "small", BACKLOG, SMALL_BYTES)
             self.backlog("_large", "large", LARGE, LARGE_BYTES)
             with self._gateway.running():
-                self.memory_client()
                 self.store_and_idle()
                 self.connect_points()
             self.reconnect()
@@ -88,6 +87,8 @@ class EdgeBench:
         Records `agent_start_<name>_s`, `…_rss_mb`, and `…_vs_empty`, relative to a start just before with nothing;
         `agent_drain<suffix>_per_s`, `…_per_cpu_s` (of the agent's process), `…_mb_per_s`, `…_rss_mb` (the most
         meanwhile); `agent_drained<suffix>_rss_mb` (afterwards).
+        After the small ones, of a client without a disk: `client_memory_per_s`, `client_memory_per_cpu_s`; and by these
+        `agent_drain_vs_memory`, `agent_drain_cpu_vs_memory`.
         The drain counts from when the agent is connected: a reconnect is measured by itself.
         """
         say(f"an agent starts with {messages:,} messages of {payload_bytes:,} bytes; then its gateway comes")
@@ -106,6 +107,8 @@ class EdgeBench:
                 add(f"agent_drain{suffix}_mb_per_s", round(messages * payload_bytes / 1e6 / took_s, 1))
                 add(f"agent_drain{suffix}_rss_mb", round(most_mb, 1))
                 add(f"agent_drained{suffix}_rss_mb", round(agent.rss_mb, 1))
+                if not suffix:
+                    self._memory_client()
 
     def _drained(self, agent: AgentProcess, messages: int) -> tuple[float, float]:
         """Seconds from the connection to the last acknowledgement, and the most resident memory meanwhile."""
@@ -125,11 +128,14 @@ class EdgeBench:
             time.sleep(_POLL_S)
         return time.monotonic() - began, most_mb
 
-    def memory_client(self) -> None:
-        """Records `client_memory_per_s`, and `agent_drain_vs_memory`, the agent's rate by this one."""
-        rate = asyncio.run(memory_client_per_s(self._port, MEMORY_MESSAGES, SMALL_BYTES))
-        self._figures.add("client_memory_per_s", round(rate))
-        self._figures.add("agent_drain_vs_memory", round(self._figures.values["agent_drain_per_s"] / rate, 2))
+    def _memory_client(self) -> None:
+        """The same gateway, just after the agent's backlog."""
+        took_s, took_cpu_s = asyncio.run(memory_client_s(self._port, MEMORY_MESSAGES, SMALL_BYTES))
+        found = {"per_s": MEMORY_MESSAGES / took_s, "per_cpu_s": MEMORY_MESSAGES / took_cpu_s}
+        for name, rate in found.items():
+            self._figures.add(f"client_memory_{name}", round(rate))
+            ratio = self._figures.values[f"agent_drain_{name}"] / rate
+            self._figures.add(f"agent_drain{'_cpu' * ('cpu' in name)}_vs_memory", round(ratio, 2))
 
     def store_and_idle(self) -> None:
         """One agent, connected. Idle first: `agent_start_empty_s`, `agent_rss_mb`, `agent_idle_core`. Then mails of 256

@@ -162,7 +162,7 @@ def draw_aims(axes: Any, values: Mapping[str, float]) -> None:
     bars = axes.barh([f"{name}\naim {aim:g}" for name, (aim, _) in found.items()], times)
     axes.bar_label(bars, [f"{values[name]:g}" for name in found], padding=3)
     axes.axvline(1, color="black", linewidth=1, linestyle="--")
-    axes.set(xlabel="times as good as the aim (dashed)", xlim=(0, 1.2 * max([1.0, *times])))
+    axes.set(xlabel="times as good as the aim (dashed)", xscale="log", xlim=(0.1, 3 * max([1.0, *times])))
     axes.set_title("Edge: figures with an aim")
 
 
