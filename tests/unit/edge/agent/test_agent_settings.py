@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge.agent.routes import HERE, Routes
-from edge.agent.settings import AgentSettings, example, load
+from edge.agent.settings import AgentSettings, example, limits, load
 from schemas.errors import SettingsError
 from schemas.validation import convert, paths, type_of
 
@@ -36,6 +36,7 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ("[smtp.relay]\nhots = 'x'", r"smtp.relay.hots is not a setting. Did you mean smtp.relay.host\?"),
+        ("keep_alive_s = 6\nping_timeout_s = 5", "must be at least 7"),
         ("[smtp.submission]\nport = 99999", "from 0 to 65535"),
         ("[smtp.submission]\nenabled = true", "needs a route"),
         ("[smtp.submission]\nenabled = true\nhost = '0.0.0.0'\n[smtp.routes]\n'b' = 'x'", "other machines"),
@@ -44,6 +45,15 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
         ("[smtp.relay]\nusername = 'u'\nenabled = true\ndomains = ['b']", "password_file"),
         ("[folders]\nenabled = true", "needs an inbox"),
         ("[folders.outboxes]\n'out' = 'a/#'", "not a topic"),
+        ("[mqtt.listener]\nenabled = true", "mqtt.listener needs a route"),
+        ("[mqtt.routes]\n'a/#/b' = 'platform'", "'a/#/b' is not a topic filter"),
+        ("[mqtt.routes]\n'a' = 'nowhere'", "'nowhere', for 'a', is not platform"),
+        ("[mqtt.routes]\n'#' = 'local'\n[mqtt.listener]\nenabled = true\nhost = '0.0.0.0'", "other machines"),
+        ("[mqtt.routes]\n'#' = 'local'\n[mqtt.listener]\nenabled = true\npacket_bytes = 999999", "envelope"),
+        ("[mqtt.routes]\n'#' = 'local'\n[mqtt.listener]\nenabled = true\nplatform_prefix = '+/'", "platform_prefix"),
+        ("[mqtt.broker]\nenabled = true\nconnect_point = 'b:1883'", "mqtt.broker.connect_point"),
+        ("[mqtt.broker]\nenabled = true\nusername = 'u'", "mqtt.broker.password_file"),
+        ("[mqtt.broker]\nenabled = true\n[mqtt.broker.subscriptions]\n'a' = 'far'", "is not @ and a client id"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, more: str, said: str) -> None:
@@ -69,3 +79,9 @@ def test_each_key_of_the_example_is_explained() -> None:
     """A comment on its line, or above its group."""
     lines = [line for line in example("a").splitlines() if re.match(r"[a-z_]+ = ", line)]
     assert sum("#" in line for line in lines) > len(lines) / 2
+
+
+def test_when_a_gateway_counts_as_unreachable_is_configured(tmp_path: Path) -> None:
+    """M3"""
+    found = limits(loaded(tmp_path, MINIMAL + "connect_timeout_s = 3.0\nping_timeout_s = 4.0"))
+    assert (found.connect_timeout_s, found.ping_timeout_s) == (3.0, 4.0)
