@@ -188,6 +188,7 @@ def throughput(figures: Figures, scale: float) -> None:
     "agent_drain_large_rss_mb",
     "agent_drained_large_rss_mb",
     "client_memory_per_s",
+    "client_memory_per_cpu_s",
     "agent_drain_vs_memory",
     "agent_drain_cpu_vs_memory",
     "agent_start_empty_s",
