@@ -42,6 +42,7 @@ class Sending:
         self._outbox, self._bearer, self._limits = outbox, bearer, limits
         self._on_failed = on_failed
         self._loaded: deque[StoredMessage] = deque()
+        self._loaded_bytes = 0
         self._position = 0  # sequence of the last message that was loaded or sent
         self._loading: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
@@ -108,9 +109,8 @@ class Sending:
             while self._loaded and self._has_capacity(self._loaded[0]) and self._bearer.is_connected:
                 if not self._send(self._loaded[0]):
                     break
-                self._loaded.popleft()
-        is_more = self._outbox.waiting > len(self._loaded)
-        if is_more and len(self._loaded) <= self._limits.window_messages // 2 and self._loading is None:
+                self._loaded_bytes -= self._loaded.popleft().size
+        if self._outbox.waiting > len(self._loaded) and self._is_half_empty() and self._loading is None:
             self._loading = asyncio.create_task(self._load())
             self._loading.add_done_callback(self._load_ended)
 
@@ -128,6 +128,7 @@ class Sending:
         if self._loaded:
             self._position = self._loaded[0].sequence - 1
             self._loaded.clear()
+            self._loaded_bytes = 0
 
     # -- expiry --------------------------------------------------------------------------------------------------------
 
@@ -156,6 +157,11 @@ class Sending:
     def _has_capacity(self, stored: StoredMessage) -> bool:
         return self._bearer.has_capacity(len(stored.payload))
 
+    def _is_half_empty(self) -> bool:
+        """Whether half of a window may be loaded, in messages and in bytes: large messages fill it early."""
+        limits = self._limits
+        return len(self._loaded) <= limits.window_messages // 2 and self._loaded_bytes <= limits.window_bytes // 2
+
     async def _load(self) -> None:
         """The next window. Reads what is committed, so a message is never loaded before it is durable."""
         async with self._reading:
@@ -163,6 +169,7 @@ class Sending:
             found = await self._outbox.load(after, self._limits.window_messages, self._limits.window_bytes)
             if self._position == after and self._bearer.is_connected and found:
                 self._loaded.extend(found)
+                self._loaded_bytes += sum(message.size for message in found)
                 self._position = found[-1].sequence
 
     def _load_ended(self, task: asyncio.Task[None]) -> None:
