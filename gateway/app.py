@@ -14,6 +14,7 @@ from random import Random
 import structlog
 
 from gateway.access.access import open_access
+from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
@@ -76,6 +77,7 @@ async def run(settings: Settings, part: str) -> None:
     access = open_access(gateway, time.time, counts)
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     quic = open_quic_tls(gateway)
+    enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
     bus = KafkaBus(settings.kafka, loop, fatal)
     executor = ThreadPoolExecutor(1, "spool")
     files = open_spools(Path(settings.data) / "spool" / gateway.name, settings.kafka.shards, executor)
@@ -121,10 +123,12 @@ async def run(settings: Settings, part: str) -> None:
     await MembersFollower(bus, topics.members, members, loop.time, counts).start()
     heartbeats = _heartbeats(node, hosts)
     heartbeats.join()
-    watcher = Watcher([*access.files, *(used.files for used in (tls, quic) if used is not None)])
+    used = (tls, quic)
+    enrolled = [] if enrolment is None else [enrolment.file]
+    watcher = Watcher([*access.files, *(one.files for one in used if one is not None), *enrolled])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
-    http = HttpServer(hosts, gateway, AccessPoint(members, gateway.access_point, Random(), loop.time))
+    http = HttpServer(hosts, gateway, AccessPoint(members, gateway.access_point, Random(), loop.time), enrolment)
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())

@@ -1,6 +1,7 @@
 """HTTP/1.1 and 1.0 on a socket (aiohttp): connections, limits, time-outs and routing of requests (G11)."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -8,6 +9,7 @@ import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler
 
+from gateway.access.enrolment import Enrolment
 from gateway.errors import ProxyHeaderError
 from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
@@ -15,6 +17,7 @@ from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
+from gateway.http.enrolment_handler import EnrolmentHandler
 from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
 from gateway.http.message_presence_handler import EVENT_BYTES, MessagePresenceHandler, named_message
@@ -24,6 +27,8 @@ from gateway.http.problems import Problem, bad_request, problem_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import Query, raw_tail
 from gateway.members.access_point import AccessPoint
+from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
+from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
@@ -39,7 +44,13 @@ log = structlog.get_logger(__name__)
 class HttpServer:
     """The HTTP bearer of a gateway. Handlers end with their connection (handler_cancellation)."""
 
-    def __init__(self, hosts: HostServer, settings: GatewaySettings, access_point: AccessPoint) -> None:
+    def __init__(
+        self,
+        hosts: HostServer,
+        settings: GatewaySettings,
+        access_point: AccessPoint,
+        enrolment: Enrolment | None = None,
+    ) -> None:
         self._hosts = hosts
         self._gateway = settings
         self._settings = settings.http
@@ -49,6 +60,7 @@ class HttpServer:
             hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s
         )
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
+        self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
@@ -64,6 +76,8 @@ class HttpServer:
                 web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
                 web.post(_MESSAGE_PRESENCE, self._tell_message_presence),
                 web.get(_CONNECT, self._connect, allow_head=False),
+                web.post(ENROLMENTS_PATH, self._enrol),
+                web.post(RENEWAL_PATH, self._renew),
                 web.get(_OPENAPI, self._describe, allow_head=False),
             ]
         )
@@ -198,6 +212,22 @@ class HttpServer:
         await self._caller(request)
         response = _json(self._connect_handler.answer(_query(request)))
         response.headers["Cache-Control"] = self._connect_handler.caching
+        return response
+
+    async def _enrol(self, request: web.Request) -> web.Response:
+        return await self._enrolled(request, self._enrolment_handler.enrol)
+
+    async def _renew(self, request: web.Request) -> web.Response:
+        return await self._enrolled(request, self._enrolment_handler.renew)
+
+    async def _enrolled(self, request: web.Request, act: Callable[[bytes, str], EnrolmentAnswer]) -> web.Response:
+        """These requests have their own credential, and need no other."""
+        peer = self._origin(request).peer
+        self._enrolment_handler.check(peer)
+        _query(request).done(())
+        body = await read_json_body(request, ENROLMENT_BYTES, self._settings.read_timeout_s)
+        response = _json(act(body, peer))
+        response.headers["Cache-Control"] = "no-store"
         return response
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from gateway.access.enrolment import Enrolment
 from gateway.host.authenticator import Authenticator
 from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
@@ -51,6 +53,7 @@ class HttpHarness(HomeHarness):
         self.ports: dict[str, int] = {}
         self.members: MemberTable
         self.members_now = 0.0
+        self.enrolment: Enrolment | None = None
 
     def settings(self) -> Settings:
         settings = super().settings()
@@ -67,7 +70,8 @@ class HttpHarness(HomeHarness):
         self.members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
         self.members.apply("gateway-1", heartbeat("gateway-1"), self.members_now)
         access_point = AccessPoint(self.members, gateway.access_point, Random(1), lambda: self.members_now)
-        self.http = HttpServer(self.hosts, gateway, access_point)
+        self.enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
+        self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 
