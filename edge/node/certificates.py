@@ -10,16 +10,18 @@ from edge.node.journal import Journal
 
 
 class Certificates:
-    """What is known, `known`, with a journal. `on_revocations` is called when a newer list is in force."""
+    """What is known, `known`, with a journal. `on_certificate` is called when a new certificate is known,
+    `on_revocations` when a newer list is in force."""
 
     def __init__(
         self,
         known: KnownCertificates,
         journal: Journal,
+        on_certificate: Callable[[], None],
         on_revocations: Callable[[], None],
     ) -> None:
         self.known, self._journal = known, journal
-        self._on_revocations = on_revocations
+        self._on_certificate, self._on_revocations = on_certificate, on_revocations
 
     def recover(self, certificates: Iterable[bytes], revocations: bytes) -> None:
         """What was there at the start. Raises BundleError if the file is not of this authority."""
@@ -37,6 +39,7 @@ class Certificates:
     def taken(self, certificate: Certificate) -> None:
         """`known` has taken a new certificate: writes it down."""
         self._journal.change(urgent=False).certificates.append(certificate)
+        self._on_certificate()
 
     def take_revocations(self, encoded: bytes) -> None:
         """Takes a revocation list from anywhere. Raises FormatError, SignatureError."""

@@ -90,6 +90,7 @@ class Dialer:
     async def _attempt(self, address: Address) -> bool:
         """Whether it failed: no link, or one that was no use."""
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        named.add_done_callback(lambda done: self._named(address, done))
         self._busy.add(address)
         try:
             closed = await self._links.dial(*address, named)
@@ -98,13 +99,16 @@ class Dialer:
             return True
         finally:
             self._busy.discard(address)
-            if named.done():
-                self._names[address] = named.result()
+            named.cancel()
         if closed is None or closed.by in (EndedBy.US, EndedBy.PEER):
             self._problems.pop(address, None)
             return closed is not None and closed.by is EndedBy.PEER
         self._failed(address, closed.detail)
         return True
+
+    def _named(self, address: Address, named: "asyncio.Future[str]") -> None:
+        if not named.cancelled():
+            self._names[address] = named.result()
 
     def _failed(self, address: Address, problem: str) -> None:
         if self._problems.get(address) != problem:

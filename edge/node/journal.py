@@ -80,12 +80,12 @@ class Journal:
         self._clock = StoreClock(meta.clock_s, meta.wall_s, until_s, self._running_s())
         return found
 
-    async def close(self, *, commits: bool = True) -> None:
-        """Commits what has changed, unless `commits` is false, and releases the file."""
+    async def close(self) -> None:
+        """Commits what has changed, and releases the file."""
         store = self._store
         if store is None:
             return
-        while commits and self.failure is None and (self._running is not None or self._has_changed):
+        while self.failure is None and (self._running is not None or self._has_changed):
             self._start_commit(store)
             if self._commit_task is not None:
                 await asyncio.wait([self._commit_task])

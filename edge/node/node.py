@@ -102,11 +102,10 @@ class MeshNode:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def kill(self) -> None:
-        """For tests: ends without a commit, as if the process were killed."""
-        await self._journal.close(commits=False)
-        with contextlib.suppress(Exception):
-            await self._stack.aclose()
+    @property
+    def failed(self) -> bool:
+        """Whether the store has failed: nothing is accepted or answered any more."""
+        return self._failed.done()
 
     async def ended(self) -> None:
         """Returns never; raises the error of the part that has failed."""
@@ -118,6 +117,7 @@ class MeshNode:
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         loop, name = asyncio.get_running_loop(), self._identity.name
         self._failed: asyncio.Future[None] = loop.create_future()
+        self._has_keys = asyncio.Event()
         self._journal = Journal(
             self._make_store, self._wall_s, self._running_s, self._settings.down_most_s, self._on_failure
         )
@@ -131,7 +131,9 @@ class MeshNode:
         self.contacts = Contacts(name)
         tls = self._tls = LinkTls(self._authority, self._directory)
         tls.use(self._identity)
-        desk = self.desk = Desk(self._journal, parts.carrier, self._submissions, self._arrivals, self._certificates, self._fresh)
+        desk = self.desk = Desk(
+            self._journal, parts.carrier, self._submissions, self._arrivals, self._certificates, self._fresh
+        )
         self.links = Links(
             *(name, desk, self.contacts, self._certificates, tls),
             connections=self._settings.connections,
@@ -189,6 +191,10 @@ class MeshNode:
     def peers(self) -> list[PeerStatus]:
         """Peers with a contact, then addresses without one."""
         return [*self.contacts.statuses(), *self._dialer.statuses()]
+
+    def dial(self, host: str, port: int) -> None:
+        """Keeps trying to reach the agent at an address, as those in `settings.peers`."""
+        self._dialer.add((host, port))
 
     def status(self) -> dict[str, int]:
         """What is kept here, for people."""
@@ -299,6 +305,10 @@ class MeshNode:
                 self._submissions.delivered(receipt)
         self._fresh()
 
+    def on_certificate(self) -> None:
+        """A new certificate is known: messages may wait for it."""
+        self._has_keys.set()
+
     def on_revocations(self) -> None:
         """A newer revocation list is in force."""
         self.contacts.end_all("your certificate is revoked", lambda one: not self.known.is_trusted(one))
@@ -320,13 +330,16 @@ class MeshNode:
     async def _tick(self) -> None:
         """Ends what is too old, and seals what has a key now."""
         while True:
+            self._has_keys.clear()
             if self._submissions.waiting_for_keys:
                 await self._submissions.seal()
             now_s = self._journal.now_s
             for bundle in self.carrier.expire(now_s):
                 self._submissions.expired(bundle)
             self._submissions.expire_unsealed()
-            await asyncio.sleep(TICK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._has_keys.wait()
 
     async def _arrived(self, bundle: Bundle) -> Receipt:
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()

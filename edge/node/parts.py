@@ -29,6 +29,7 @@ class Owner(Protocol):
     """The node, as its parts see it."""
 
     def on_held(self, bundle: Bundle) -> None: ...
+    def on_certificate(self) -> None: ...
     def on_revocations(self) -> None: ...
     async def give_envelope(self, row: InboxRow) -> None: ...
     async def give_notice(self, row: NoticeRow) -> None: ...
@@ -49,7 +50,7 @@ class Parts:
     ) -> None:
         name = self._name = journal.name
         known = self.known = KnownCertificates(authority, wall_s, most=settings.certificates, kept=(name,))
-        self.certificates = Certificates(known, journal, self._on_revocations)
+        self.certificates = Certificates(known, journal, owner.on_certificate, self._on_revocations)
         self.certificates.recover(found.certificates, found.revocations)
         carrier = self.carrier = DiskCarrier(
             name, journal.incarnation, known.originator_keys, known.signer_keys, limits(settings)

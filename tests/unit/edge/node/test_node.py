@@ -35,6 +35,7 @@ def test_over_tls(tmp_path: Path) -> None:
                 sent = await send(one, "@b")
                 await eventually(lambda: a.receipts == [sent], "the receipt")
                 assert [message_id for message_id, _ in b.given] == [sent]
-                assert one.peers()[0].name == "b" and one.peers()[0].dialled
+                assert one.peers()[0].name == "b"
+                assert one.peers()[0].dialled
 
     asyncio.run(run())
