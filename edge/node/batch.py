@@ -130,7 +130,7 @@ class StoredRow(NamedTuple):
     age_s: int
     copies: int | None
     since: float
-    ciphertext_bytes: int
+    size: int
 
 
 @dataclass

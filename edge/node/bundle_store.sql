@@ -16,7 +16,7 @@ CREATE TABLE bundle (
     age_s INTEGER NOT NULL,
     copies INTEGER,
     since REAL NOT NULL,
-    ciphertext_bytes INTEGER NOT NULL
+    size INTEGER NOT NULL
 );
 CREATE TABLE ciphertext (number INTEGER PRIMARY KEY, ciphertext BLOB NOT NULL);
 CREATE TABLE unsealed (
@@ -46,7 +46,7 @@ SELECT name, incarnation, last_sequence, clock_s, wall_s FROM node;
 INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?, ?);
 
 -- name: bundles
-SELECT id, header, signature, hops, age_s, copies, since, ciphertext_bytes FROM bundle ORDER BY number;
+SELECT id, header, signature, hops, age_s, copies, since, size FROM bundle ORDER BY number;
 
 -- name: last_bundle
 SELECT coalesce(max(number), 0) FROM bundle;

@@ -55,20 +55,35 @@ class Discovery:
         self._fixed = frozenset(interfaces) if interfaces else None
         self._addresses = addresses or machine_addresses
         self._instance = f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{SERVICE}"
+        self._zeroconf: AsyncZeroconf | None = None
         self._found: dict[str, Address] = {}
         self._resolving: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Announces this agent and begins to listen. Raises DiscoveryError."""
+        made = None
         try:
-            self._zeroconf = AsyncZeroconf(interfaces=self._interfaces, ip_version=IPVersion.V4Only)
-            await self._zeroconf.async_register_service(self._info())
+            made = AsyncZeroconf(interfaces=self._interfaces, ip_version=IPVersion.V4Only)
+            await made.async_register_service(self._info())
         except (OSError, Error) as error:
+            if made is not None:
+                await made.async_close()
             raise DiscoveryError(f"mesh.discovery: multicast DNS cannot be used: {error}") from error
-        self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE, handlers=[self._changed])
+        self._zeroconf = made
+        self._browser = AsyncServiceBrowser(made.zeroconf, SERVICE, handlers=[self._changed])
 
     async def run(self) -> None:
-        """Tells zeroconf when the machine's addresses have changed; for ever."""
+        """Opens it, as soon as there is a network, and tells zeroconf when the machine's addresses have changed; for
+        ever."""
+        problem = ""
+        while self._zeroconf is None:
+            try:
+                await self.open()
+            except DiscoveryError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    _log.warning("%s; tried again every %g s", problem, INTERFACES_S)
+                await asyncio.sleep(INTERFACES_S)
         before = self._addresses()
         while True:
             await asyncio.sleep(INTERFACES_S)
@@ -79,6 +94,8 @@ class Discovery:
 
     async def update(self) -> None:
         """The machine's addresses have changed."""
+        if self._zeroconf is None:
+            return
         _log.info("the network has changed: mesh discovery starts again on %s", ", ".join(sorted(self._addresses())))
         try:
             await self._zeroconf.async_update_interfaces()
@@ -88,6 +105,8 @@ class Discovery:
 
     async def close(self) -> None:
         """Says goodbye."""
+        if self._zeroconf is None:
+            return
         for task in self._resolving:
             task.cancel()
         await self._browser.async_cancel()

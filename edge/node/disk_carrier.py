@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from bundles.bundle import SIGNATURE_BYTES, Bundle, Header, encode_header
+from bundles.bundle import SIGNATURE_BYTES, Bundle, Header
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, NotAccepted, StoreDamaged, StoreFull
-from edge.mesh.carrier import Carrier
-from edge.mesh.contact_frames import Offer, Reason
+from edge.mesh.carrier import Carrier, Held
+from edge.mesh.contact_frames import Reason
 from edge.mesh.errors import ConflictError
 from edge.node.batch import StoredRow
 from edge.node.journal import Journal
@@ -128,7 +128,9 @@ class StoredBundle(Bundle):
 
     def loaded(self) -> Bundle:
         """The bundle with its ciphertext."""
-        return Bundle(self.header, self.ciphertext, self.signature, self.hops, self.age_s)
+        loaded = Bundle(self.header, self.ciphertext, self.signature, self.hops, self.age_s)
+        vars(loaded)["message_id"] = self.message_id
+        return loaded
 
     def carried(self, seconds: int) -> Bundle:
         """As :meth:`Bundle.carried`, with its ciphertext."""
@@ -158,22 +160,21 @@ class DiskCarrier(Carrier):
 
     def recovered(self, row: StoredRow) -> None:
         """Holds a bundle that was on disk at the start."""
-        header = _interned(row.header)
-        size = signed_size(len(encode_header(header)), row.ciphertext_bytes)
-        bundle = StoredBundle(header, row.signature, row.hops, row.age_s, size, self.ciphertexts)
+        bundle = StoredBundle(row.header, row.signature, row.hops, row.age_s, row.size, self.ciphertexts)
         vars(bundle)["message_id"] = row.message_id
-        super().add(bundle, row.copies, row.since)
+        self._held[row.message_id] = Held(bundle, row.copies, row.since)
+        self._bytes += row.size
 
-    def set_aside(self, header: Header, size: int) -> None:
+    def set_aside(self, header: Header, size: int, message_id: str) -> None:
         """Capacity for a new message of ours, until :meth:`admit` or `end_arrival`. Raises NotAccepted."""
         reason = self._limit_reason(header, size, 0)
         if reason is not None:
             raise self._not_accepted(reason, header, size)
-        self.reserve_capacity(header, size)
+        self.reserve_capacity(message_id, size)
 
-    def reserve_capacity(self, header: Header, size: int) -> None:
+    def reserve_capacity(self, message_id: str, size: int) -> None:
         """As :meth:`set_aside`, for a message that was accepted before."""
-        self.begin_arrival(Offer(header, size, 0, 0, 0))
+        self._arriving[message_id] = size
 
     def admit(self, bundle: Bundle, since: float) -> None:
         """Holds a message of ours that is on disk now."""
@@ -188,7 +189,9 @@ class DiskCarrier(Carrier):
 
     def _on_disk(self, bundle: Bundle, size: int) -> StoredBundle:
         header = _interned(bundle.header)
-        return StoredBundle(header, bundle.signature, bundle.hops, bundle.age_s, size, self.ciphertexts)
+        stored = StoredBundle(header, bundle.signature, bundle.hops, bundle.age_s, size, self.ciphertexts)
+        vars(stored)["message_id"] = bundle.message_id  # where its cached property keeps it
+        return stored
 
     def _not_accepted(self, reason: Reason, header: Header, size: int) -> NotAccepted:
         limits = self.limits

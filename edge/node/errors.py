@@ -5,7 +5,7 @@ WaystationError
     ├── NodeClosed     the node is not open yet, or no longer
     ├── NotForUs       a bundle from a gateway is for another agent
     ├── LinkRefused    a peer's certificate is not accepted, or there is no capacity for its link
-    └── DiscoveryError zeroconf is not installed, or cannot use the network
+    └── DiscoveryError multicast DNS cannot be used: there is no network, perhaps
 
 A message that is not accepted raises :class:`edge.client.errors.NotAccepted`, a file that cannot be used StoreError.
 """

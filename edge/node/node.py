@@ -149,7 +149,7 @@ class MeshNode:
         for peer in self._settings.peers:
             self._dialer.add(parse_peer(peer))
         if self._settings.discovery:
-            await self._discover(stack)
+            self._discover(stack)
         for held in parts.to_ourselves():
             self.on_held(held.bundle)
 
@@ -164,14 +164,13 @@ class MeshNode:
             log=self._log,
         )
 
-    async def _discover(self, stack: contextlib.AsyncExitStack) -> None:
+    def _discover(self, stack: contextlib.AsyncExitStack) -> None:
         from edge.node.discovery import Discovery  # zeroconf takes memory: only when it is used
 
         dialer = self._dialer
         host = self._settings.host
         interfaces = None if host in ("0.0.0.0", "::") else [host]
         discovery = Discovery(self._identity.name, self.port, dialer.add, dialer.remove, interfaces=interfaces)
-        await discovery.open()
         stack.push_async_callback(discovery.close)
         self._tasks.append(asyncio.create_task(discovery.run()))
 

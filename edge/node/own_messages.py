@@ -24,10 +24,10 @@ class OwnMessages:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def begin(self, header: Header) -> None:
-        """A new message. Sequences ascend."""
+    def begin(self, header: Header, message_id: str) -> None:
+        """A new message, and its id. Sequences ascend."""
         self._of_recipient.setdefault(header.recipient, OrderedDict())[header.sequence] = None
-        self._by_id[header.message_id] = header.recipient, header.sequence
+        self._by_id[message_id] = header.recipient, header.sequence
 
     def is_settled_by(self, receipt: Receipt) -> bool:
         """Whether it is a message of ours that is alive, and the receipt's signer may say that it was delivered."""

@@ -51,7 +51,7 @@ class Submissions:
     def recover(self, bundles: list[Header], unsealed: list[UnsealedRow], last_notice: int) -> None:
         """What was there at the start: headers of own bundles, and what is not sealed yet."""
         for header in sorted((*bundles, *(row.header for row in unsealed)), key=lambda one: one.sequence):
-            self._own.begin(header)
+            self._own.begin(header, header.message_id)
         for row in unsealed:
             self._wait_for_key(row)
         self._notice = last_notice
@@ -71,10 +71,11 @@ class Submissions:
         names = journal.name, journal.incarnation, journal.last_sequence + 1
         header = Header(*names, destination, kind, journal.now_ms, lifetime_s)
         size = signed_size(len(encode_header(header)), len(plaintext) + sealing.OVERHEAD_BYTES)
-        self._carrier.set_aside(header, size)
+        message_id = header.message_id
+        self._carrier.set_aside(header, size, message_id)
         batch = journal.change()
         journal.use_sequence(header.sequence)
-        self._own.begin(header)
+        self._own.begin(header, message_id)
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         bundle = self._sealed(header, plaintext, 0)
         since = journal.now_s
@@ -84,14 +85,15 @@ class Submissions:
             batch.accepted.append(lambda: self._wait_for_key(row._replace(plaintext=b"")))
         else:
             copies = self._carrier.limits.copies or None
-            batch.added[bundle.message_id] = BundleRow(bundle, copies, since)
+            vars(bundle)["message_id"] = message_id  # where its cached property keeps it: it costs a hash each time
+            batch.added[message_id] = BundleRow(bundle, copies, since)
             batch.accepted.append(lambda: self._hold(bundle, since))
         batch.accepted.append(lambda: _succeed(accepted))
-        batch.refused.append(lambda error: self._refuse(header.message_id, error, accepted))
+        batch.refused.append(lambda error: self._refuse(message_id, error, accepted))
         detail = f"to {destination}, {len(content.payload)} bytes" + ("" if bundle else "; its key is not known yet")
-        batch.accepted_steps.append(Step(header.message_id, journal.wall_s, "accepted", detail))
+        batch.accepted_steps.append(Step(message_id, journal.wall_s, "accepted", detail))
         await accepted
-        return header.message_id
+        return message_id
 
     async def seal(self) -> None:
         """Keys may have come: seals what waits for them, in order."""
@@ -130,7 +132,7 @@ class Submissions:
 
     def _wait_for_key(self, row: UnsealedRow) -> None:
         self._unsealed[row.header.sequence] = row
-        self._carrier.reserve_capacity(row.header, row.size)
+        self._carrier.reserve_capacity(row.header.message_id, row.size)
 
     def _refuse(self, message_id: str, error: Exception, accepted: "asyncio.Future[None]") -> None:
         self._own.end(message_id)
