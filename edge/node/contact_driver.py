@@ -104,7 +104,7 @@ class ContactDriver:
                 return
             self._take(self.contact.receive(data, self._desk.now_s))
             self._wake()
-            await self._desk.durable()
+            await self._desk.answered()
 
     async def _write(self) -> None:
         while True:

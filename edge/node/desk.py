@@ -41,9 +41,9 @@ class Desk:
         """The store's clock."""
         return self._journal.now_s
 
-    async def durable(self) -> None:
-        """See :meth:`edge.node.journal.Journal.durable`."""
-        await self._journal.durable()
+    async def answered(self) -> None:
+        """See :meth:`edge.node.journal.Journal.answered`."""
+        await self._journal.answered()
 
     def handle(
         self, events: Sequence[Event], contact: Contact, peer: Certificate, on_output: Callable[[], None]

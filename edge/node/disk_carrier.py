@@ -28,7 +28,7 @@ AHEAD: Final = 64
 class Ciphertexts:
     """Those that are in memory, `cache_bytes` at most and the ones loaded last."""
 
-    def __init__(self, journal: Journal, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, journal: Journal, cache_bytes: int) -> None:
         self._journal, self._cache_bytes = journal, cache_bytes
         self._known: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
@@ -143,7 +143,7 @@ class DiskCarrier(Carrier):
 
     def keep_in(self, journal: Journal) -> None:
         """Ciphertexts are read from, and removals noted in, this journal."""
-        self._journal, self.ciphertexts = journal, Ciphertexts(journal)
+        self._journal, self.ciphertexts = journal, Ciphertexts(journal, CACHE_BYTES)
 
     def is_ready(self, message_ids: Iterable[str]) -> bool:
         return self.ciphertexts.is_ready(message_ids)

@@ -150,6 +150,11 @@ class Journal:
         elif self._running is not None:
             await asyncio.shield(self._running)
 
+    async def answered(self) -> None:
+        """As :meth:`durable`, for the changes that something waits for."""
+        if self._is_urgent or self.failure is not None:
+            await self.durable()
+
     async def read(self, call: Callable[[BundleStore], T]) -> T:
         """The result of `call` on the file's thread, after the commit that runs. Raises StoreError."""
         self._check_open()

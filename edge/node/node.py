@@ -23,7 +23,7 @@ from bundles.errors import SignatureError
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt
-from edge.client.errors import StoreFull
+from edge.client.errors import StoreError, StoreFull
 from edge.mesh.carrier import Carrier, Held
 from edge.mesh.contact_frames import Reason
 from edge.mesh.pending_reports import PendingReports
@@ -48,6 +48,8 @@ OpenStore = Callable[..., BundleStore]
 
 FILE: Final = "mesh"
 TICK_S: Final = 1.0
+EXPIRY_SHARE: Final = 50
+"""The search for what has expired looks at all bundles: at most a fiftieth of the time."""
 
 _log: Final = logging.getLogger("waystation.mesh")
 
@@ -121,6 +123,10 @@ class MeshNode:
         self._journal = Journal(
             self._make_store, self._wall_s, self._running_s, self._settings.down_most_s, self._on_failure
         )
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self._directory} cannot be made: {error.strerror}") from error
         found = await self._journal.open()
         stack.push_async_callback(self._journal.close)
         parts = self._parts = Parts(
@@ -328,14 +334,17 @@ class MeshNode:
 
     async def _tick(self) -> None:
         """Ends what is too old, and seals what has a key now."""
+        loop, not_before = asyncio.get_running_loop(), 0.0
         while True:
             self._has_keys.clear()
             if self._submissions.waiting_for_keys:
                 await self._submissions.seal()
-            now_s = self._journal.now_s
-            for bundle in self.carrier.expire(now_s):
-                self._submissions.expired(bundle)
-            self._submissions.expire_unsealed()
+            if loop.time() >= not_before:
+                began = loop.time()
+                for bundle in self.carrier.expire(self._journal.now_s):
+                    self._submissions.expired(bundle)
+                self._submissions.expire_unsealed()
+                not_before = loop.time() + EXPIRY_SHARE * (loop.time() - began)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._has_keys.wait()

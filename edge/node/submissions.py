@@ -149,8 +149,9 @@ class Submissions:
         is_ours = self._own.is_settled_by(receipt)
         batch = self._journal.change(urgent=is_ours)
         batch.receipts.append(receipt)
-        detail = f"says {receipt.signer} as {receipt.role.name.lower()}"
-        batch.steps.append(Step(receipt.message_id, self._journal.wall_s, "delivered", detail))
+        if is_ours or receipt.message_id in batch.removed:
+            detail = f"says {receipt.signer} as {receipt.role.name.lower()}"
+            batch.steps.append(Step(receipt.message_id, self._journal.wall_s, "delivered", detail))
         if is_ours:
             self._notify(receipt.message_id, receipt)
 

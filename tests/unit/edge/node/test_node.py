@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.unit.edge.node.node_host import Join, NodeHost, certificates, eventually, send
 
 
@@ -37,5 +39,24 @@ def test_over_tls(tmp_path: Path) -> None:
                 assert [message_id for message_id, _ in b.given] == [sent]
                 assert one.peers()[0].name == "b"
                 assert one.peers()[0].dialled
+
+    asyncio.run(run())
+
+
+def test_ciphertexts_are_on_disk_until_they_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M2: more of them than memory takes, some larger than all of it."""
+    monkeypatch.setattr("edge.node.disk_carrier.CACHE_BYTES", 10_000)
+    texts = [f"{number}" * (1 + number * 400) for number in range(40)]
+
+    async def run() -> None:
+        a, b, c = (NodeHost(name, tmp_path) for name in "abc")
+        everybody = certificates("a", "b", "c")
+        async with a.running(everybody) as one:
+            await asyncio.gather(*(send(one, "@c", text) for text in texts))
+        async with a.running() as one, b.running(everybody) as carrier:
+            await Join(one, carrier).run(lambda: len(carrier.carrier) == len(texts))
+        async with b.running() as carrier, c.running(everybody) as other:
+            await Join(carrier, other).run(lambda: len(c.given) == len(texts))
+        assert sorted(content.payload.decode() for _, content in c.given) == sorted(texts)
 
     asyncio.run(run())
