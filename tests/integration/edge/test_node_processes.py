@@ -83,10 +83,9 @@ def journey(a: Process, b: Process, c: Process, draws: random.Random) -> None:
     c.until(lambda: len(c.lines("given")) >= before + draws.randrange(0, 30), "some are given")
     c.kill()
     c.start()
-    c.until(lambda: len(c.lines("given")) >= wanted, "all are given")
-    a.until(lambda: len(a.lines("told")) >= wanted, "a is told")
-    assert len(c.lines("given")) == len(set(c.lines("given")))
-    assert set(a.lines("accepted")) <= set(c.lines("given"))
-    assert set(a.lines("accepted")) <= set(a.lines("told"))
+    accepted = set(a.lines("accepted"))  # perhaps without one that was accepted when a was killed
+    c.until(lambda: accepted <= set(c.lines("given")), "all are given")
+    a.until(lambda: accepted <= set(a.lines("told")), "a is told")
+    assert len(c.lines("given")) == len(set(c.lines("given"))) <= wanted + len(accepted) // MESSAGES
     for process in (a, b, c):
         process.kill()

@@ -18,7 +18,7 @@ from tests.unit.edge.node.node_host import Join, NodeHost, certificates, eventua
 
 MESSAGES = 4
 STEPS = range(1, 9)
-SURE_STEPS = 3
+SURE_STEPS = 2
 """So many commits each node needs at least."""
 EVERYBODY = ("a", "b", "c")
 
