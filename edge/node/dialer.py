@@ -84,6 +84,8 @@ class Dialer:
                 attempt = attempt + 1 if is_failure and loop.time() - began < STABLE_S else 0
         except (StoreError, NodeError) as error:
             _log.debug("link to %s:%d: %s", *address, error)  # the node reports it
+        except Exception:
+            _log.exception("the link to %s:%d failed", *address)
         finally:
             self._drop(address)
 
