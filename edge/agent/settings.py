@@ -11,9 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from edge.agent.envelope import RECIPIENTS_MAX
+from edge.agent.mqtt.settings import MqttSettings, broken_rules
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import Bearer, parse_connect_points
 from edge.client.limits import Limits
+from edge.client.options import HTTP_NAME
 from mqtt.client_keep_alive import PING_FACTOR
 from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
@@ -110,6 +112,7 @@ class AgentSettings(Section, frozen=True):
     store: StoreSettings = StoreSettings()
     smtp: SmtpSettings = SmtpSettings()
     folders: FoldersSettings = FoldersSettings()
+    mqtt: MqttSettings = MqttSettings()
 
 
 def example(client_id: str) -> str:
@@ -134,15 +137,16 @@ def load(path: Path) -> AgentSettings:
     return _resolved(found, path.absolute().parent)
 
 
-def limits(settings: AgentSettings) -> Limits:
-    """The client library's limits."""
+def limits(settings: AgentSettings, window_messages: int | None = None) -> Limits:
+    """The client library's limits. `window_messages` may be received and not be on disk here yet: the platform's unless
+    given."""
     store, platform = settings.store, settings.platform
     return Limits(
         messages=store.messages,
         total_bytes=store.total_bytes,
         message_bytes=store.message_bytes,
         lifetime_s=store.lifetime_s,
-        inbox_messages=platform.window_messages,
+        inbox_messages=window_messages or platform.window_messages,
         connect_timeout_s=platform.connect_timeout_s,
         ping_timeout_s=platform.ping_timeout_s,
     )
@@ -185,7 +189,8 @@ def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLCon
 
 
 def _broken_rules(settings: AgentSettings) -> Iterator[str]:
-    yield from _broken_in_platform(settings.platform)
+    yield from _broken_in_platform(settings.platform, settings.client_id)
+    yield from broken_rules(settings.mqtt, settings.store.message_bytes)
     submission, relay, folders = settings.smtp.submission, settings.smtp.relay, settings.folders
     if submission.enabled:
         if submission.message_bytes + ENVELOPE_BYTES > settings.store.message_bytes:
@@ -214,7 +219,7 @@ def _broken_rules(settings: AgentSettings) -> Iterator[str]:
             yield f"folders.outboxes: {topic!r}, for {folder!r}, is not a topic and not @ and a client id"
 
 
-def _broken_in_platform(platform: PlatformSettings) -> Iterator[str]:
+def _broken_in_platform(platform: PlatformSettings, client_id: str) -> Iterator[str]:
     if bool(platform.access_points) is bool(platform.connect_points):
         yield "set either platform.access_points or platform.connect_points"
     if platform.bearer and platform.connect_points:
@@ -229,7 +234,12 @@ def _broken_in_platform(platform: PlatformSettings) -> Iterator[str]:
     if platform.key_file and not platform.certificate_file:
         yield "platform.key_file needs platform.certificate_file"
     try:
-        parse_connect_points(platform.connect_points)
+        points = parse_connect_points(platform.connect_points)
+        bearers = {point.protocol for point in points} | {platform.bearer}
+        if "kafka" in bearers:
+            yield "platform.connect_points: an agent has an inbox, and there is none over kafka: use mqtts:// or https://"
+        if bearers & {"http", "https"} and not HTTP_NAME.fullmatch(client_id):
+            yield f"client_id: over HTTP it must have 1 to 128 letters, digits and - . _ ~, not {client_id!r:.100}"
         for url in platform.access_points:
             AccessPoint.parse(url)
     except ValueError as error:
@@ -244,7 +254,7 @@ def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
         return {name: place(getattr(section, name)) for name in section.__struct_fields__ if name.endswith("_file")}
 
     replace = msgspec.structs.replace
-    smtp, folders = settings.smtp, settings.folders
+    smtp, folders, mqtt = settings.smtp, settings.folders, settings.mqtt
     return replace(
         settings,
         platform=replace(settings.platform, **files(settings.platform)),
@@ -258,5 +268,10 @@ def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
             folders,
             outboxes={place(folder): topic for folder, topic in folders.outboxes.items()},
             inbox=place(folders.inbox),
+        ),
+        mqtt=replace(
+            mqtt,
+            listener=replace(mqtt.listener, **files(mqtt.listener)),
+            broker=replace(mqtt.broker, **files(mqtt.broker)),
         ),
     )
