@@ -46,11 +46,12 @@ class InboxRow(NamedTuple):
 
 
 class NoticeRow(NamedTuple):
-    """What the application is to be told of a message of its own; no receipt: its lifetime has passed."""
+    """What the application is to be told of a message of its own. Without a receipt it has failed, for `reason`."""
 
     number: int
     message_id: str
     receipt: Receipt | None
+    reason: str = ""
 
 
 class Meta(NamedTuple):

@@ -124,8 +124,8 @@ class BundleStore(SqliteFile):
         """What the application is to be told, with numbers above `after`."""
         with self._translated(), _Decoding(self._name):
             return [
-                NoticeRow(number, message_id, None if raw is None else receipt_format.decode(raw))
-                for number, message_id, raw in self._db.execute(_SQL["notices"], (after, count))
+                NoticeRow(number, message_id, None if raw is None else receipt_format.decode(raw), reason)
+                for number, message_id, raw, reason in self._db.execute(_SQL["notices"], (after, count))
             ]
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class BundleStore(SqliteFile):
             many(_SQL["save_seen"], [_seen_row(state) for state in batch.seen])
             many(_SQL["arrive"], [_inbox_row(row) for row in batch.arrived])
             many(_SQL["hand_over"], [(number,) for number in batch.handed_over])
-            many(_SQL["notify"], [(*row[:2], row.receipt and row.receipt.encoded) for row in batch.notices])
+            many(_SQL["notify"], [(*row[:2], row.receipt and row.receipt.encoded, row.reason) for row in batch.notices])
             many(_SQL["tell"], [(number,) for number in batch.told])
             many(_SQL["add_report"], [(one.number, _encode(one.event)) for one in batch.reports.values()])
             many(_SQL["remove_report"], [(number,) for number in batch.reports_over])

@@ -34,7 +34,7 @@ CREATE TABLE inbox (
     header BLOB NOT NULL,
     plaintext BLOB NOT NULL
 );
-CREATE TABLE notice (number INTEGER PRIMARY KEY, id TEXT NOT NULL, receipt BLOB);
+CREATE TABLE notice (number INTEGER PRIMARY KEY, id TEXT NOT NULL, receipt BLOB, reason TEXT NOT NULL);
 CREATE TABLE certificate (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, certificate BLOB NOT NULL);
 CREATE TABLE revocations (id INTEGER PRIMARY KEY CHECK (id = 1), list BLOB NOT NULL);
 CREATE TABLE report (number INTEGER PRIMARY KEY, event BLOB NOT NULL)
@@ -109,10 +109,10 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(max(number), 0) FROM inbox;
 DELETE FROM inbox WHERE number = ?;
 
 -- name: notify
-INSERT INTO notice VALUES (?, ?, ?);
+INSERT INTO notice VALUES (?, ?, ?, ?);
 
 -- name: notices
-SELECT number, id, receipt FROM notice WHERE number > ? ORDER BY number LIMIT ?;
+SELECT number, id, receipt, reason FROM notice WHERE number > ? ORDER BY number LIMIT ?;
 
 -- name: last_notice
 SELECT coalesce(max(number), 0) FROM notice;

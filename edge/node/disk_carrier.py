@@ -181,6 +181,10 @@ class DiskCarrier(Carrier):
         self.end_arrival(bundle.message_id)
         self.add(bundle, self.limits.copies or None, since)
 
+    def drop(self, message_id: str) -> None:
+        """A message of ours is given up."""
+        self._remove(message_id)
+
     def _remove(self, message_id: str) -> None:
         if message_id in self:
             self._journal.change(urgent=False).removed[message_id] = None

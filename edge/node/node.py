@@ -43,7 +43,7 @@ from edge.reconnect import FullJitter
 
 OnEnvelope = Callable[[Header, Content], Awaitable[None]]
 OnReceipt = Callable[[str, Receipt], Awaitable[None]]
-OnExpired = Callable[[str], Awaitable[None]]
+OnFailed = Callable[[str, str], Awaitable[None]]
 OpenStore = Callable[..., BundleStore]
 
 FILE: Final = "mesh"
@@ -59,8 +59,8 @@ class MeshNode:
 
     `directory`: of the file, which must be this agent's own. `on_envelope` gets each message for this agent, in the
     order in which they came, and returns once it is on disk there; it is called again until it does, and perhaps once
-    more for the same id if the process is killed in between. `on_receipt` and `on_expired` get what became of own
-    messages, at least once each. `log`: where messages' ways are written down.
+    more for the same id if the process is killed in between. `on_receipt` and `on_failed` (with the reason) get
+    what became of own messages, at least once each. `log`: where messages' ways are written down.
 
     Entering raises StoreError, NodeError. Read-only for others: `carrier`, `known`, `pending`, `port`,
     `contacts`.
@@ -81,14 +81,14 @@ class MeshNode:
         running_s: Callable[[], float],
         on_envelope: OnEnvelope,
         on_receipt: OnReceipt | None = None,
-        on_expired: OnExpired | None = None,
+        on_failed: OnFailed | None = None,
         log: StepLog | None = None,
         backoff: Callable[[], FullJitter] = lambda: FullJitter(0.5, 60.0),
         open_store: OpenStore = BundleStore,
     ) -> None:
         self._settings, self._directory, self._identity, self._authority = settings, directory, identity, authority
         self._wall_s, self._running_s = wall_s, running_s
-        self._on_envelope, self._on_receipt, self._on_expired = on_envelope, on_receipt, on_expired
+        self._on_envelope, self._on_receipt, self._on_failed = on_envelope, on_receipt, on_failed
         self._log, self._backoff, self._open_store = log, backoff, open_store
         self._tasks: list[asyncio.Task[None]] = []
         self._when_fresh: list[Callable[[], None]] = []
@@ -245,6 +245,13 @@ class MeshNode:
         await self._journal.durable()
         self._fresh()
 
+    async def refuse(self, message_id: str, reason: str) -> bool:
+        """The platform will never take this message: if it is ours, its bundle goes and `on_failed` is called; once
+        that is on disk. False for another's, which stays. Raises StoreError."""
+        is_ours = self._submissions.refused(message_id, reason)
+        await self._journal.durable()
+        return is_ours
+
     def sendable(self, most: int) -> list[Held]:
         """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""
         now_s, found = self._journal.now_s, []
@@ -325,8 +332,8 @@ class MeshNode:
     async def give_notice(self, row: NoticeRow) -> None:
         """Tells the application what became of a message of its own."""
         if row.receipt is None:
-            if self._on_expired is not None:
-                await self._on_expired(row.message_id)
+            if self._on_failed is not None:
+                await self._on_failed(row.message_id, row.reason)
         elif self._on_receipt is not None:
             await self._on_receipt(row.message_id, row.receipt)
 

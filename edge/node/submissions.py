@@ -26,6 +26,8 @@ from edge.node.disk_carrier import DiskCarrier, signed_size
 from edge.node.journal import Journal
 from edge.node.own_messages import OwnMessages
 
+EXPIRED: Final = "its lifetime has passed"
+
 _log: Final = logging.getLogger("waystation.mesh")
 
 
@@ -159,7 +161,18 @@ class Submissions:
         """The lifetime of a bundle has passed, ours or another's."""
         batch = self._journal.change(urgent=False)
         batch.steps.append(Step(bundle.message_id, self._journal.wall_s, "expired"))
-        self._notify(bundle.message_id, None)
+        self._notify(bundle.message_id, None, EXPIRED)
+
+    def refused(self, message_id: str, reason: str) -> bool:
+        """A message of ours will never be taken: its bundle goes, and the application is told, in one commit. False if
+        it is not one of ours that is alive: another's stays."""
+        if message_id not in self._own or message_id not in self._carrier:
+            return False
+        self._carrier.drop(message_id)
+        batch = self._journal.change()
+        batch.steps.append(Step(message_id, self._journal.wall_s, "refused", reason))
+        self._notify(message_id, None, reason)
+        return True
 
     def expire_unsealed(self) -> None:
         """Ends messages whose lifetime has passed before their key came."""
@@ -174,13 +187,13 @@ class Submissions:
             batch.unsealed_over.append(sequence)
             detail = f"no certificate came for {row.header.recipient or 'a gateway'}"
             batch.steps.append(Step(message_id, self._journal.wall_s, "expired", detail))
-            self._notify(message_id, None)
+            self._notify(message_id, None, f"{EXPIRED}; {detail}")
 
-    def _notify(self, message_id: str, receipt: Receipt | None) -> None:
+    def _notify(self, message_id: str, receipt: Receipt | None, reason: str = "") -> None:
         if self._own.end(message_id):
             self._notice += 1
             batch = self._journal.change()
-            batch.notices.append(NoticeRow(self._notice, message_id, receipt))
+            batch.notices.append(NoticeRow(self._notice, message_id, receipt, reason))
             batch.done.append(self._on_notice)
 
 

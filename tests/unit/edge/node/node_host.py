@@ -44,7 +44,7 @@ class KilledStore(BundleStore):
 
 
 class NodeHost:
-    """One agent's application and the directory of its node. `given`, `receipts`, `expired`: what it was told, by all
+    """One agent's application and the directory of its node. `given`, `receipts`, `failed`: what it was told, by all
     processes of the node. It remembers ids on disk, as an application must."""
 
     def __init__(self, name: str, directory: Path, who: Identity | None = None, **settings: Any) -> None:
@@ -54,7 +54,7 @@ class NodeHost:
         self.settings = MeshSettings(**{"enabled": True, "port": 0, "handshake_s": 20.0, **settings})
         self.given: list[tuple[str, Content]] = []
         self.receipts: list[str] = []
-        self.expired: list[str] = []
+        self.failed: list[tuple[str, str]] = []
         self.wall_s: Callable[[], float] = time.time
         self.running_s: Callable[[], float] = time.monotonic
         self.fails = 0
@@ -69,7 +69,7 @@ class NodeHost:
             running_s=lambda: self.running_s(),
             on_envelope=self._on_envelope,
             on_receipt=self._on_receipt,
-            on_expired=self._on_expired,
+            on_failed=self._on_failed,
             backoff=lambda: FullJitter(0.01, 0.1),
             open_store=self._open,
         )
@@ -93,8 +93,8 @@ class NodeHost:
         assert receipt.message_id == message_id
         self.receipts.append(message_id)
 
-    async def _on_expired(self, message_id: str) -> None:
-        self.expired.append(message_id)
+    async def _on_failed(self, message_id: str, reason: str) -> None:
+        self.failed.append((message_id, reason))
 
 
 def certificates(*names: str) -> list[Certificate]:

@@ -217,7 +217,7 @@ def test_the_clock_may_be_wrong_while_nothing_runs(tmp_path: Path, wall_s: int, 
         async with a.running() as one:
             assert one.carrier.held(sent).age_s(one.now_s) == 100 + aged_s  # type: ignore[union-attr]
             running += 900 - aged_s
-            await eventually(lambda: a.expired == [sent], "it expires")
+            await eventually(lambda: a.failed == [(sent, "its lifetime has passed")], "it expires")
             assert not len(one.carrier)
 
     asyncio.run(run())
@@ -238,6 +238,24 @@ def test_reports_wait_on_disk_until_they_are_published(tmp_path: Path) -> None:
             one.pending.published([made[0].number])
         async with a.running() as one:
             assert one.pending.batch(9) == made[1:]
+
+    asyncio.run(run())
+
+
+def test_a_message_that_the_platform_refuses_ends_at_its_originator(tmp_path: Path) -> None:
+    """M2, M8: with the reason; one that is carried for another stays."""
+
+    async def run() -> None:
+        a = NodeHost("a", tmp_path)
+        async with a.running(certificates("c", "x")) as one:
+            sent = await send(one, "@c")
+            one.carrier.add(bundle_to("c"), 1, one.now_s)
+            assert await one.refuse(sent, "not authorised")
+            assert not await one.refuse(bundle_to("c").message_id, "not authorised")
+            await eventually(lambda: a.failed == [(sent, "not authorised")], "the application is told")
+            assert one.carrier.ids() == [bundle_to("c").message_id]
+        async with a.running() as one:
+            assert sent not in one.carrier
 
     asyncio.run(run())
 
