@@ -10,7 +10,7 @@ A budget is reserved when copies are offered, spent when the peer has stored the
 a lost answer can make copies more, never less.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -117,6 +117,11 @@ class Carrier:
     def ids(self) -> list[str]:
         """The ids of all messages that are held."""
         return list(self._held)
+
+    def is_ready(self, message_ids: Iterable[str]) -> bool:
+        """Whether the first of these can be encoded now. A carrier that keeps ciphertexts on disk overrides this: it
+        says no, and its driver loads the first of them and calls `outgoing` again."""
+        return True
 
     def submit(self, bundle: Bundle, now: float) -> None:
         """Takes a new message of this agent. Raises RefusedError with the reason (M2), or ConflictError."""

@@ -37,14 +37,17 @@ class Outbound:
             self._current = None
 
     def next_part(self, most: int, now: float) -> Data | str | None:
-        """At most `most` bytes of a bundle; or the id of one that is gone, to be withdrawn; None: all is sent."""
+        """At most `most` bytes of a bundle; or the id of one that is gone, to be withdrawn; None: all is sent,
+        or the carrier is not ready."""
         if self._current is None:
             if not self._waiting:
                 return None
-            message_id = self._waiting.popleft()
-            held = self._carrier.held(message_id)
+            held = self._carrier.held(self._waiting[0])
             if held is None or not held.remaining_s(now):
-                return message_id
+                return self._waiting.popleft()
+            if not self._carrier.is_ready(self._waiting):
+                return None
+            message_id = self._waiting.popleft()
             self._current = message_id, bundle_format.encode(held.bundle.carried(int(now - held.since))), 0
         message_id, encoded, sent = self._current
         part = encoded[sent : sent + most]

@@ -82,7 +82,7 @@ def test_large_messages_fill_the_window_by_their_bytes(tmp_path: Path) -> None:
         ):
             draining = asyncio.ensure_future(again.drained())
             while not draining.done():
-                held.append(len(payload) * (len(again._bearer._mqtt.session.outbound.messages) + len(again._sending._loaded)))
+                held.append(len(payload) * (again._bearer.held + len(again._sending._loaded)))
                 await asyncio.sleep(0)
             assert max(held) <= 2.5 * window_bytes
             assert len(server.session.stored) == 100

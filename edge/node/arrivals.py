@@ -1,0 +1,126 @@
+"""Bundles for this agent: each message once to the application, and a signed receipt as soon as it is durable here
+(M8, M14, M15, M17).
+
+One commit holds all of it: that the message was seen, its plaintext in the inbox, our receipt, and that a copy that was
+carried here is gone. So after a kill either nothing has happened, and the peer still has its copy; or all of it.
+
+A bundle that no key of ours opens, or whose content is malformed, would come again from each carrier until it expires.
+It is settled: it counts as seen and gets a receipt, so that its copies disappear; the log says why the application does
+not get it, and `unreadable` counts it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from bundles import content as content_format
+from bundles.bundle import Bundle
+from bundles.errors import FormatError, SealError, SignatureError
+from bundles.identity import Identity
+from bundles.known_certificates import KnownCertificates
+from bundles.receipt import Receipt, Role
+from bundles.seen import Seen, SeenState, Source, Verdict
+from edge.mesh.contact_frames import Reason
+from edge.node.batch import InboxRow, Step
+from edge.node.disk_carrier import DiskCarrier
+from edge.node.journal import Journal
+
+SOURCES_MAX: Final = 10_000
+
+_log: Final = logging.getLogger("waystation.mesh")
+
+
+class Arrivals:
+    """`messages_max`, `bytes_max`: of what waits for the application. `on_arrival` is called when there is something.
+    Read-only: `messages`, `size` (bytes) of what waits; `unreadable`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        carrier: DiskCarrier,
+        known: KnownCertificates,
+        identity: Callable[[], Identity],
+        on_arrival: Callable[[], None],
+        *,
+        messages_max: int,
+        bytes_max: int,
+    ) -> None:
+        self._journal, self._carrier, self._known, self._identity = journal, carrier, known, identity
+        self._on_arrival, self._messages_max, self._bytes_max = on_arrival, messages_max, bytes_max
+        self._seen: dict[Source, Seen] = {}
+        self._number = self.messages = self.size = self.unreadable = 0
+
+    def recover(self, seen: Iterable[SeenState], inbox: tuple[int, int, int]) -> None:
+        """What was there at the start."""
+        self._seen = {one.source: Seen(1, stored=[one]) for one in seen}
+        self.messages, self.size, self._number = inbox
+
+    def arrive(
+        self, bundle: Bundle, then: Callable[[Receipt], None], refused: Callable[[Reason], None]
+    ) -> Receipt | None:
+        """A verified bundle to us. Either `then` is called with our receipt, when all is durable; or `refused`, and
+        None returned."""
+        header, journal = bundle.header, self._journal
+        seen = self._seen.get((header.originator, header.incarnation))
+        if seen is None or not seen.has(header):
+            reason = self._refusal(bundle, seen) or self._take(bundle)
+            if reason is not None:
+                refused(reason)
+                return None
+        receipt = self._identity().receipt(bundle.message_id, Role.RECIPIENT, journal.now_ms)
+        batch = journal.change()
+        batch.receipts.append(receipt)
+        batch.removed[bundle.message_id] = None
+        batch.done.append(lambda: self._settle(receipt, then))
+        return receipt
+
+    def handed_over(self, row: InboxRow) -> None:
+        """The application has it on disk."""
+        self.messages -= 1
+        self.size -= len(row.plaintext)
+        batch = self._journal.change(urgent=False)
+        batch.handed_over.append(row.number)
+        batch.steps.append(Step(row.header.message_id, self._journal.wall_s, "handed over"))
+
+    def _refusal(self, bundle: Bundle, seen: Seen | None) -> Reason | None:
+        if not self._known.signer_keys(self._journal.name, Role.RECIPIENT):
+            return Reason.BUSY  # our certificate has ended or is revoked: nobody would believe our receipt
+        is_full = self.messages >= self._messages_max or self.size + len(bundle.ciphertext) > self._bytes_max
+        if is_full or (seen is None and len(self._seen) >= SOURCES_MAX):
+            return Reason.FULL
+        return None
+
+    def _take(self, bundle: Bundle) -> Reason | None:
+        header, source = bundle.header, (bundle.header.originator, bundle.header.incarnation)
+        seen = self._seen.setdefault(source, Seen(1))
+        if seen.take(header) is Verdict.FULL:
+            return Reason.FULL
+        batch = self._journal.change()
+        batch.taken[source] = seen
+        plaintext, detail = self._open(bundle)
+        batch.steps.append(Step(bundle.message_id, self._journal.wall_s, "received", detail))
+        if plaintext is not None:
+            self._number += 1
+            self.messages += 1
+            self.size += len(plaintext)
+            batch.arrived.append(InboxRow(self._number, header, plaintext))
+            batch.done.append(self._on_arrival)
+        return None
+
+    def _open(self, bundle: Bundle) -> tuple[bytes | None, str]:
+        """The plaintext, if it is a content, and what to write in the log."""
+        try:
+            plaintext = self._identity().unseal(bundle)
+            content_format.decode(plaintext)
+        except (SealError, FormatError) as error:
+            self.unreadable += 1
+            _log.warning("a message of %s is settled, but cannot be read: %s", bundle.header.originator, error)
+            return None, f"it cannot be read: {error}"
+        return plaintext, f"from {bundle.header.originator}, after {bundle.hops} links"
+
+    def _settle(self, receipt: Receipt, then: Callable[[Receipt], None]) -> None:
+        try:
+            self._carrier.take_receipt(receipt)
+        except SignatureError as error:  # our certificate has ended since
+            _log.warning("our own receipt is not valid: %s", error)
+        then(receipt)

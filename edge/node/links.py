@@ -1,0 +1,154 @@
+"""From a network connection to a contact: authenticates the peer, and runs one contact a peer (M5)."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from typing import Final
+
+from bundles.errors import CertificateError
+from edge.mesh.contact_events import Closed
+from edge.node.certificates import Certificates
+from edge.node.contact_driver import READ_BYTES, ContactDriver
+from edge.node.contacts import Contacts
+from edge.node.desk import Desk
+from edge.node.errors import LinkRefused
+from edge.node.tls import LinkTls, peer_certificate
+
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""A peer that is gone without a word is noticed after a minute, though nobody owes anything."""
+
+_log: Final = logging.getLogger("waystation.mesh")
+
+
+class Links:
+    """`connections`: the most links at the same time, in both directions, those that are not authenticated yet
+    included. Read-only: `open`, how many there are."""
+
+    def __init__(
+        self,
+        own_name: str,
+        desk: Desk,
+        contacts: Contacts,
+        certificates: Certificates,
+        tls: LinkTls,
+        *,
+        connections: int,
+        handshake_s: float,
+    ) -> None:
+        self._own_name, self._desk, self._contacts, self._certificates = own_name, desk, contacts, certificates
+        self._tls, self._connections, self._handshake_s = tls, connections, handshake_s
+        self.open = 0
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether one more link may be opened."""
+        return self.open < self._connections
+
+    async def accept(self, connection: socket.socket, address: str) -> None:
+        """Serves a connection until it has ended. Raises StoreError."""
+        self.open += 1
+        try:
+            await self._run(connection, address, dialled=False)
+        except (OSError, LinkRefused, CertificateError) as error:
+            _log.info("a link from %s was not opened: %s", address, _text(error))
+        finally:
+            self.open -= 1
+
+    async def dial(self, host: str, port: int, on_name: "asyncio.Future[str]") -> Closed | None:
+        """Opens a link and runs its contact; how that ended; None if there is another link to this peer. `on_name` gets
+        the peer's name. Raises OSError, LinkRefused, CertificateError, StoreError."""
+        if not self.has_capacity:
+            raise LinkRefused(f"{self.open} links are open already")
+        self.open += 1
+        try:
+            async with asyncio.timeout(self._handshake_s):
+                connection = await _connect(host, port)
+            return await self._run(connection, f"{host}:{port}", dialled=True, on_name=on_name)
+        except TimeoutError as error:
+            raise LinkRefused(f"no connection after {self._handshake_s:g} s") from error
+        finally:
+            self.open -= 1
+
+    async def _run(
+        self,
+        connection: socket.socket,
+        address: str,
+        *,
+        dialled: bool,
+        on_name: "asyncio.Future[str] | None" = None,
+    ) -> Closed | None:
+        reader, writer = await self._handshake(connection, dialled=dialled)
+        try:
+            certificate = self._certificates.peer(peer_certificate(writer.transport), self._own_name)
+            if on_name is not None and not on_name.done():
+                on_name.set_result(certificate.name)
+            driver = ContactDriver(self._desk, reader, writer, certificate, address, dialled=dialled)
+            if not self._contacts.begin(driver):
+                return None
+            try:
+                return await driver.run()
+            finally:
+                self._contacts.over(driver)
+        finally:
+            writer.transport.abort()
+
+    async def _handshake(
+        self, connection: socket.socket, *, dialled: bool
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(READ_BYTES, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport: asyncio.BaseTransport
+        try:
+            _keep_alive(connection)
+            if dialled:
+                transport, _ = await loop.create_connection(
+                    lambda: protocol,
+                    sock=connection,
+                    ssl=self._tls.client,
+                    server_hostname="",
+                    ssl_handshake_timeout=self._handshake_s,
+                )
+            else:
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: protocol, connection, ssl=self._tls.server, ssl_handshake_timeout=self._handshake_s
+                )
+        except BaseException:
+            connection.close()
+            raise
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=READ_BYTES)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _connect(host: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    problem: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        try:
+            await loop.sock_connect(connection, address)
+        except OSError as error:
+            connection.close()
+            problem = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise problem or OSError(f"{host} has no address")
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        with contextlib.suppress(AttributeError, OSError):  # not everywhere
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

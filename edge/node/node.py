@@ -1,0 +1,390 @@
+"""A node of the mesh, running: what it is given is on disk before anybody hears of it (M2, M5-M8, M14, M15, M17).
+
+    application ── submit ──► submissions ─┐                                ┌─ contact_driver ── links ── peers
+    application ◄─ hand_over ◄─ arrivals ◄─┴─ journal (bundle_store), carrier ┤       ▲ desk     (server, dialer)
+    uplink ── take, settle, sendable ──────────────────────────────────────┘
+
+Everything that changes goes through the journal; what others may hear only then is done by its callbacks.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bundles import content as content_format
+from bundles.bundle import Bundle, Header, Kind
+from bundles.certificates import Authority
+from bundles.content import Content
+from bundles.errors import SignatureError
+from bundles.identity import Identity
+from bundles.known_certificates import KnownCertificates
+from bundles.receipt import Receipt
+from edge.client.errors import StoreError, StoreFull
+from edge.mesh.carrier import Carrier, Held
+from edge.mesh.contact_frames import Reason
+from edge.mesh.pending_reports import PendingReports
+from edge.node.batch import InboxRow, NoticeRow
+from edge.node.bundle_store import BundleStore, StepLog
+from edge.node.contacts import Contacts, PeerStatus
+from edge.node.desk import Desk
+from edge.node.dialer import Dialer
+from edge.node.errors import NodeError, NotForUs
+from edge.node.journal import Journal
+from edge.node.link_server import LinkServer
+from edge.node.links import Links
+from edge.node.parts import Parts
+from edge.node.settings import MeshSettings, parse_peer
+from edge.node.tls import LinkTls
+from edge.reconnect import FullJitter
+
+OnEnvelope = Callable[[Header, Content], Awaitable[None]]
+OnReceipt = Callable[[str, Receipt], Awaitable[None]]
+OnFailed = Callable[[str, str], Awaitable[None]]
+OpenStore = Callable[..., BundleStore]
+
+FILE: Final = "mesh"
+TICK_S: Final = 1.0
+EXPIRY_SHARE: Final = 50
+"""The search for what has expired looks at all bundles: at most a fiftieth of the time."""
+
+_log: Final = logging.getLogger("waystation.mesh")
+
+
+class MeshNode:
+    """`async with MeshNode(…) as node`; then `await node.ended()` raises the error of a part that has failed.
+
+    `directory`: of the file, which must be this agent's own. `on_envelope` gets each message for this agent, in the
+    order in which they came, and returns once it is on disk there; it is called again until it does, and perhaps once
+    more for the same id if the process is killed in between. `on_receipt` and `on_failed` (with the reason) get
+    what became of own messages, at least once each. `log`: where messages' ways are written down.
+
+    Entering raises StoreError, NodeError. Read-only for others: `carrier`, `known`, `pending`, `port`,
+    `contacts`.
+    """
+
+    carrier: Carrier
+    known: KnownCertificates
+    pending: PendingReports
+
+    def __init__(
+        self,
+        settings: MeshSettings,
+        directory: Path,
+        identity: Identity,
+        authority: Authority,
+        *,
+        wall_s: Callable[[], float],
+        running_s: Callable[[], float],
+        on_envelope: OnEnvelope,
+        on_receipt: OnReceipt | None = None,
+        on_failed: OnFailed | None = None,
+        log: StepLog | None = None,
+        backoff: Callable[[], FullJitter] = lambda: FullJitter(0.5, 60.0),
+        open_store: OpenStore = BundleStore,
+    ) -> None:
+        self._settings, self._directory, self._identity, self._authority = settings, directory, identity, authority
+        self._wall_s, self._running_s = wall_s, running_s
+        self._on_envelope, self._on_receipt, self._on_failed = on_envelope, on_receipt, on_failed
+        self._log, self._backoff, self._open_store = log, backoff, open_store
+        self._tasks: list[asyncio.Task[None]] = []
+        self._when_fresh: list[Callable[[], None]] = []
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "MeshNode":
+        async with contextlib.AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the store has failed: nothing is accepted or answered any more."""
+        return self._failed.done()
+
+    async def ended(self) -> None:
+        """Returns never; raises the error of the part that has failed."""
+        done, _ = await asyncio.wait([*self._tasks, self._failed], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        raise NodeError("a part of the mesh's node has ended")
+
+    async def _open(self, stack: contextlib.AsyncExitStack) -> None:
+        loop, name = asyncio.get_running_loop(), self._identity.name
+        self._failed: asyncio.Future[None] = loop.create_future()
+        self._has_keys = asyncio.Event()
+        self._journal = Journal(
+            self._make_store, self._wall_s, self._running_s, self._settings.down_most_s, self._on_failure
+        )
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self._directory} cannot be made: {error.strerror}") from error
+        found = await self._journal.open()
+        stack.push_async_callback(self._journal.close)
+        parts = self._parts = Parts(
+            self._settings, self._journal, found, self._authority, self._wall_s, lambda: self._identity, self
+        )
+        self.carrier, self.known, self.pending = parts.carrier, parts.known, parts.pending
+        self._submissions, self._arrivals, self._certificates = parts.submissions, parts.arrivals, parts.certificates
+        self.contacts = Contacts(name)
+        tls = self._tls = LinkTls(self._authority, self._directory)
+        tls.use(self._identity)
+        desk = self.desk = Desk(
+            self._journal, parts.carrier, self._submissions, self._arrivals, self._certificates, self._fresh
+        )
+        self.links = Links(
+            *(name, desk, self.contacts, self._certificates, tls),
+            connections=self._settings.connections,
+            handshake_s=self._settings.handshake_s,
+        )
+        self._server = LinkServer(self.links, self._settings.host, self._settings.port)
+        await self._server.open()
+        self.port = self._server.port
+        self._dialer = Dialer(name, self.links, self.contacts, self._backoff)
+        stack.push_async_callback(self._close_links)
+        running = [self._server.run(), parts.envelopes.run(), parts.notices.run(), self._tick()]
+        self._tasks = [asyncio.create_task(one) for one in running]
+        for peer in self._settings.peers:
+            self._dialer.add(parse_peer(peer))
+        if self._settings.discovery:
+            self._discover(stack)
+        for held in parts.to_ourselves():
+            self.on_held(held.bundle)
+
+    def _make_store(self) -> BundleStore:
+        incarnation, settings = secrets.randbits(63), self._settings
+        return self._open_store(
+            self._directory / FILE,
+            self._identity.name,
+            incarnation,
+            receipts=settings.receipts,
+            certificates=settings.certificates,
+            log=self._log,
+        )
+
+    def _discover(self, stack: contextlib.AsyncExitStack) -> None:
+        from edge.node.discovery import Discovery  # zeroconf takes memory: only when it is used
+
+        dialer = self._dialer
+        host = self._settings.host
+        interfaces = None if host in ("0.0.0.0", "::") else [host]
+        discovery = Discovery(self._identity.name, self.port, dialer.add, dialer.remove, interfaces=interfaces)
+        stack.push_async_callback(discovery.close)
+        self._tasks.append(asyncio.create_task(discovery.run()))
+
+    async def _close_links(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._dialer.close()
+        await self._server.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- the application -----------------------------------------------------------------------------------------------
+
+    async def submit(self, kind: Kind, destination: str, content: Content, lifetime_s: int) -> str:
+        """See :meth:`edge.node.submissions.Submissions.submit`."""
+        return await self._submissions.submit(kind, destination, content, lifetime_s)
+
+    def peers(self) -> list[PeerStatus]:
+        """Peers with a contact, then addresses without one."""
+        return [*self.contacts.statuses(), *self._dialer.statuses()]
+
+    def dial(self, host: str, port: int) -> None:
+        """Keeps trying to reach the agent at an address, as those in `settings.peers`."""
+        self._dialer.add((host, port))
+
+    def status(self) -> dict[str, int]:
+        """What is kept here, for people."""
+        return {
+            "bundles": len(self.carrier),
+            "bundle_bytes": self.carrier.stored_bytes,
+            "waiting_for_keys": self._submissions.waiting_for_keys,
+            "inbox_messages": self._arrivals.messages,
+            "inbox_bytes": self._arrivals.size,
+            "unreadable": self._arrivals.unreadable,
+            "receipts": len(self.carrier.receipts),
+            "reports": len(self.pending),
+            "links": self.links.open,
+            "links_refused": self._server.refused,
+        }
+
+    # -- the uplink ----------------------------------------------------------------------------------------------------
+
+    def set_uplink(self, is_up: bool) -> None:
+        """Whether a gateway can be reached. Peers are told by new contacts: hello says it."""
+        if is_up is not self.carrier.has_uplink:
+            self.carrier.has_uplink = is_up
+            self.contacts.end_all("a gateway can be reached" if is_up else "no gateway can be reached any more")
+
+    async def take(self, bundle: Bundle) -> Receipt:
+        """A bundle to this agent that came from a gateway; our receipt, once it is durable, for a repetition too.
+        Raises NotForUs, SignatureError, StoreFull, StoreError."""
+        if bundle.header.recipient != self._identity.name:
+            raise NotForUs(f"bundle {bundle.message_id} is for {bundle.header.destination}, not for this agent")
+        if not self.carrier.verify(bundle):
+            raise SignatureError(f"there is no valid certificate of {bundle.header.originator}, who wrote the bundle")
+        return await self._arrived(bundle)
+
+    async def settle(self, receipts: Sequence[Receipt]) -> None:
+        """Receipts from a gateway: once they are on disk, contacts pass them on. One that is not valid is logged.
+        Raises StoreError."""
+        for receipt in receipts:
+            try:
+                if self.carrier.take_receipt(receipt):
+                    self._submissions.delivered(receipt)
+            except SignatureError as error:
+                _log.warning("a receipt from a gateway is not valid: %s", error)
+        await self._journal.durable()
+        self._fresh()
+
+    async def refuse(self, message_id: str, reason: str) -> bool:
+        """The platform will never take this message: if it is ours, its bundle goes and `on_failed` is called; once
+        that is on disk. False for another's, which stays. Raises StoreError."""
+        is_ours = self._submissions.refused(message_id, reason)
+        await self._journal.durable()
+        return is_ours
+
+    def sendable(self, most: int) -> list[Held]:
+        """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""
+        now_s, found = self._journal.now_s, []
+        for message_id in self.carrier.ids():
+            held = self.carrier.held(message_id)
+            if held is not None and held.remaining_s(now_s) and held.bundle.header.recipient != self._identity.name:
+                found.append(held)
+                if len(found) >= most:
+                    break
+        return found
+
+    async def load(self, held: Sequence[Held]) -> list[Bundle]:
+        """The bundles, with their ciphertexts and their present age, to be sent; without those that are gone."""
+        ids, now_s = [one.bundle.message_id for one in held], self._journal.now_s
+        found = await self._journal.read(lambda store: store.ciphertexts(ids, 1 << 62))
+        return [
+            Bundle(
+                *(one.bundle.header, found[one.bundle.message_id], one.bundle.signature, one.bundle.hops),
+                one.age_s(now_s),
+            )
+            for one in held
+            if one.bundle.message_id in found
+        ]
+
+    def on_fresh(self, call: Callable[[], None]) -> None:
+        """`call` is called when there may be something new to send."""
+        self._when_fresh.append(call)
+
+    async def durable(self) -> None:
+        """Returns once all changes so far are on disk, those of `pending` included. Raises StoreError."""
+        await self._journal.durable()
+
+    @property
+    def now_s(self) -> float:
+        """The store's clock, that of `carrier`."""
+        return self._journal.now_s
+
+    # -- certificates --------------------------------------------------------------------------------------------------
+
+    def use(self, identity: Identity) -> None:
+        """A renewed certificate, perhaps with new keys, of the same name. Raises NodeError, StoreError."""
+        if identity.name != self._identity.name:
+            raise NodeError(f"this node is {self._identity.name}, not {identity.name}")
+        self._identity = identity
+        self._tls.use(identity)
+        self._certificates.take(identity.certificate.der)
+
+    def take_certificate(self, der: bytes) -> None:
+        """A certificate from enrolment or a gateway. Raises CertificateError."""
+        self._certificates.take(der)
+
+    def take_revocations(self, encoded: bytes) -> None:
+        """A revocation list from a gateway. Raises FormatError, SignatureError."""
+        self._certificates.take_revocations(encoded)
+
+    # -- called by the parts -------------------------------------------------------------------------------------------
+
+    def on_held(self, bundle: Bundle) -> None:
+        """A message of ours is in the carrier. One to ourselves has arrived with that."""
+        if bundle.header.recipient == self._identity.name:
+            receipt = self._arrivals.arrive(bundle, lambda _: None, lambda _: None)
+            if receipt is not None:
+                self._submissions.delivered(receipt)
+        self._fresh()
+
+    def on_certificate(self) -> None:
+        """A new certificate is known: messages may wait for it."""
+        self._has_keys.set()
+
+    def on_revocations(self) -> None:
+        """A newer revocation list is in force."""
+        self.contacts.end_all("your certificate is revoked", lambda one: not self.known.is_trusted(one))
+
+    async def give_envelope(self, row: InboxRow) -> None:
+        """To the application, until it has it on disk."""
+        await self._on_envelope(row.header, content_format.decode(row.plaintext))
+
+    async def give_notice(self, row: NoticeRow) -> None:
+        """Tells the application what became of a message of its own."""
+        if row.receipt is None:
+            if self._on_failed is not None:
+                await self._on_failed(row.message_id, row.reason)
+        elif self._on_receipt is not None:
+            await self._on_receipt(row.message_id, row.receipt)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Ends what is too old, and seals what has a key now."""
+        loop, not_before = asyncio.get_running_loop(), 0.0
+        while True:
+            self._has_keys.clear()
+            if self._submissions.waiting_for_keys:
+                await self._submissions.seal()
+            if loop.time() >= not_before:
+                began = loop.time()
+                for bundle in self.carrier.expire(self._journal.now_s):
+                    self._submissions.expired(bundle)
+                self._submissions.expire_unsealed()
+                not_before = loop.time() + EXPIRY_SHARE * (loop.time() - began)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._has_keys.wait()
+
+    async def _arrived(self, bundle: Bundle) -> Receipt:
+        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+
+        def refused(reason: Reason) -> None:
+            if reason is Reason.FULL:
+                answer.set_exception(StoreFull("the inbox is full: its application takes nothing"))
+            else:
+                answer.set_exception(NodeError("this agent has no certificate to sign receipts with"))
+
+        def then(receipt: Receipt) -> None:
+            if not answer.done():
+                answer.set_result(receipt)
+            self._fresh()
+
+        self._arrivals.arrive(bundle, then, refused)
+        waiting: list[asyncio.Future[Any]] = [answer, self._failed]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            self._failed.result()
+        return await answer
+
+    def _fresh(self) -> None:
+        self.contacts.refresh()
+        for call in self._when_fresh:
+            call()
+
+    def _on_failure(self, error: Exception) -> None:
+        _log.error("the mesh stops: %s", error)
+        if not self._failed.done():
+            self._failed.set_exception(error)
+            self._failed.exception()
+        self.contacts.end_all("this agent's store has failed")

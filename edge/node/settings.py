@@ -1,0 +1,93 @@
+"""The settings of a node: the table `[mesh]` of the agent's file; docs/edge.md explains every key (M19)."""
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from bundles.bundle import HOPS_MAX
+from edge.mesh.contact_frames import UNLIMITED
+from edge.mesh.limits import MeshLimits
+from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
+
+FRAGMENT: Final = """\
+[mesh]               # agents near each other carry messages for one another; docs/edge.md
+enabled = false
+host = "127.0.0.1"   # where links of peers are accepted; "0.0.0.0" or "::" for all networks of this machine
+port = 4660          # 0: any free port
+peers = []           # agents to connect to: ["host:port", "[::1]:port"]
+discovery = false    # find peers in the local network (DNS-SD over multicast DNS), and be found
+copies = 8           # of a new message that may be in the mesh. 0: unlimited
+hops = 16            # over at most so many links, 255 at most
+lifetime_s = 604_800       # longest lifetime of a bundle that is accepted, ours or a peer's
+stored_bundles = 10_000    # kept here, ours and those carried for others. Beyond: refused
+stored_bytes = 67_108_864  # of all of them. Beyond: refused
+bundle_bytes = 1_048_576   # of one, encoded. Beyond: refused
+receipts = 100_000         # remembered; the oldest are forgotten first
+inbox_messages = 10_000    # that have arrived and wait for the application. Beyond: refused, so carriers keep them
+inbox_bytes = 67_108_864   # of those
+reports = 100_000          # for message presence, that wait for a gateway
+certificates = 10_000      # names whose certificates are kept
+connections = 32           # links at the same time. Beyond: closed at once
+handshake_s = 10.0         # for a network connection and TLS
+idle_s = 30.0              # without an answer that a peer owes, or with bytes that it does not take
+down_most_s = 86_400.0     # by how much messages age at most while the agent does not run: the clock may be wrong then
+"""
+"""For agent.toml: every key with its default and its meaning. A test compares it with the class."""
+
+
+class MeshSettings(Section, frozen=True):
+    enabled: bool = False
+    host: NotEmpty = "127.0.0.1"
+    port: Port = 4660
+    peers: list[NotEmpty] = msgspec.field(default_factory=list)
+    discovery: bool = False
+    copies: Annotated[int, Meta(ge=0, lt=UNLIMITED)] = 8
+    hops: Annotated[int, Meta(ge=1, le=HOPS_MAX)] = 16
+    lifetime_s: Annotated[int, Meta(ge=1, le=30 * 86_400)] = 604_800
+    stored_bundles: Positive = 10_000
+    stored_bytes: Positive = 67_108_864
+    bundle_bytes: Annotated[int, Meta(ge=4_096, le=16_777_216)] = 1_048_576
+    receipts: Positive = 100_000
+    inbox_messages: Positive = 10_000
+    inbox_bytes: Positive = 67_108_864
+    reports: Positive = 100_000
+    certificates: Positive = 10_000
+    connections: Positive = 32
+    handshake_s: Seconds = 10.0
+    idle_s: Seconds = 30.0
+    down_most_s: Seconds = 86_400.0
+
+
+def limits(settings: MeshSettings) -> MeshLimits:
+    """The limits of the cores."""
+    return MeshLimits(
+        copies=settings.copies,
+        hops=settings.hops,
+        bundle_bytes=settings.bundle_bytes,
+        stored_bytes=settings.stored_bytes,
+        stored_bundles=settings.stored_bundles,
+        lifetime_s=settings.lifetime_s,
+        receipts=settings.receipts,
+        idle_s=settings.idle_s,
+        summary_ids=max(MeshLimits().summary_ids, settings.stored_bundles),
+    )
+
+
+def broken_rules(settings: MeshSettings) -> Iterator[str]:
+    """What is wrong with the settings beyond their types, one sentence each."""
+    for peer in settings.peers:
+        try:
+            parse_peer(peer)
+        except ValueError as error:
+            yield f"mesh.peers: {error}"
+
+
+def parse_peer(text: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[address]:port`. Raises ValueError."""
+    host, mark, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not mark or not bare or (":" in host and bare == host) or not (port.isdecimal() and 0 < int(port) < 65_536):
+        raise ValueError(f'{text!r} is not "host:port" or "[address]:port"')
+    return bare, int(port)
