@@ -11,8 +11,8 @@ early is therefore harmless. It must not be durable too late: a checkpoint write
 
 Memory is bounded by the messages that are alive, and no clock is trusted. A bundle says below which sequence nothing to
 its destination is alive (`low_water`); what is below that is dropped, and need not be remembered. But a crash before
-the next checkpoint is over brings records again that were taken before the mark rose. So an entry is forgotten only once
-a checkpoint covers it, and never the last one of a source: its copy may be still to come by the other way.
+the next checkpoint is over brings records again that were taken before the mark rose. So an entry is forgotten only
+once a checkpoint covers it, and never the last one of a source: its copy may be still to come by the other way.
 
 The number of sources, of those of one originator, and of sequences of one source is limited. Beyond a limit a bundle is
 dropped, never delivered twice.

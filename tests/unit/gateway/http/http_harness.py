@@ -15,9 +15,12 @@ from yarl import URL
 from gateway.host.authenticator import Authenticator
 from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
+from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.table import MemberTable
+from gateway.mesh.admission import BundleAdmission
+from gateway.mesh.platform import Platform
 from schemas.settings import Settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.unit.gateway.shard.home_harness import HomeHarness
@@ -51,6 +54,7 @@ class HttpHarness(HomeHarness):
         self.ports: dict[str, int] = {}
         self.members: MemberTable
         self.members_now = 0.0
+        self.platform: Platform
 
     def settings(self) -> Settings:
         settings = super().settings()
@@ -67,7 +71,11 @@ class HttpHarness(HomeHarness):
         self.members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
         self.members.apply("gateway-1", heartbeat("gateway-1"), self.members_now)
         access_point = AccessPoint(self.members, gateway.access_point, Random(1), lambda: self.members_now)
-        self.http = HttpServer(self.hosts, gateway, access_point)
+        mesh = None
+        if gateway.mesh.enabled:
+            self.platform = Platform(gateway.mesh, self.clock)
+            mesh = Mesh(self.platform, BundleAdmission(self.platform, self.hosts, gateway))
+        self.http = HttpServer(self.hosts, gateway, access_point, mesh)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 
