@@ -19,7 +19,8 @@ from mqtt.topics import is_topic_name
 from schemas.envelope import BundleMark
 from schemas.mesh_api import BUNDLE_TYPE
 
-_QOS: Final = 1
+_QOS: Final = 2
+"""A recipient that subscribes at QoS 2 gets it once, over crashes too."""
 _TEXT_BYTES: Final = 65_535
 _NOT_AGENTS: Final = ("$", "http:", "http-")
 """Names of the platform itself, and of clients over HTTP."""

@@ -1,5 +1,6 @@
 """The files of `[gateway.mesh]`, in a directory."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -35,3 +36,9 @@ def mesh_files(
         path.write_bytes(content)
         settings[setting] = (str(path),) if setting == "sealing_key_files" else str(path)
     return settings
+
+
+def mesh_environment(settings: dict[str, Any]) -> dict[str, str]:
+    """The settings for a process."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+    return {f"WAYSTATION_GATEWAY__MESH__{name.upper()}": text for name, text in texts.items()}

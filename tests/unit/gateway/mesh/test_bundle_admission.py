@@ -44,7 +44,7 @@ def test_a_message_is_published_as_its_originator(tmp_path: Path) -> None:
         assert receipt.message_id == bundle.message_id
         ((message_id, source, topic, payload, meta),) = gateway.ingress()
         assert (message_id, source, topic, payload) == (bundle.message_id, "agent", "a/b", b"hello")
-        assert (meta.qos, meta.bundle) == (1, BundleMark(7, 3, 2))
+        assert (meta.qos, meta.bundle) == (2, BundleMark(7, 3, 2))
         await until(lambda: subscriber.payloads == [b"hello"])
         await until(lambda: len(gateway.reports()) == 1)
         (report,) = gateway.reports()

@@ -94,7 +94,7 @@ class BundleModel(HomeModel):
         wanted = Counter(payload for payload, *_ in self.carried)
         for n, receiver in enumerate(self.receivers):
             got = Counter(receiver.payloads)
-            for payload, topic, _ in self.carried:
+            for payload, *_ in self.carried:
                 assert got[payload] <= wanted[payload], f"{receiver.name} got {payload!r} {got[payload]} times"
                 if payload in must & self.sure and self.due[n][payload]:
                     assert got[payload], f"{receiver.name} lost {payload!r}"

@@ -1,4 +1,4 @@
-"""What a shard remembers of bundles, against what the log alone says, over crashes between any two of its writes (M14)."""
+"""What a shard remembers of bundles, against what the log alone says; over crashes between any two writes (M14)."""
 
 import pytest
 from hypothesis import given
