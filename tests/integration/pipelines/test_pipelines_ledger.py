@@ -245,6 +245,8 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
         f"('{ID}', 3, 1, 'routed', 'instructed', null, 'client', null, 'nobody', null, {{4}}, {{1}}, {{4}}, {{d}}), "
         f"('{ID}', null, null, 'routed', null, null, 'client', null, 'untouched', null, {{4}}, {{1}}, {{4}}, {{d}})",
         "completions": f"('{ID}', 2, {{1}}, {{5}}, {{5}}, {{d}})",
+        "message_presence_history": f"('{ID}', 'delivered', 'platform', 'agent', 'a/b', null, {{0}}, null, "
+        "0, 5, {1}, {d})",
     }
     database, day = duckdb.connect(), "DATE '2024-05-01'"
     for name, rows in values.items():
