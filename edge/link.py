@@ -103,7 +103,11 @@ class Link(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         if lingers and transport.can_write_eof():
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the peer has reset the connection, and the loop is about to find out
+                transport.abort()
+                return
             transport.resume_reading()  # to see the peer close
         else:  # TLS waits for the peer in its closing handshake
             transport.close()
@@ -155,7 +159,9 @@ async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> L
         problem: MqttClientError = Unreachable(f"{address} did not answer within {timeout_s:g} s")
         problem.__cause__ = error
     except OSError as error:  # includes SSLError
-        problem = Unreachable(f"{address} cannot be reached: {error.strerror or error}")
+        # asyncio gives no text if the server closes during the handshake of TLS.
+        reason = error.strerror or str(error) or f"it closed the connection ({type(error).__name__})"
+        problem = Unreachable(f"{address} cannot be reached: {reason}")
         problem.__cause__ = error
     except Unreachable as error:
         problem = error

@@ -118,12 +118,12 @@ class Meta(NamedTuple):
             raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
 
 
-def _further(session: bytes, bundle: bytes = b"") -> tuple[Incarnation | None, BundleMark | None]:
+def _further(session: bytes, bundle: bytes | None = None) -> tuple[Incarnation | None, BundleMark | None]:
     of = None
-    if session or not bundle:
+    if session or bundle is None:
         epoch, number = session.split(b".")
         of = Incarnation(int(epoch), int(number))
-    if not bundle:
+    if bundle is None:
         return of, None
     incarnation, sequence, low_water = bundle.split(b".")
     return of, BundleMark(int(incarnation), int(sequence), int(low_water))

@@ -27,10 +27,10 @@ SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrang
 
 MARKER = "drawn"
 
-long_test = pytest.mark.drawn("long tests of applications", 6)
+long_test = pytest.mark.drawn("long tests of applications", 4)
 """Takes about half a minute or more."""
 
-killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 4)
+killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 3)
 """One of the ways in which a whole stack under load loses a part, or gets a new one."""
 
 

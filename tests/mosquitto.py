@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from tests.namespaces import Namespace
+
 HOST = "127.0.0.1"
 START_S = 20.0
 PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
@@ -23,15 +25,18 @@ def free_port() -> int:
 
 class Mosquitto:
     """`with Mosquitto(tmp_path) as broker:`; `lines` go into its configuration, to say who may connect. Sessions
-    survive a stop, as they are written to disk."""
+    survive a stop, as they are written to disk. With `inside` it listens in a network namespace, on
+    all its addresses."""
 
-    def __init__(self, directory: Path, *lines: str) -> None:
+    def __init__(self, directory: Path, *lines: str, inside: Namespace | None = None) -> None:
         lines = lines or ("allow_anonymous true",)
         self.port = free_port()
         self.websocket_port = free_port()
         self._log = directory / "mosquitto.log"
         self._configuration = directory / "mosquitto.conf"
-        listeners = (f"listener {self.port} {HOST}", f"listener {self.websocket_port} {HOST}", "protocol websockets")
+        self._inside = inside
+        host = HOST if inside is None else "0.0.0.0"
+        listeners = (f"listener {self.port} {host}", f"listener {self.websocket_port} {host}", "protocol websockets")
         store = (
             "persistence true",
             f"persistence_location {directory}/",
@@ -53,10 +58,11 @@ class Mosquitto:
         assert PROGRAM is not None, "mosquitto is missing: install the package mosquitto, see CONTRIBUTING.md"
         with self._log.open("ab") as log:
             argv = [PROGRAM, "-v", "-c", str(self._configuration)]
+            argv = argv if self._inside is None else self._inside.command(*argv)
             self._process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + START_S
         for port in (self.port, self.websocket_port):
-            while not _listens(port):
+            while not (_listens(port) if self._inside is None else self._inside.call(_listens, port)):
                 assert self._process.poll() is None, self._log.read_text()
                 assert time.monotonic() < deadline, "mosquitto does not start"
                 time.sleep(0.02)

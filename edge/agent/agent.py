@@ -158,12 +158,12 @@ class Agent:
             "tls": client_tls("platform", platform.ca_file, platform.certificate_file, platform.key_file),
             "quic": QuicTls(platform.ca_file or None, platform.certificate_file or None, platform.key_file or None),
             "server_hostname": platform.server_name or None,
+            "keep_alive_s": platform.keep_alive_s,
+            "backoff": self._backoff or FullJitter(most_s=platform.reconnect_most_s),
         }
         password = read_secret("platform.password_file", platform.password_file)
         if password is not None:
             options["password"] = password.encode()
-        if self._backoff is not None:
-            options["backoff"] = self._backoff
         return Client(
             store=self._open_outbox,
             limits=limits(settings),

@@ -1,5 +1,6 @@
 """The agent's settings: one TOML file, in which an unknown key is an error (M19). `agent.toml` explains every key."""
 
+import math
 import ssl
 from collections.abc import Iterator
 from importlib import resources
@@ -13,6 +14,7 @@ from edge.agent.envelope import RECIPIENTS_MAX
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import Bearer, parse_connect_points
 from edge.client.limits import Limits
+from mqtt.client_keep_alive import PING_FACTOR
 from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
@@ -35,6 +37,10 @@ class PlatformSettings(Section, frozen=True):
     key_file: str = ""
     server_name: str = ""
     window_messages: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    connect_timeout_s: Seconds = 10.0
+    keep_alive_s: Annotated[int, Meta(ge=1, le=65_535)] = 60
+    ping_timeout_s: Seconds = 20.0
+    reconnect_most_s: Seconds = 60.0
 
 
 class StoreSettings(Section, frozen=True):
@@ -130,13 +136,15 @@ def load(path: Path) -> AgentSettings:
 
 def limits(settings: AgentSettings) -> Limits:
     """The client library's limits."""
-    store = settings.store
+    store, platform = settings.store, settings.platform
     return Limits(
         messages=store.messages,
         total_bytes=store.total_bytes,
         message_bytes=store.message_bytes,
         lifetime_s=store.lifetime_s,
-        inbox_messages=settings.platform.window_messages,
+        inbox_messages=platform.window_messages,
+        connect_timeout_s=platform.connect_timeout_s,
+        ping_timeout_s=platform.ping_timeout_s,
     )
 
 
@@ -211,6 +219,13 @@ def _broken_in_platform(platform: PlatformSettings) -> Iterator[str]:
         yield "set either platform.access_points or platform.connect_points"
     if platform.bearer and platform.connect_points:
         yield "platform.bearer is for access points only: connect points name their bearer"
+    shortest_s = math.ceil(platform.ping_timeout_s / PING_FACTOR)
+    if platform.keep_alive_s < shortest_s:
+        yield (
+            f"platform.keep_alive_s = {platform.keep_alive_s} is too short for platform.ping_timeout_s = "
+            f"{platform.ping_timeout_s:g}: the gateway would end a connection as slow as that before it gets a ping; "
+            f"it must be at least {shortest_s}"
+        )
     if platform.key_file and not platform.certificate_file:
         yield "platform.key_file needs platform.certificate_file"
     try:

@@ -108,7 +108,7 @@ class Client:
             lambda: self._loop.current_address,
             lambda _: options.connect(is_established=session.is_established, receive_maximum=limits.inbox_messages),
             session=session,
-            limits=ClientLimits(connect_timeout_s=limits.connect_timeout_s),
+            limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s),
             on_message=self._received,
             manual=True,
             hooks=Hooks(

@@ -23,6 +23,7 @@ class Limits:
     inbox_messages: int = 1_000  # received and not acknowledged by the application
     requests: int = 1_000  # that wait for a reply
     connect_timeout_s: float = 10.0  # for an access point's answer, a network connection, and the gateway's CONNACK
+    ping_timeout_s: float = 20.0  # for the answer to a ping, if nothing else arrives; then the connection is broken
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

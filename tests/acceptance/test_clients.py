@@ -8,14 +8,15 @@ import paho.mqtt.client as mqtt
 import pytest
 
 from tests.acceptance.stack import LEDGER_S, Client, Load, Stack
+from tests.draw import times
 from tests.waiting import wait_for
 
 needs_mosquitto = pytest.mark.skipif(
     shutil.which("mosquitto_pub") is None, reason="mosquitto-clients are not installed"
 )
 
-FRESH_TOPICS = 1000
-SUBSCRIPTIONS_A_SESSION = 500
+FRESH_TOPICS = times(300, 1000)
+SUBSCRIPTIONS_A_SESSION = 150
 
 
 def mosquitto(stack: Stack, program: str, *arguments: str) -> list[str]:
@@ -60,8 +61,8 @@ def test_websocket_and_tcp_meet(stack: Stack, version: int) -> None:
 
 @pytest.mark.timeout(240)
 def test_subscribe_then_publish_at_once(stack: Stack) -> None:
-    """R6: whoever has a SUBACK misses nothing: a thousand fresh topics, each published to right after its SUBACK; each
-    message arrives once."""
+    """R6: whoever has a SUBACK misses nothing: fresh topics, each published to right after its SUBACK; each message
+    arrives once."""
     run = uuid.uuid4().hex[:8]
     publisher = Client(stack, f"fresh-pub-{run}").connect()
     subscribers = [

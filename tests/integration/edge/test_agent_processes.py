@@ -10,6 +10,7 @@ import json
 import re
 import signal
 import smtplib
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ import pytest
 
 from edge.agent import control
 from tests import draw
+from tests.agent_process import AgentProcess
 from tests.documents import ROOT
 from tests.faithful_client import eventually
 from tests.mosquitto import HOST, Mosquitto, free_port
@@ -61,52 +63,17 @@ inbox = "in"
 """
 
 
-class Process:
-    """`waystation agent up` in a directory of its own, killed and started again."""
-
-    def __init__(self, directory: Path, text: str) -> None:
-        directory.mkdir()
-        self.directory = directory
-        (directory / "agent.toml").write_text(text)
-
-    async def start(self) -> None:
-        """Returns when it is ready."""
-        command = [sys.executable, "-m", "edge.cli.main", "agent", "up", "--conf", str(self.directory / "agent.toml")]
-        with (self.directory / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=log
-            )
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        assert line.startswith(b"ready"), (line, (self.directory / "log").read_text())
-
-    async def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        assert await self._process.wait() == -signal.SIGKILL
-
-    async def stop(self) -> None:
-        """As an operator would."""
-        self._process.terminate()
-        log = self.directory / "log"
-        assert await self._process.wait() == 0, log.read_text()
-        assert "Traceback" not in log.read_text()
-
-    async def status(self) -> dict[str, dict[str, int]]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: control.ask(self.directory / "agent", "status"))
-
-
 @contextlib.asynccontextmanager
-async def both(tmp_path: Path, broker: Mosquitto, server: StockServer, port: int) -> AsyncIterator[list[Process]]:
-    near = Process(tmp_path / "near", NEAR.format(host=HOST, broker=broker.port, port=port))
-    far = Process(tmp_path / "far", FAR.format(host=HOST, broker=broker.port, port=server.port))
-    await far.start()
-    while not (await far.status())["connected"]:
+async def both(tmp_path: Path, broker: Mosquitto, server: StockServer, port: int) -> AsyncIterator[list[AgentProcess]]:
+    near = AgentProcess(tmp_path / "near", NEAR.format(host=HOST, broker=broker.port, port=port))
+    far = AgentProcess(tmp_path / "far", FAR.format(host=HOST, broker=broker.port, port=server.port))
+    await asyncio.to_thread(far.start)
+    while not (await asyncio.to_thread(far.status))["connected"]:
         await asyncio.sleep(0.05)
-    await near.start()
+    await asyncio.to_thread(near.start)
     yield [near, far]
-    await near.stop()
-    await far.stop()
+    await asyncio.to_thread(near.stop)
+    await asyncio.to_thread(far.stop)
 
 
 def submit(port: int, number: int) -> bool:
@@ -131,8 +98,8 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
                 for _ in range(KILLS):
                     await asyncio.sleep(choice.uniform(0.0, 0.3))  # a random moment is what is tested
                     victim = choice.choice(processes)
-                    await victim.kill()
-                    await victim.start()
+                    await asyncio.to_thread(victim.kill)
+                    await asyncio.to_thread(victim.start)
 
             killing = asyncio.create_task(kills())
             number = attempt = 0
@@ -156,7 +123,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
             await eventually(lambda: accepted <= arrived().keys(), "every accepted mail arrives", 60)
             inbox = tmp_path / "far" / "in"
             await eventually(lambda: len(list(inbox.glob("[!.]*"))) == number, "every file arrives", 30)
-            status = (await processes[1].status())["relay"]
+            status = (await asyncio.to_thread(processes[1].status))["relay"]
             repeated = sum(arrived().values()) - len(arrived())
             assert repeated <= status.get("doubtful_in_all", 0)
             contents = sorted(int(path.read_text()) for path in inbox.glob("[!.]*"))
@@ -168,17 +135,13 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_ends_cleanly_and_answers_on_the_command_line(tmp_path: Path, number: signal.Signals) -> None:
-    async def run(broker: Mosquitto) -> None:
-        near = Process(tmp_path / "near", NEAR.format(host=HOST, broker=broker.port, port=0))
-        await near.start()
-        command = [sys.executable, "-m", "edge.cli.main", "agent", "status", "--json", "--conf"]
-        asked = await asyncio.create_subprocess_exec(
-            *command, str(near.directory / "agent.toml"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-        )
-        assert json.loads((await asked.communicate())[0])["client_id"] == "near"
-        near._process.send_signal(number)
-        assert await near._process.wait() == 0
-        assert not (near.directory / "agent" / control.NAME).exists()
-
     with Mosquitto(tmp_path) as broker:
-        asyncio.run(asyncio.wait_for(run(broker), 60))
+        near = AgentProcess(tmp_path / "near", NEAR.format(host=HOST, broker=broker.port, port=0))
+        near.start()
+        command = [sys.executable, "-m", "edge.cli.main", "agent", "status", "--json", "--conf"]
+        asked = subprocess.run(
+            [*command, str(near.directory / "agent.toml")], cwd=ROOT, capture_output=True, timeout=60
+        )
+        assert json.loads(asked.stdout)["client_id"] == "near"
+        assert near.signal(number) == 0
+        assert not (near.directory / "agent" / control.NAME).exists()

@@ -1,17 +1,19 @@
 """How a client reaches its server, or says why it does not: TLS, WebSocket, servers that speak something else."""
 
 import asyncio
+import errno
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.errors import ConnectionLost, ConnectRefused, MqttClientError, Unreachable
-from edge.link import Address
+from edge.link import Address, Link
 from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected, is_final
 from harness.keys import Authority
@@ -72,6 +74,46 @@ def test_a_server_that_closes() -> None:
     error = fails(b"")
     assert isinstance(error, ConnectionLost)
     assert error.closed.by is EndedBy.TRANSPORT
+
+
+def test_a_server_that_closes_during_the_handshake() -> None:
+    """The reason is never empty."""
+
+    async def run() -> None:
+        async with server(b"") as port:
+            client = MqttClient(Address(HOST, port, ssl.create_default_context()), Connect("c", 5), limits=SOON)
+            with pytest.raises(Unreachable, match="it closed the connection"):
+                await client.connect()
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+
+
+def test_the_end_of_a_connection_that_the_server_has_just_reset() -> None:
+    """Closing raises no error, though the socket is gone, and the loop has not noticed it yet."""
+
+    class Reset(asyncio.Transport):
+        is_aborted = False
+
+        def is_closing(self) -> bool:
+            return False
+
+        def can_write_eof(self) -> bool:
+            return True
+
+        def write_eof(self) -> None:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+        def abort(self) -> None:
+            self.is_aborted = True
+
+    async def run() -> None:
+        link, transport = Link(MagicMock()), Reset()
+        link.connection_made(transport)
+        link.close(lingers=True)
+        assert transport.is_aborted
+        link.connection_lost(None)
+
+    asyncio.run(run())
 
 
 def test_a_server_reads_everything_that_was_sent_before_the_end() -> None:

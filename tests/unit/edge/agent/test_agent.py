@@ -323,3 +323,26 @@ def test_its_authorities_are_those_of_quic_too(tmp_path: Path) -> None:
 
     with SocketGateway(tmp_path / "gateway", tls=trusted.settings) as gateway:
         complete(run(gateway.quic_port))
+
+
+@pytest.mark.parametrize("connack", [b"", b"\x20\x03\x00\x00\x00"])
+def test_a_gateway_that_is_too_slow_counts_as_unreachable(tmp_path: Path, connack: bytes) -> None:
+    """M3: one that does not answer CONNECT in time, and one that does not answer pings."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(connack)
+        await reader.read()
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(serve, HOST, 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            times = {"connect_timeout_s": 0.1, "keep_alive_s": 1, "ping_timeout_s": 0.1, "reconnect_most_s": 0.1}
+            platform = {"connect_points": [f"mqtt://{HOST}:{port}"], **times}
+            async with Agent(settings(tmp_path / "store", platform=platform)):
+                await eventually(lambda: connections > 2, "it is given up, and tried again")
+
+    complete(run())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge.agent.routes import HERE, Routes
-from edge.agent.settings import AgentSettings, example, load
+from edge.agent.settings import AgentSettings, example, limits, load
 from schemas.errors import SettingsError
 from schemas.validation import convert, paths, type_of
 
@@ -36,6 +36,7 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ("[smtp.relay]\nhots = 'x'", r"smtp.relay.hots is not a setting. Did you mean smtp.relay.host\?"),
+        ("keep_alive_s = 6\nping_timeout_s = 5", "must be at least 7"),
         ("[smtp.submission]\nport = 99999", "from 0 to 65535"),
         ("[smtp.submission]\nenabled = true", "needs a route"),
         ("[smtp.submission]\nenabled = true\nhost = '0.0.0.0'\n[smtp.routes]\n'b' = 'x'", "other machines"),
@@ -69,3 +70,9 @@ def test_each_key_of_the_example_is_explained() -> None:
     """A comment on its line, or above its group."""
     lines = [line for line in example("a").splitlines() if re.match(r"[a-z_]+ = ", line)]
     assert sum("#" in line for line in lines) > len(lines) / 2
+
+
+def test_when_a_gateway_counts_as_unreachable_is_configured(tmp_path: Path) -> None:
+    """M3"""
+    found = limits(loaded(tmp_path, MINIMAL + "connect_timeout_s = 3.0\nping_timeout_s = 4.0"))
+    assert (found.connect_timeout_s, found.ping_timeout_s) == (3.0, 4.0)
