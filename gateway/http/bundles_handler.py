@@ -1,6 +1,7 @@
 """Bundles over HTTP: agents bring them, and ask whom to seal to (M7, M14, M17)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gateway.http.identity import Caller
@@ -40,14 +41,20 @@ class BundlesHandler:
         """The most that a request may have."""
         return self._settings.request_bytes
 
-    def check_may_bring(self, caller: Caller) -> None:
-        """Before the body is read. Raises Problem 403, 404, 503."""
+    @contextmanager
+    def bringing(self, caller: Caller) -> Iterator[None]:
+        """Entered before the body is read. Raises Problem 403, 404, 503."""
         self._enabled()
         reason = caller.rules.publish(Publish(RIGHTS_TOPIC, b"")).reason
         if reason is not ReasonCode.SUCCESS:
             raise refusal(reason)
         if self._requests >= self._settings.requests:
             raise Problem(503, "too_many_requests_at_once", "too many requests with bundles; nothing was done")
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
 
     async def take(self, caller: Caller, body: bytes) -> BundlesAnswer:
         """A result for each bundle. Raises Problem 400, 413, 429."""
@@ -60,12 +67,8 @@ class BundlesHandler:
         if not self._rate.has(now, count):
             raise Problem(429, "bundle_rate", "too many bundles a second; try again later")
         self._rate.take(now, count)
-        self._requests += 1
-        try:
-            await admission.learn(request.certificates)
-            return BundlesAnswer(await admission.take(request.bundles, caller.peer))
-        finally:
-            self._requests -= 1
+        await admission.learn(request.certificates)
+        return BundlesAnswer(await admission.take(request.bundles, caller.peer))
 
     def state(self) -> MeshState:
         """Whom to seal to, and who is revoked. Raises Problem 404."""

@@ -226,9 +226,9 @@ class HttpServer:
     async def _take_bundles(self, request: web.Request) -> web.Response:
         caller, handler = await self._caller(request), self._bundles_handler
         _query(request).done(())
-        handler.check_may_bring(caller)
-        body = await read_json_body(request, handler.body_bytes, self._settings.read_timeout_s)
-        return _json(await handler.take(caller, body))
+        with handler.bringing(caller):
+            body = await read_json_body(request, handler.body_bytes, self._settings.read_timeout_s)
+            return _json(await handler.take(caller, body))
 
     async def _mesh_state(self, request: web.Request) -> web.Response:
         await self._caller(request)

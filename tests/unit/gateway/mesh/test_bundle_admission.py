@@ -16,6 +16,7 @@ from gateway.access.acl import parse
 from gateway.access.authorizer import Authorizer
 from gateway.access.method_authenticator import MethodAuthenticator
 from gateway.access.methods import EverybodyMethod
+from gateway.memory_bus import MemoryRecord
 from gateway.mesh.platform import Platform
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from schemas.envelope import BundleMark
@@ -92,6 +93,38 @@ def test_a_repeated_bundle_is_answered_and_not_stored_again(tmp_path: Path) -> N
         answers.append(await gateway.bring(one))
         assert [outcomes(answer) for answer in answers] == [["taken"] * 3, ["taken"] * 2, ["taken"]]
         assert sorted(record[0] for record in gateway.ingress()) == sorted([one.message_id, two.message_id])
+
+    run(scenario())
+
+
+def test_a_late_copy_does_not_bring_back_what_was_retained(tmp_path: Path) -> None:
+    """M14: only a newer bundle of its originator replaces a retained message; whichever gateway has taken it."""
+
+    async def scenario() -> None:
+        gateway = await MeshGateway(tmp_path).start()
+
+        async def retained() -> list[bytes]:
+            reader = await gateway.client(f"reader{len(gateway.clients)}")
+            await reader.subscribe("a/b")
+            await asyncio.sleep(0.05)
+            return reader.payloads
+
+        old, new = made(1, b"old", retain=True), made(2, b"new", retain=True)
+        assert outcomes(await gateway.bring(new)) == ["taken"]
+        assert outcomes(await gateway.bring(old)) == ["taken"]
+        assert await retained() == [b"new"]
+        topic = gateway.topics.retained
+        (kept,) = gateway.broker.partitions[topic, 0]
+        late = [(n, v.replace(b";;7.2.1", b";;7.1.1") if n == "meta" else v) for n, v in kept.headers() or []]
+        gateway.broker.append(MemoryRecord((topic, 0), b"a/b", b"another gateway's old one", late))
+        await asyncio.sleep(0.05)
+        assert await retained() == [b"new"]
+        await gateway.restart()
+        assert await retained() == [b"new"]
+        assert outcomes(await gateway.bring(made(3, b"", retain=True), made(4, b"x", "a/c"))) == ["taken"] * 2
+        gateway.broker.append(MemoryRecord((topic, 0), b"a/b", b"old once more", late))
+        await asyncio.sleep(0.05)
+        assert b"old once more" not in await retained()
 
     run(scenario())
 
@@ -179,7 +212,13 @@ def test_requests_that_are_too_much(tmp_path: Path) -> None:
     """R11: each limit has its answer, and nothing was done."""
 
     async def scenario() -> None:
-        limits = {"request_bundles": 3, "request_bytes": 8_192, "bundles_per_s": 0.001, "bundles_burst": 4}
+        limits = {
+            "request_bundles": 3,
+            "request_bytes": 8_192,
+            "bundles_per_s": 0.001,
+            "bundles_burst": 4,
+            "requests": 1,
+        }
         gateway = await MeshGateway(tmp_path, mesh=limits).start()
         assert (await gateway.bring(*[b""] * 4)).reason == "too_many_bundles"
         assert (await gateway.ask("/v1/bundles", {"bundles": ["AA=="] * 501})).reason == "malformed_body"
@@ -189,6 +228,13 @@ def test_requests_that_are_too_much(tmp_path: Path) -> None:
         assert outcomes(await gateway.bring(made(1), made(2), made(3))) == ["taken"] * 3
         assert (await gateway.bring(made(4), made(5))).reason == "bundle_rate"
         assert len(gateway.ingress()) == 3
+        gateway.bus.held_acks.add(gateway.topics.ingress)
+        first = asyncio.create_task(gateway.bring(made(6)))
+        await until(lambda: len(gateway.ingress()) == 4)
+        assert (await gateway.bring(made(7))).reason == "too_many_requests_at_once"
+        gateway.bus.held_acks.clear()
+        gateway.bus.release()
+        assert outcomes(await first) == ["taken"]
 
     run(scenario())
 
