@@ -48,7 +48,7 @@ class Platform:
         self.files: list[Watched[Any]] = [self._identity]
         self.known = KnownCertificates(authority, wall_s, most=settings.certificates, kept=(self.name,))
         self.known.add(self.identity.certificate.der)
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._seen: OrderedDict[bytes, str] = OrderedDict()
         if settings.revocations_file:
             file = Watched(
                 [settings.revocations_file],
@@ -73,12 +73,14 @@ class Platform:
         return self.identity.receipt(message_id, Role.GATEWAY, delivered_ms)
 
     def learn(self, der: bytes) -> None:
-        """Takes an agent's certificate. Each is verified once. Raises CertificateError."""
-        if der in self._seen:
+        """Takes an agent's certificate. Each is verified once, as long as one of its name is known. Raises
+        CertificateError."""
+        name = self._seen.get(der)
+        if name is not None and self.known.of(name):
             self._seen.move_to_end(der)
             return
+        self._seen[der] = self.known.authority.read(der).name
         self.known.add(der)
-        self._seen[der] = None
         if len(self._seen) > _SEEN_MAX:
             self._seen.popitem(last=False)
 

@@ -338,6 +338,19 @@ def test_batches_of_message_presence(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_certificate_that_was_forgotten_is_learned_again(tmp_path: Path) -> None:
+    """M5: as many names are remembered as is set."""
+
+    async def scenario() -> None:
+        gateway = await MeshGateway(tmp_path, mesh={"certificates": 2}).start()
+        for sequence in (1, 2):
+            for name in ("one", "two", "three"):
+                assert outcomes(await gateway.bring(made(sequence, originator=name))) == ["taken"]
+        assert len(gateway.ingress()) == 6
+
+    run(scenario())
+
+
 def test_a_gateway_without_the_mesh_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         gateway = await MeshGateway(tmp_path, mesh={"enabled": False}).start()

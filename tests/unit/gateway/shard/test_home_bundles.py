@@ -26,7 +26,7 @@ from tests.unit.gateway.shard.home_model import KILLED, HomeModel, Setup
 from tests.unit.gateway.shard.test_home_state_machine import FORGETFUL, ORDERED, SHARED, HomeMachine
 
 ORIGINATOR = "agent"
-EXAMPLES = draw.times(3, 150)
+EXAMPLES = draw.times(2, 150)
 
 
 class Nobody:
@@ -165,6 +165,6 @@ def test_each_recipient_gets_each_bundle_once(events: str, setups: list[Setup]) 
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
