@@ -74,6 +74,11 @@ class Mosquitto:
             process.terminate()
             process.wait(START_S)
 
+    @property
+    def log(self) -> str:
+        """What it has logged so far; its last lines may be missing while it runs."""
+        return self._log.read_text()
+
     def sent(self, client_id: str, qos: int) -> list[int]:
         """The packet ids of what it has sent to a client, in order; call it after :meth:`stop`, which completes the
         log."""

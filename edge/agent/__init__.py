@@ -1,7 +1,8 @@
 """The agent: one process beside unmodified programs, for which it stands in at this side and at the far side (M16).
 
-Does: take mail over SMTP and files from folders, hand them to the platform with the client library, relay what comes to
-a mail server and into folders, and keep a log of every message's way. docs/agent.md explains it.
+Does: take mail over SMTP, files from folders and messages over MQTT, hand them to the platform with the client library,
+relay what comes to a mail server, into folders and to MQTT clients and brokers, and keep a log of every message's way.
+docs/agent.md explains it.
 Does not: keep connections to gateways; :mod:`edge.client` does.
 May import: `edge`, `mqtt` and `schemas`.
 """

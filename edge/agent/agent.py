@@ -3,6 +3,8 @@
     programs ── SMTP, folders ──► submission, outbox_folders ──► mailroom ──► client (outbox on disk) ──► platform
     mail server, folder ◄── relay (store on disk), inbox_folder ◄── dispatch ◄── client's inbox ◄── platform
 
+MQTT clients and brokers have a part of their own, :mod:`edge.agent.mqtt`.
+
 A message from the platform is acknowledged once it is on disk in the relay's store or in the folder. If there is no
 space it waits: it is not acknowledged, and the platform keeps it.
 """
@@ -17,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from edge.agent import control
-from edge.agent.agent_store import AgentStore
 from edge.agent.control import ControlServer
 from edge.agent.courier import Courier, SmtpCourier
 from edge.agent.dispatch import Dispatch
@@ -26,6 +27,8 @@ from edge.agent.errors import AgentError, ControlError
 from edge.agent.failures import Failures
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mailroom import Mailroom, new_id
+from edge.agent.mqtt.exact_store import ExactStore
+from edge.agent.mqtt.standin import Standin
 from edge.agent.outbox_folders import OutboxFolders
 from edge.agent.relay import Relay
 from edge.agent.relay_store import RelayStore
@@ -68,8 +71,9 @@ class Agent:
         self._relay: Relay | None = None
         self._relay_store: RelayStore | None = None
         self._submission: Submission | None = None
+        self._standin: Standin | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.submission_port = 0
+        self.submission_port = self.mqtt_port = 0
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -119,19 +123,24 @@ class Agent:
             most = settings.store.message_bytes
             outboxes = OutboxFolders(settings.folders, settings.client_id, most, self._mailroom)
         await stack.enter_async_context(self._client)
+        if settings.mqtt.is_on:
+            self._standin = await stack.enter_async_context(self._make_standin())
+            self.mqtt_port = self._standin.port
         stack.push_async_callback(self._stop)
         handlers = {"status": self._status, "log": self._newest, "trace": self._trace, "send": self._send}
         self._control = ControlServer(self._directory, handlers)
         await self._control.open()
         if self._submission is not None:
             self.submission_port = await self._submission.open()
-        dispatch = Dispatch(self._client, self._relay, self._inbox, self._on_thread)
+        dispatch = Dispatch(self._client, self._relay, self._inbox, self._on_thread, self._standin)
         self._start(self._stay_subscribed(), dispatch.run())
         self._start(Failures(self._client, self._agent_store, self._mailroom.report).run())
         if self._relay is not None:
             self._start(self._relay.run())
         if outboxes is not None:
             self._start(outboxes.run())
+        if self._standin is not None:
+            self._start(*self._standin.parts())
 
     async def _stop(self) -> None:
         if self._submission is not None:
@@ -146,6 +155,16 @@ class Agent:
 
     def _start(self, *parts: Coroutine[Any, Any, None]) -> None:
         self._tasks += [asyncio.create_task(part) for part in parts]
+
+    def _make_standin(self) -> Standin:
+        return Standin(
+            self._settings,
+            self._client,
+            self._agent_store,
+            backoff=self._backoff,
+            wall_s=self._wall_s,
+            running_s=self._running_s,
+        )
 
     def _make_client(self) -> Client:
         settings, platform = self._settings, self._settings.platform
@@ -173,9 +192,9 @@ class Agent:
             **options,
         )
 
-    def _open_outbox(self) -> AgentStore:
+    def _open_outbox(self) -> ExactStore:
         settings = self._settings
-        self._agent_store = AgentStore(self._directory / "outbox", settings.client_id, settings.store.log_entries)
+        self._agent_store = ExactStore(self._directory / "outbox", settings.client_id, settings.store.log_entries)
         return self._agent_store
 
     def _open_inbox(self) -> InboxFolder:
@@ -241,6 +260,8 @@ class Agent:
             found["submission"] = {"address": address, "connections": self._submission.connections}
         if self._relay is not None and self._relay_store is not None:
             found["relay"] = {**await self._on_thread(self._relay_store.status), "problem": self._relay.last_problem}
+        if self._standin is not None:
+            found |= await self._standin.status()
         return found
 
     async def _newest(self, request: dict[str, Any]) -> list[Step]:
@@ -261,6 +282,8 @@ class Agent:
         for part in (self._inbox, self._relay_store):
             if part is not None:
                 found = found + await self._on_thread(getattr(part.file, method), argument)
+        if self._standin is not None:
+            found = found + await self._standin.steps(method, argument)
         return sorted(found, key=lambda step: step.at_s)
 
     async def _send(self, request: dict[str, Any]) -> str:

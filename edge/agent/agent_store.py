@@ -34,7 +34,10 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class AgentStore(SqliteStore):
-    """A :class:`edge.client.store.Store`. Call `fails` before the commit that removes the message."""
+    """A :class:`edge.client.store.Store`. Call `fails` before the commit that removes the message. `part` is its name
+    in the log of ways."""
+
+    part = "outbox"
 
     def __init__(self, path: str | Path, client_id: str, log_entries: int) -> None:
         self._log = WayLog(log_entries)
@@ -95,21 +98,31 @@ class AgentStore(SqliteStore):
             if sequence not in ids:
                 row = db.execute(_SQL["properties"], (sequence,)).fetchone()
                 ids[sequence] = _id(_decoded(row[0])) if row is not None else None
-            identifier = ids[sequence]
+            identifier = ids[sequence] or self._other_id(db, sequence)
             if identifier is not None:
                 steps.append(Step(identifier, at_s, part, event, detail))
 
         for sequence, message in batch.added.items():
+            if self._was_accepted_before(sequence):
+                continue
             kind = dict(_pairs(message.properties)).get("kind", "")
             step(sequence, kind, way.ACCEPTED, f"to {message.topic}, {len(message.payload)} bytes")
         for sequence in batch.assigned:
-            step(sequence, "outbox", way.HANDED_OVER)
+            step(sequence, self.part, way.HANDED_OVER)
         for sequence in batch.removed:
             state, reason = self._failing.get(sequence, (way.ACKNOWLEDGED, ""))
-            step(sequence, "outbox", state, reason)
+            step(sequence, self.part, state, reason)
             if state != way.ACKNOWLEDGED:
                 db.execute(_SQL["keep_failed"], (state, reason, FAILED_BYTES, sequence))
         self._log.add(db, steps)
+
+    def _was_accepted_before(self, sequence: int) -> bool:
+        """For subclasses: whether another part of the agent has accepted the message, and its log says so."""
+        return False
+
+    def _other_id(self, db: sqlite3.Connection, sequence: int) -> str | None:
+        """For subclasses: the id of a message that has no envelope."""
+        return None
 
 
 def _decoded(properties: bytes | None) -> dict[str, Any]:

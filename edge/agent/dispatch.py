@@ -1,4 +1,4 @@
-"""Messages from the platform: each goes to the relay or into the folder, and is acknowledged once it is on disk there.
+"""Messages from the platform: each goes to the relay, the folder or MQTT clients, and is acknowledged once on disk.
 
 If it does not fit it is not acknowledged, and those behind it wait at the platform. What no part takes is refused, and
 the log says why: it would come again for ever.
@@ -12,6 +12,7 @@ from typing import Any, Final
 from edge.agent.envelope import Mail, id_of, read
 from edge.agent.errors import EnvelopeError
 from edge.agent.inbox_folder import InboxFolder
+from edge.agent.mqtt.standin import Standin
 from edge.agent.relay import Relay
 from edge.client.client import Client
 from edge.client.errors import DiskFull, StoreFailed, StoreFull
@@ -24,12 +25,18 @@ _log: Final = logging.getLogger("waystation.agent")
 
 
 class Dispatch:
-    """`relay`: None if it is off. `on_thread`: see :class:`edge.agent.relay.Relay`."""
+    """`relay`, `standin`: None if they are off. `on_thread`: see :class:`edge.agent.relay.Relay`."""
 
     def __init__(
-        self, client: Client, relay: Relay | None, inbox: InboxFolder, on_thread: Callable[..., Awaitable[Any]]
+        self,
+        client: Client,
+        relay: Relay | None,
+        inbox: InboxFolder,
+        on_thread: Callable[..., Awaitable[Any]],
+        standin: Standin | None = None,
     ) -> None:
         self._client, self._relay, self._inbox, self._on_thread = client, relay, inbox, on_thread
+        self._standin = standin
 
     async def run(self) -> None:
         """For ever; raises the error that ended the client."""
@@ -52,6 +59,8 @@ class Dispatch:
                 await asyncio.sleep(AGAIN_S)
 
     async def _try(self, message: IncomingMessage) -> None:
+        if self._standin is not None and await self._standin.take(message):
+            return
         found = read(message.user_properties, message.payload)
         if isinstance(found, Mail):
             if self._relay is None:

@@ -1,10 +1,10 @@
-"""What travels between agents: a mail with its envelope, or a file, as an MQTT 5.0 message.
+"""What travels between agents: a mail with its envelope, a file, or a message of MQTT, as an MQTT 5.0 message.
 
 The payload is the mail (RFC 5322) or the file, byte for byte. All else is in user properties, version 1:
 
     waystation-envelope  "1"
     id                   32 lower-case hexadecimal digits, by which the receiver recognises a repetition
-    kind                 "mail" | "file"
+    kind                 "mail" | "file", or "mqtt" (:mod:`edge.agent.mqtt.message`)
     from                 mail: the address of MAIL FROM, empty for the null sender `<>` (RFC 5321, 4.5.5)
     to                   mail: an address of RCPT TO; once for each recipient
     smtputf8             mail: "1" if the sender asked for SMTPUTF8 (RFC 6531)
@@ -46,7 +46,7 @@ class Mail:
 
     def properties(self) -> list[tuple[str, str]]:
         """The user properties of its message."""
-        found = [*_head(self.id, "mail"), ("from", self.sender), *(("to", address) for address in self.recipients)]
+        found = [*head(self.id, "mail"), ("from", self.sender), *(("to", address) for address in self.recipients)]
         return [*found, ("smtputf8", "1")] if self.smtputf8 else found
 
 
@@ -60,7 +60,7 @@ class File:
 
     def properties(self) -> list[tuple[str, str]]:
         """The user properties of its message."""
-        return [*_head(self.id, "file"), ("name", self.name)]
+        return [*head(self.id, "file"), ("name", self.name)]
 
 
 def is_id(text: str) -> bool:
@@ -80,15 +80,8 @@ def id_of(properties: Iterable[tuple[str, str]]) -> str | None:
 
 def read(properties: Properties, payload: bytes) -> Mail | File:
     """The mail or file in a message from the platform. Raises EnvelopeError, whatever the bytes."""
+    identifier, kind = opened(properties)
     single = dict(properties)
-    version = single.get("waystation-envelope")
-    if version is None:
-        raise EnvelopeError("it has no envelope: no agent has sent it")
-    if version != VERSION:
-        raise EnvelopeError(f"its envelope has version {version[:20]!r}, and this agent reads version {VERSION}")
-    identifier, kind = single.get("id", ""), single.get("kind", "")
-    if not is_id(identifier):
-        raise EnvelopeError("its id is missing or malformed")
     if kind == "file":
         name = single.get("name", "")
         return File(identifier, name if len(name.encode(errors="replace")) <= NAME_BYTES_MAX else "", payload)
@@ -105,5 +98,20 @@ def read(properties: Properties, payload: bytes) -> Mail | File:
     return Mail(identifier, sender, recipients, payload, single.get("smtputf8") == "1")
 
 
-def _head(identifier: str, kind: str) -> list[tuple[str, str]]:
+def opened(properties: Properties) -> tuple[str, str]:
+    """The id and the kind of an envelope. Raises EnvelopeError if it is none, or of another version."""
+    single = dict(properties)
+    version = single.get("waystation-envelope")
+    if version is None:
+        raise EnvelopeError("it has no envelope: no agent has sent it")
+    if version != VERSION:
+        raise EnvelopeError(f"its envelope has version {version[:20]!r}, and this agent reads version {VERSION}")
+    identifier = single.get("id", "")
+    if not is_id(identifier):
+        raise EnvelopeError("its id is missing or malformed")
+    return identifier, single.get("kind", "")
+
+
+def head(identifier: str, kind: str) -> list[tuple[str, str]]:
+    """The user properties that every envelope begins with."""
     return [("waystation-envelope", VERSION), ("id", identifier), ("kind", kind)]

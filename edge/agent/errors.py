@@ -5,11 +5,13 @@ WaystationError
     ├── AgentNotRunning    no agent answers on the control socket
     ├── ControlError       the control socket cannot be made, or the agent refuses the request
     ├── ListenerError      a listener cannot be opened: its address is in use
+    ├── SessionRefused     an MQTT client gets no session; `reason` is for CONNACK
     └── EnvelopeError      a message that came from the platform has no valid envelope
 
 Errors of stores are those of :mod:`edge.client.errors`.
 """
 
+from mqtt.codes import ReasonCode
 from schemas.errors import WaystationError
 
 
@@ -27,6 +29,14 @@ class ControlError(AgentError):
 
 class ListenerError(AgentError):
     """A listener cannot be opened."""
+
+
+class SessionRefused(AgentError):
+    """An MQTT client gets no session."""
+
+    def __init__(self, reason: ReasonCode, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class EnvelopeError(AgentError):

@@ -55,7 +55,9 @@ class Failures:
         try:
             found = read(failed.properties, failed.payload)
         except EnvelopeError:
-            return  # an application's own message: the log has it
+            # An application's own message, or one of an MQTT client: the log has it.
+            _log.error("a message is %s: %s", failed.state, failed.reason)
+            return
         if isinstance(found, Mail):
             failures = [Failure(address, failed.reason, failed.state == "expired") for address in found.recipients]
             await self._report(found, failures)

@@ -28,6 +28,7 @@ async def _run(settings: AgentSettings, say: Callable[[str], None]) -> None:
         loop.add_signal_handler(number, stopping.set)
     async with Agent(settings) as agent:
         where = f", SMTP on {settings.smtp.submission.host}:{agent.submission_port}" if agent.submission_port else ""
+        where += f", MQTT on {settings.mqtt.listener.host}:{agent.mqtt_port}" if agent.mqtt_port else ""
         say(f"ready: agent {settings.client_id}{where}")
         tasks = [asyncio.ensure_future(agent.ended()), asyncio.ensure_future(stopping.wait())]
         try:

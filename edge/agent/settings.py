@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from edge.agent.envelope import RECIPIENTS_MAX
+from edge.agent.mqtt.settings import MqttSettings, broken_rules
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import Bearer, parse_connect_points
 from edge.client.limits import Limits
@@ -110,6 +111,7 @@ class AgentSettings(Section, frozen=True):
     store: StoreSettings = StoreSettings()
     smtp: SmtpSettings = SmtpSettings()
     folders: FoldersSettings = FoldersSettings()
+    mqtt: MqttSettings = MqttSettings()
 
 
 def example(client_id: str) -> str:
@@ -134,15 +136,16 @@ def load(path: Path) -> AgentSettings:
     return _resolved(found, path.absolute().parent)
 
 
-def limits(settings: AgentSettings) -> Limits:
-    """The client library's limits."""
+def limits(settings: AgentSettings, window_messages: int | None = None) -> Limits:
+    """The client library's limits. `window_messages` may be received and not be on disk here yet: the platform's unless
+    given."""
     store, platform = settings.store, settings.platform
     return Limits(
         messages=store.messages,
         total_bytes=store.total_bytes,
         message_bytes=store.message_bytes,
         lifetime_s=store.lifetime_s,
-        inbox_messages=platform.window_messages,
+        inbox_messages=window_messages or platform.window_messages,
         connect_timeout_s=platform.connect_timeout_s,
         ping_timeout_s=platform.ping_timeout_s,
     )
@@ -186,6 +189,7 @@ def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLCon
 
 def _broken_rules(settings: AgentSettings) -> Iterator[str]:
     yield from _broken_in_platform(settings.platform)
+    yield from broken_rules(settings.mqtt, settings.store.message_bytes)
     submission, relay, folders = settings.smtp.submission, settings.smtp.relay, settings.folders
     if submission.enabled:
         if submission.message_bytes + ENVELOPE_BYTES > settings.store.message_bytes:
@@ -244,7 +248,7 @@ def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
         return {name: place(getattr(section, name)) for name in section.__struct_fields__ if name.endswith("_file")}
 
     replace = msgspec.structs.replace
-    smtp, folders = settings.smtp, settings.folders
+    smtp, folders, mqtt = settings.smtp, settings.folders, settings.mqtt
     return replace(
         settings,
         platform=replace(settings.platform, **files(settings.platform)),
@@ -258,5 +262,10 @@ def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
             folders,
             outboxes={place(folder): topic for folder, topic in folders.outboxes.items()},
             inbox=place(folders.inbox),
+        ),
+        mqtt=replace(
+            mqtt,
+            listener=replace(mqtt.listener, **files(mqtt.listener)),
+            broker=replace(mqtt.broker, **files(mqtt.broker)),
         ),
     )

@@ -18,7 +18,8 @@ _SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding
 DETAIL_MAX: Final = 500  # characters
 TRACE_MAX: Final = 10_000
 
-# Events. The part says where: "mail" or "file" (accepted here), "outbox" (to the platform), "relay", "inbox".
+# Events. The part says where: "mail" or "file" (accepted here), "outbox" (to the platform), "relay", "inbox", "mqtt"
+# (accepted here, or received for MQTT clients and the broker), "onward" (not passed on), "broker" (to the broker).
 ACCEPTED: Final = "accepted"
 HANDED_OVER: Final = "handed over"
 ACKNOWLEDGED: Final = "acknowledged"

@@ -14,7 +14,6 @@ The parts: :mod:`.outbox` (disk), :mod:`.sending` (from disk to session), :mod:`
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -34,7 +33,7 @@ from edge.client.message import IncomingMessage, Message
 from edge.client.options import ClientOptions, MessageOptions, Options, RequestOptions
 from edge.client.outbox import Outbox
 from edge.client.requests import Requests
-from edge.client.sending import EXPIRY, OnFailed, Sending
+from edge.client.sending import OnFailed, Sending
 from edge.client.session_journal import SessionJournal, restore_session
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Store
@@ -46,7 +45,7 @@ from mqtt.client_limits import ClientLimits
 from mqtt.client_publish import check_publish
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
-from mqtt.packets import Connack, Properties, Publish, Subscription
+from mqtt.packets import Connack, Publish, Subscription
 from schemas.identity import inbox_of
 from schemas.presence_topics import presence_topic
 
@@ -202,20 +201,25 @@ class Client:
         """
         self._check_open()
         self._limits.lifetime(lifetime_s)
-        properties: Properties = {
-            "message_expiry_interval": None if lifetime_s is None else math.ceil(lifetime_s),
-            "content_type": content_type,
-            "response_topic": response_topic,
-            "correlation_data": correlation,
-            "user_property": list(user_properties) or None,
-        }
-        properties = {name: value for name, value in properties.items() if value is not None}
-        if not self._options.is_v5 and properties.keys() - {EXPIRY}:
-            raise LocalProtocolError(f"MQTT 3.1.1 cannot carry {', '.join(sorted(properties.keys() - {EXPIRY}))}")
+        properties = self._options.message_properties(
+            lifetime_s, content_type, user_properties, response_topic, correlation
+        )
         if isinstance(payload, str):
             payload = payload.encode()
-        check_publish(Publish(topic, payload, qos, retain, properties=properties or None))
-        stored = self._outbox.add(topic, payload, qos, retain, properties or None, lifetime_s)
+        return await self.put(Publish(topic, payload, qos, retain, properties=properties), lifetime_s)
+
+    async def put(
+        self, packet: Publish, lifetime_s: float | None, on_stored: Callable[[int], None] | None = None
+    ) -> Message:
+        """As :meth:`publish`, with the properties of MQTT 5.0. `on_stored` is called with the message's sequence before
+        it is committed: for programs that bring a store, and keep more in the same transaction."""
+        self._check_open()
+        check_publish(packet)
+        stored = self._outbox.add(
+            packet.topic, packet.payload, packet.qos, packet.retain, packet.properties, lifetime_s
+        )
+        if on_stored is not None:
+            on_stored(stored.sequence)
         message = self._sending.offer(stored)
         await self._outbox.durable()
         return message

@@ -113,6 +113,22 @@ class IncomingMessage:
         return value
 
     @property
+    def expiry_s(self) -> int | None:
+        """What is left of the message's lifetime, in seconds; None: it does not expire."""
+        value: int | None = self._property("message_expiry_interval")
+        return value
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the sender says that the payload is UTF-8 (MQTT 5.0, 3.3.2.3.2)."""
+        return bool(self._property("payload_format_indicator"))
+
+    @property
+    def packet_id(self) -> int:
+        """The packet id of this delivery; 0 at QoS 0."""
+        return self._packet.packet_id
+
+    @property
     def user_properties(self) -> list[tuple[str, str]]:
         return list(self._property("user_property") or ())
 

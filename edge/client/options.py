@@ -1,6 +1,7 @@
 """How a client connects, and as whom; and what a message may carry."""
 
 import base64
+import math
 import re
 import ssl
 from collections.abc import Iterable, Sequence
@@ -13,9 +14,11 @@ from edge.client.connecting import Connecting
 from edge.link import QuicTls
 from edge.reconnect import FullJitter
 from mqtt import codes
+from mqtt.errors import LocalProtocolError
 from mqtt.packets import Connect, Properties
 
 CLIENT_ID_BYTES_MAX: Final = 1_024  # the gateway's limit
+EXPIRY: Final = "message_expiry_interval"
 SESSION_EXPIRY_S: Final = 7 * 86_400
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 _VERSIONS: Final = {"3.1.1": codes.VERSION_3_1_1, "5.0": codes.VERSION_5}
@@ -127,6 +130,27 @@ class Options:
         if ":" in self.username:
             return None
         return "Basic " + base64.b64encode(self.username.encode() + b":" + self.password).decode()
+
+    def message_properties(
+        self,
+        lifetime_s: float | None,
+        content_type: str | None,
+        user_properties: Iterable[tuple[str, str]],
+        response_topic: str | None,
+        correlation: bytes | None,
+    ) -> Properties | None:
+        """Those of a PUBLISH; None if it has none. Raises LocalProtocolError if MQTT 3.1.1 cannot carry them."""
+        found = {
+            EXPIRY: None if lifetime_s is None else math.ceil(lifetime_s),
+            "content_type": content_type,
+            "response_topic": response_topic,
+            "correlation_data": correlation,
+            "user_property": list(user_properties) or None,
+        }
+        properties: Properties = {name: value for name, value in found.items() if value is not None}
+        if not self.is_v5 and properties.keys() - {EXPIRY}:
+            raise LocalProtocolError(f"MQTT 3.1.1 cannot carry {', '.join(sorted(properties.keys() - {EXPIRY}))}")
+        return properties or None
 
     def connect(self, *, is_established: bool, receive_maximum: int) -> Connect:
         """CONNECT. A client without a session begins with a clean one: a session that the gateway has of an earlier

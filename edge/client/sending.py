@@ -19,6 +19,7 @@ from typing import Final
 from edge.client.errors import Expired
 from edge.client.limits import Limits
 from edge.client.message import Message, MessageState
+from edge.client.options import EXPIRY
 from edge.client.outbox import Outbox
 from edge.client.session_journal import InFlight, SessionJournal
 from edge.client.store import EXPIRED_MAX, StoredMessage
@@ -30,7 +31,6 @@ from mqtt.errors import ProtocolError, QueueFullError, ServerLimitError
 from mqtt.packets import Properties
 
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
-EXPIRY: Final = "message_expiry_interval"
 
 OnFailed = Callable[[Message, Exception], None]
 

@@ -6,11 +6,12 @@ import pytest
 from mqtt.client_events import Closed, Published, SessionLost
 from mqtt.client_inbound import InboundMessages
 from mqtt.client_limits import ClientLimits
+from mqtt.client_outbound import OutboundMessages
 from mqtt.client_session import ClientSession, SessionState
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from mqtt.limits import ConnectionLimits
-from mqtt.packets import Connack, Puback, Publish, Pubrec, Pubrel, Suback, Subscription, Unsuback
+from mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscription, Unsuback
 from tests.unit.mqtt.client_script import Script
 from tests.unit.mqtt.connection_pair import ConnectionPair
 from tests.unit.mqtt.mqtt_client import versioned
@@ -341,3 +342,25 @@ def test_another_message_with_an_earlier_ones_packet_id_is_given() -> None:
     other = Publish("a", b"other", 1, dup=True, packet_id=1)
     assert inbound.take(other) == (True, [])
     assert inbound.acknowledge(other, ReasonCode.SUCCESS) == [Puback(1)]
+
+
+def test_an_exchange_of_an_earlier_connection_gives_no_quota() -> None:
+    """It took none on this one. Mosquitto refuses what exceeds its Receive Maximum by the exchanges it has stored."""
+    outbound = OutboundMessages(10, 1_000)
+    outbound.begin(1)
+    first = outbound.add(Publish("a", b"", 2))
+    assert outbound.next_to_send() is not None
+    assert outbound.acknowledged(Pubrec(first)) is False
+    outbound.end()
+    second, third = outbound.add(Publish("b", b"", 2)), outbound.add(Publish("c", b"", 2))
+    assert outbound.begin(1) == [first]
+    sent = outbound.next_to_send()
+    assert sent is not None
+    assert sent.packet_id == second
+    assert outbound.completed(Pubcomp(first)) == 0
+    assert outbound.next_to_send() is None
+    assert outbound.acknowledged(Pubrec(second)) is False
+    assert outbound.completed(Pubcomp(second)) == 0
+    sent = outbound.next_to_send()
+    assert sent is not None
+    assert sent.packet_id == third

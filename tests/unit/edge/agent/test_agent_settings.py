@@ -45,6 +45,15 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
         ("[smtp.relay]\nusername = 'u'\nenabled = true\ndomains = ['b']", "password_file"),
         ("[folders]\nenabled = true", "needs an inbox"),
         ("[folders.outboxes]\n'out' = 'a/#'", "not a topic"),
+        ("[mqtt.listener]\nenabled = true", "mqtt.listener needs a route"),
+        ("[mqtt.routes]\n'a/#/b' = 'platform'", "'a/#/b' is not a topic filter"),
+        ("[mqtt.routes]\n'a' = 'nowhere'", "'nowhere', for 'a', is not platform"),
+        ("[mqtt.routes]\n'#' = 'local'\n[mqtt.listener]\nenabled = true\nhost = '0.0.0.0'", "other machines"),
+        ("[mqtt.routes]\n'#' = 'local'\n[mqtt.listener]\nenabled = true\npacket_bytes = 999999", "envelope"),
+        ("[mqtt.routes]\n'#' = 'local'\n[mqtt.listener]\nenabled = true\nplatform_prefix = '+/'", "platform_prefix"),
+        ("[mqtt.broker]\nenabled = true\nconnect_point = 'b:1883'", "mqtt.broker.connect_point"),
+        ("[mqtt.broker]\nenabled = true\nusername = 'u'", "mqtt.broker.password_file"),
+        ("[mqtt.broker]\nenabled = true\n[mqtt.broker.subscriptions]\n'a' = 'far'", "is not @ and a client id"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, more: str, said: str) -> None:

@@ -1,0 +1,28 @@
+-- name: schema
+CREATE TABLE IF NOT EXISTS forwarded (id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS forwarded_id (sequence INTEGER PRIMARY KEY, id TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS arrived (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL)
+
+-- name: position
+SELECT number FROM forwarded;
+
+-- name: set_position
+INSERT INTO forwarded VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET number = max(number, ?1);
+
+-- name: add_id
+INSERT OR REPLACE INTO forwarded_id VALUES (?, ?);
+
+-- name: id
+SELECT id FROM forwarded_id WHERE sequence = ?;
+
+-- name: remove_id
+DELETE FROM forwarded_id WHERE sequence = ?;
+
+-- name: add_arrived
+INSERT INTO arrived (content) VALUES (?);
+
+-- name: arrived
+SELECT number, content FROM arrived WHERE number > ? ORDER BY number LIMIT ?;
+
+-- name: forget_arrived
+DELETE FROM arrived WHERE number <= ?;

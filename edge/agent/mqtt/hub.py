@@ -1,0 +1,178 @@
+"""What the connections of the listener share: who is connected, where messages go, and wills (M16).
+
+A client id has one connection at most: a newer one takes the session over (3.1.4). Changes of the store are made in the
+order in which they are handed in, so the end of the older connection is on disk before the newer one begins.
+"""
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from edge.agent.errors import SessionRefused
+from edge.agent.mailroom import new_id
+from edge.agent.mqtt.changes import AGAIN_S, Changes
+from edge.agent.mqtt.message import MqttMessage
+from edge.agent.mqtt.settings import ListenerSettings
+from edge.agent.mqtt.store import Exchange, Taken
+from edge.agent.mqtt.topic_routes import LOCAL, TopicRoutes
+from edge.client.errors import DiskFull, NotAccepted, StoreError
+from mqtt.codes import ReasonCode
+from mqtt.packets import Publish, Will
+from schemas.visible import visible
+
+ONWARD: Final = "onward"
+"""The lane to the platform and to other agents."""
+
+_log: Final = logging.getLogger("waystation.agent")
+
+
+class Client(Protocol):
+    """A connected client, as the hub sees it."""
+
+    user: str
+
+    def wake(self) -> None:
+        """More is in its queue."""
+        ...
+
+    def send_live(self, packet: Publish) -> bool:
+        """A message of QoS 0; False if it is dropped."""
+        ...
+
+    def end(self, reason: ReasonCode, detail: str) -> None: ...
+
+
+class Hub:
+    """`news` is called with the lane when something was put into the spool, and `filters_changed` when subscriptions
+    have changed. `dropped` counts messages of QoS 0 that were not passed on."""
+
+    def __init__(self, settings: ListenerSettings, routes: TopicRoutes, changes: Changes) -> None:
+        self._settings, self._routes, self.changes = settings, routes, changes
+        self._clients: dict[str, Client] = {}
+        self._wills: dict[str, asyncio.TimerHandle] = {}
+        self.news = asyncio.Event()
+        self.filters_changed = asyncio.Event()
+        self.dropped = 0
+
+    @property
+    def connected(self) -> int:
+        return len(self._clients)
+
+    # -- clients -------------------------------------------------------------------------------------------------------
+
+    def attach(self, client_id: str, user: str, client: Client) -> None:
+        """A client has authenticated. Raises SessionRefused if another user is connected with its client id."""
+        older = self._clients.get(client_id)
+        if older is not None:
+            if older.user != user:
+                raise SessionRefused(ReasonCode.NOT_AUTHORIZED, "another user is connected with this client id")
+            older.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client id")
+        timer = self._wills.pop(client_id, None)
+        if timer is not None:
+            timer.cancel()  # the session goes on before the will's delay is over (3.1.3.2.2)
+        self._clients[client_id] = client
+
+    def detach(self, client_id: str, client: Client) -> bool:
+        """A client's connection has ended; False if another one has its session already."""
+        if self._clients.get(client_id) is not client:
+            return False
+        del self._clients[client_id]
+        return True
+
+    def leave(self, client_id: str, session: int, expiry_s: int, sent: int) -> None:
+        """The session has no connection any more; see :meth:`edge.agent.mqtt.sessions.Sessions.leave`."""
+
+        def left(future: "asyncio.Future[None]") -> None:
+            self.filters_changed.set()
+            if isinstance(future.exception(), DiskFull):
+                asyncio.get_running_loop().call_later(AGAIN_S, again)
+
+        def again() -> None:
+            if client_id not in self._clients:
+                self.leave(client_id, session, expiry_s, sent)
+
+        self.changes.make(lambda store: store.sessions.leave(session, expiry_s, store.now_s, sent)).add_done_callback(
+            left
+        )
+
+    def route(self, topic: str) -> str | None:
+        """Where a local client's message goes; None: nowhere."""
+        return self._routes.of(topic)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def publish(self, client_id: str, packet: Publish, session: int) -> "asyncio.Future[Taken]":
+        """Takes what a client has published. Fails with NotAccepted, StoreError; SessionRefused if there is no
+        route."""
+        exchange = Exchange(session, packet.packet_id) if packet.qos == 2 else None
+        return self._take(MqttMessage.of(new_id(), packet), client_id, exchange)
+
+    def publish_will(self, client_id: str, will: Will, delay_s: float) -> None:
+        """Publishes the will of a client that is gone, after its delay."""
+
+        def publish() -> None:
+            self._wills.pop(client_id, None)
+            self._take(MqttMessage.of(new_id(), will), client_id, None).add_done_callback(complain)
+
+        def complain(future: "asyncio.Future[Taken]") -> None:
+            if future.exception() is not None:
+                _log.warning("the will of %s was not published: %s", visible(client_id), future.exception())
+
+        if delay_s:
+            self._wills[client_id] = asyncio.get_running_loop().call_later(delay_s, publish)
+        else:
+            publish()
+
+    def distribute(self, taken: Taken) -> None:
+        """Something new is on disk, or live: clients here get it."""
+        for client_id in taken.queued:
+            client = self._clients.get(client_id)
+            if client is not None:
+                client.wake()
+        for client_id, packet in taken.live:
+            client = self._clients.get(client_id)
+            if client is not None and not client.send_live(packet):
+                self.dropped += 1
+
+    def close(self) -> None:
+        """No more wills."""
+        for timer in self._wills.values():
+            timer.cancel()
+        self._wills.clear()
+        for client in list(self._clients.values()):
+            client.end(ReasonCode.SERVER_SHUTTING_DOWN, "the agent is ending")
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _take(self, message: MqttMessage, client_id: str, exchange: Exchange | None) -> "asyncio.Future[Taken]":
+        target = self._routes.of(message.topic)
+        problem = "" if target is not None else f"there is no route for the topic {message.topic[:200]!r}"
+        if message.has_long_names:
+            problem = "the name of a user property is too long"
+        if problem:
+            refused: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
+            refused.set_exception(SessionRefused(ReasonCode.NOT_AUTHORIZED, problem))
+            refused.exception()
+            return refused
+        assert target is not None
+        is_local = self._settings.local_delivery or target == LOCAL
+        spool = () if target == LOCAL else ((ONWARD, target),)
+        future = self.changes.make(
+            lambda store: store.take(message, publisher=client_id, exchange=exchange, spool=spool, is_local=is_local)
+        )
+        future.add_done_callback(self._taken)
+        return future
+
+    def _taken(self, future: "asyncio.Future[Taken]") -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.distribute(future.result())
+            self.news.set()
+
+
+def reason_of(error: BaseException) -> ReasonCode:
+    """The reason code that tells a publisher why its message was not taken."""
+    if isinstance(error, SessionRefused):
+        return error.reason
+    if isinstance(error, NotAccepted | StoreError):
+        return ReasonCode.QUOTA_EXCEEDED
+    return ReasonCode.UNSPECIFIED_ERROR

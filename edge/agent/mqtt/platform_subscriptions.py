@@ -1,0 +1,62 @@
+"""Subscribes on the platform to what local clients subscribe to, as long as one of them does (M16, M21).
+
+The filters of all sessions are compared with those that the agent may have on the platform. A filter is on disk before
+it is subscribed, and until it is unsubscribed: so a kill leaves none behind.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+from edge.agent.mqtt.changes import Changes
+from edge.agent.mqtt.store import MqttStore
+from edge.client.client import Client
+from edge.errors import SubscribeRefused
+from mqtt.errors import LocalProtocolError, ServerLimitError
+from mqtt.packets import Subscription
+
+QOS: Final = 2
+
+_log: Final = logging.getLogger("waystation.agent")
+
+
+class PlatformSubscriptions:
+    """`changed` is set when subscriptions here have changed. `prefix`: what filters get in front. `echoes`: whether the
+    platform sends back what this agent publishes; no if subscribers here have it already."""
+
+    def __init__(self, client: Client, changes: Changes, changed: asyncio.Event, *, prefix: str, echoes: bool) -> None:
+        self._client, self._changes, self._changed = client, changes, changed
+        self._prefix, self._echoes = prefix, echoes
+        self._subscribed: set[str] = set()  # in this process
+
+    async def run(self) -> None:
+        """For ever; raises the error that ended the client or the store."""
+        while True:
+            self._changed.clear()
+            wanted, known = await self._changes.insist(_filters)
+            for topic_filter in wanted - self._subscribed:
+                await self._changes.insist(partial(_set, topic_filter, True))
+                await self._subscribe(topic_filter)
+            for topic_filter in known - wanted:
+                await self._client.unsubscribe(self._prefix + topic_filter)
+                await self._changes.insist(partial(_set, topic_filter, False))
+                self._subscribed.discard(topic_filter)
+            await self._changed.wait()
+
+    async def _subscribe(self, topic_filter: str) -> None:
+        """Retained messages come if the subscription is new, and with their flag: they are kept here, too."""
+        wanted = Subscription(self._prefix + topic_filter, QOS, not self._echoes, True, 1)
+        try:
+            await self._client.subscribe(wanted)
+        except (SubscribeRefused, LocalProtocolError, ServerLimitError) as error:
+            _log.error("the platform does not let the agent subscribe to %r: %s", wanted.filter, error)
+        self._subscribed.add(topic_filter)
+
+
+def _filters(store: MqttStore) -> tuple[set[str], set[str]]:
+    return store.sessions.filters(), store.platform_filters()
+
+
+def _set(topic_filter: str, is_subscribed: bool, store: MqttStore) -> None:
+    store.set_platform_filter(topic_filter, is_subscribed=is_subscribed)

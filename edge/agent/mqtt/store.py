@@ -1,0 +1,333 @@
+"""The stand-in's file: sessions and queues, retained messages, and the spool of what goes on to others (M1, M2, M20).
+
+:meth:`MqttStore.take` is the heart. In one transaction it records the packet id of a QoS 2 exchange, queues the message
+for every subscriber here, keeps it if it is retained, and puts it into the spool. So whatever a kill interrupts, a
+message is in all of these places, once, or in none; and then its sender has no answer yet.
+
+Every method runs in a transaction (:mod:`.changes`), on the store's thread.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from edge.agent import way
+from edge.agent.agent_file import AgentFile
+from edge.agent.mqtt.message import EXPIRY, MqttMessage
+from edge.agent.mqtt.sessions import SQL, SessionLimits, Sessions, Subscriber, decode_properties, encode
+from edge.agent.way import Step
+from edge.client.errors import StoreFull
+from edge.client.store_clock import StoreClock
+from mqtt.packets import Publish, Subscription
+from mqtt.topics import matches
+from schemas.errors import WaystationError
+
+_APPLICATION_ID: Final = 0x57415951  # "WAYQ"
+PART: Final = "mqtt"
+SPOOL: Final = "spool"
+RETAINED: Final = "retained"
+
+
+class StoreLimits(msgspec.Struct, frozen=True):
+    """Of the spool, of retained messages, and of the ids by which repetitions are recognised."""
+
+    messages: int
+    total_bytes: int
+    retained_messages: int
+    retained_bytes: int
+    remembered: int
+
+
+class Spooled(msgspec.Struct, frozen=True):
+    """A message that goes on: to `target`, over the lane that was asked for. `expires_s` by the store's clock."""
+
+    number: int
+    target: str
+    message: MqttMessage
+    expires_s: float | None
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """A PUBLISH of QoS 2: the session and the packet id."""
+
+    session: int
+    packet_id: int
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What became of a message. `is_new`: False if it was a repetition. `queued`: client ids with more in their queue.
+    `live`: messages of QoS 0, which are not stored, by client id."""
+
+    is_new: bool
+    queued: list[str]
+    live: list[tuple[str, Publish]]
+
+
+NOT_NEW: Final = Taken(is_new=False, queued=[], live=[])
+
+
+class MqttStore(AgentFile):
+    """`window`: how many deliveries a session has in flight at most. Raises StoreError."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sessions: SessionLimits,
+        limits: StoreLimits,
+        window: int,
+        log_entries: int,
+        wall_s: Callable[[], float],
+        running_s: Callable[[], float],
+    ) -> None:
+        super().__init__(path, _APPLICATION_ID, SQL["schema"], log_entries)
+        self._limits, self._wall_s, self._running_s = limits, wall_s, running_s
+        self.sessions = Sessions(self._db, sessions)
+        with self.transaction() as db:
+            clock_s, clock_wall_s = db.execute(SQL["clock"]).fetchone() or (0.0, 0.0)
+            self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s())
+            self.sessions.restart(self.now_s, window)
+
+    @property
+    def now_s(self) -> float:
+        """The store's clock."""
+        return self._clock.at(self._running_s())
+
+    def save_clock(self) -> None:
+        self._db.execute(SQL["set_clock"], (self.now_s, self._wall_s()))
+
+    def forget_cached(self) -> None:
+        """A change was undone."""
+        self.sessions.forget_cached()
+
+    @contextlib.contextmanager
+    def part(self) -> Iterator[None]:
+        """A part of a change: if it raises, it undoes itself."""
+        self._db.execute("SAVEPOINT part")
+        try:
+            yield
+        except WaystationError:
+            self._db.execute("ROLLBACK TO part")
+            self._db.execute("RELEASE part")
+            self.forget_cached()
+            raise
+        self._db.execute("RELEASE part")
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        message: MqttMessage,
+        *,
+        publisher: str | None = None,
+        exchange: Exchange | None = None,
+        recognise: bool = False,
+        spool: tuple[tuple[str, str], ...] = (),
+        is_local: bool = True,
+    ) -> Taken:
+        """Takes a message: for subscribers here if `is_local`, and for each (lane, target) of `spool`.
+
+        `publisher`: the client here that has published it. `recognise`: its id was given by another agent, so a
+        repetition is recognised by it. Raises StoreFull: then nothing was taken.
+        """
+        if exchange is not None and not self.sessions.begins(exchange.session, exchange.packet_id):
+            return NOT_NEW
+        if recognise and not self._see(message.id):
+            self._step(message.id, way.REPEATED)
+            return NOT_NEW
+        expires_s = None if message.lifetime_s is None else self.now_s + message.lifetime_s
+        queued, live = self._deliver(message, publisher, expires_s) if is_local else ([], [])
+        if is_local and message.retain:
+            self._retain(message, expires_s)
+        for lane, target in spool:
+            self._spool(lane, target, message, expires_s)
+        where = ", ".join([*(target or lane for lane, target in spool), f"{len(queued) + len(live)} subscribers here"])
+        event = way.RECEIVED if publisher is None else way.ACCEPTED
+        self._step(message.id, event, f"{message.topic}, {len(message.payload)} bytes, for {where}")
+        return Taken(is_new=True, queued=queued, live=live)
+
+    def subscribe(self, number: int, client_id: str, wanted: Subscription, identifier: int) -> Taken | None:
+        """Subscribes a session, and gives it the retained messages (3.3.1.3). None: it has too many subscriptions.
+        Raises StoreFull: they do not fit into its queue."""
+        is_new = self.sessions.subscribe(number, wanted, identifier)
+        if is_new is None:
+            return None
+        queued, live = [], []
+        if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and is_new):
+            one = Subscriber(number, client_id, wanted.qos, True, [identifier] if identifier else [])
+            for message, expires_s in self._retained(wanted.filter):
+                if min(message.qos, one.qos):
+                    numbered = self.sessions.add_message(message, expires_s)
+                    self._queue(one, numbered, message)
+                    queued.append(client_id)
+                else:
+                    live.append((client_id, self._live(message, one, expires_s)))
+        return Taken(is_new=is_new, queued=queued[:1], live=live)
+
+    def spooled(self, lane: str, after: int, count: int) -> list[Spooled]:
+        """What goes on over a lane, with a number above `after`, in order."""
+        rows = self._db.execute(SQL["spooled"], (lane, after, count)).fetchall()
+        return [_spooled(row, self.now_s) for row in rows]
+
+    def forwarded(self, lane: str, number: int, steps: list[tuple[str, str, str]]) -> None:
+        """All up to the number have gone on. `steps`: (id, event, detail) for the log."""
+        messages, size = self._db.execute(SQL["forwarded_size"], (lane, number)).fetchone()
+        self._db.execute(SQL["forwarded"], (lane, number))
+        self._use(SPOOL, -messages, -size)
+        at_s = self._wall_s()
+        self.log.add(self._db, [Step(identifier, at_s, lane, event, detail) for identifier, event, detail in steps])
+
+    def position(self, source: str) -> int:
+        """Up to which number the messages of a source have been taken."""
+        row = self._db.execute(SQL["position"], (source,)).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def set_position(self, source: str, number: int) -> None:
+        """See :meth:`position`; in the transaction that takes the message."""
+        self._db.execute(SQL["set_position"], (source, number))
+
+    def expire(self) -> list[tuple[str, int]]:
+        """Removes what is over; returns the sessions that have ended: (client id, messages that waited)."""
+        now_s = self.now_s
+        gone = [(client_id, self.sessions.remove(number)) for number, client_id in self.sessions.ended(now_s)]
+        for number, identifier in self.sessions.overdue(now_s):
+            self.sessions.finish(number)
+            self._step(identifier, way.EXPIRED)
+        for topic, size in self._db.execute(SQL["overdue_retained"], (now_s,)).fetchall():
+            self._db.execute(SQL["remove_retained"], (topic,))
+            self._use(RETAINED, -1, -size)
+        return gone
+
+    def refused(self, identifier: str, reason: str) -> None:
+        """The log gets what was not taken."""
+        self._step(identifier, way.REFUSED, reason)
+
+    def finish_expired(self, delivery: int) -> None:
+        """A delivery's message has expired before it was sent."""
+        identifier = self.sessions.finish(delivery)
+        if identifier is not None:
+            self._step(identifier, way.EXPIRED)
+
+    def newest(self, count: int) -> list[Step]:
+        return self.log.newest(self._db, count)
+
+    def steps_of(self, identifier: str) -> list[Step]:
+        return self.log.of_message(self._db, identifier)
+
+    def status(self) -> dict[str, Any]:
+        """Counts, for people."""
+        spool, spool_bytes = self._used(SPOOL)
+        sessions, waiting, subscriptions = self._db.execute(SQL["status"]).fetchone()
+        return {
+            "spool": spool,
+            "spool_bytes": spool_bytes,
+            "sessions": sessions,
+            "subscriptions": subscriptions,
+            "waiting_for_clients": waiting,
+            "retained": self._used(RETAINED)[0],
+        }
+
+    # -- filters of the platform ---------------------------------------------------------------------------------------
+
+    def platform_filters(self) -> set[str]:
+        """Filters to which the agent may be subscribed on the platform."""
+        return {topic_filter for (topic_filter,) in self._db.execute(SQL["platform_filters"])}
+
+    def set_platform_filter(self, topic_filter: str, *, is_subscribed: bool) -> None:
+        """See :meth:`platform_filters`."""
+        self._db.execute(SQL["add_platform_filter" if is_subscribed else "remove_platform_filter"], (topic_filter,))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _deliver(
+        self, message: MqttMessage, publisher: str | None, expires_s: float | None
+    ) -> tuple[list[str], list[tuple[str, Publish]]]:
+        queued: list[str] = []
+        live: list[tuple[str, Publish]] = []
+        numbered: int | None = None
+        for one in self.sessions.subscribers(message.topic, publisher):
+            if not min(message.qos, one.qos):
+                live.append((one.client_id, self._live(message, one, expires_s)))
+                continue
+            if numbered is None:
+                numbered = self.sessions.add_message(message, expires_s)
+            self._queue(one, numbered, message)
+            queued.append(one.client_id)
+        return queued, live
+
+    def _queue(self, one: Subscriber, numbered: int, message: MqttMessage) -> None:
+        retain = message.retain and one.as_published
+        qos = min(message.qos, one.qos)
+        self.sessions.queue(one.session, numbered, message.size, qos, retain=retain, identifiers=one.identifiers)
+
+    def _live(self, message: MqttMessage, one: Subscriber, expires_s: float | None) -> Publish:
+        properties = dict(message.properties)
+        if expires_s is not None:
+            properties[EXPIRY] = max(0, int(expires_s - self.now_s))
+        if one.identifiers:
+            properties["subscription_identifier"] = one.identifiers
+        return Publish(message.topic, message.payload, 0, message.retain and one.as_published, properties=properties)
+
+    def _retain(self, message: MqttMessage, expires_s: float | None) -> None:
+        row = self._db.execute(SQL["retained_size"], (message.topic,)).fetchone()
+        if row is not None:
+            self._db.execute(SQL["remove_retained"], (message.topic,))
+            self._use(RETAINED, -1, -row[0])
+        if not message.payload:
+            return
+        messages, used = self._used(RETAINED)
+        if messages >= self._limits.retained_messages or used + message.size > self._limits.retained_bytes:
+            raise StoreFull(f"no more retained messages fit: there are {messages:,} with {used:,} bytes")
+        properties = encode(message.properties)
+        retained = (message.topic, message.payload, message.qos, properties, expires_s, message.size)
+        self._db.execute(SQL["retain"], retained)
+        self._use(RETAINED, 1, message.size)
+
+    def _retained(self, topic_filter: str) -> Iterator[tuple[MqttMessage, float | None]]:
+        """One at a time, in order of topics: all together may be large."""
+        for (topic,) in self._db.execute(SQL["retained_topics"], (self.now_s,)).fetchall():
+            if matches(topic_filter, topic):
+                payload, qos, properties, expires_s = self._db.execute(SQL["retained"], (topic,)).fetchone()
+                yield MqttMessage("", topic, payload, qos, True, decode_properties(properties)), expires_s
+
+    def _spool(self, lane: str, target: str, message: MqttMessage, expires_s: float | None) -> None:
+        messages, used = self._used(SPOOL)
+        if messages >= self._limits.messages or used + message.size > self._limits.total_bytes:
+            raise StoreFull(f"the store is full: {messages:,} messages with {used:,} bytes wait to go on")
+        properties = encode(message.properties)
+        self._db.execute(
+            SQL["add_spooled"],
+            (
+                *(lane, target, message.id, message.topic, message.payload, message.qos, message.retain),
+                *(properties, expires_s, message.size),
+            ),
+        )
+        self._use(SPOOL, 1, message.size)
+
+    def _see(self, identifier: str) -> bool:
+        """Remembers an id; False if it was known."""
+        if self._db.execute(SQL["is_seen"], (identifier,)).fetchone()[0]:
+            return False
+        self._db.execute(SQL["see"], (identifier,))
+        self._db.execute(SQL["bound_seen"], (self._limits.remembered,))
+        return True
+
+    def _used(self, name: str) -> tuple[int, int]:
+        row = self._db.execute(SQL["used"], (name,)).fetchone()
+        return (int(row[0]), int(row[1])) if row is not None else (0, 0)
+
+    def _use(self, name: str, messages: int, size: int) -> None:
+        self._db.execute(SQL["use"], (name, messages, size))
+
+    def _step(self, identifier: str, event: str, detail: str = "") -> None:
+        self.log.add(self._db, [Step(identifier, self._wall_s(), PART, event, detail)])
+
+
+def _spooled(row: tuple[Any, ...], now_s: float) -> Spooled:
+    number, target, identifier, topic, payload, qos, retain, properties, expires_s = row
+    left_s = None if expires_s is None else max(0, int(expires_s - now_s))
+    message = MqttMessage(identifier, topic, payload, qos, bool(retain), decode_properties(properties), left_s)
+    return Spooled(number, target, message, expires_s)
