@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.demo import DemoBench
-from bench.figures import JSON, PER_CPU, PLOT, TIMES, Figures
+from bench.edge import EdgeBench
+from bench.figures import AIMS, JSON, PER_CPU, PLOT, TIMES, Figures
 from bench.gateway import GatewayBench
 from bench.gateway_start import StartBench
 from bench.ledger import LedgerBench
@@ -171,6 +172,40 @@ def throughput(figures: Figures, scale: float) -> None:
     say("throughput of routing against a bare pass-through, Real-Time Mode")
     with running_broker() as bootstrap:
         ThroughputBench(bootstrap, figures, int(1_500_000 * scale)).run(ROUTES)
+
+
+@measures(
+    *AIMS,
+    "agent_store_per_s",
+    "agent_store_batched_per_s",
+    "agent_store_batched_per_cpu_s",
+    "disk_syncs_per_s",
+    "agent_store_vs_disk",
+    "agent_store_batched_vs_disk",
+    "agent_drain_per_cpu_s",
+    "agent_drain_large_per_s",
+    "agent_drain_large_mb_per_s",
+    "agent_drain_large_rss_mb",
+    "agent_drained_large_rss_mb",
+    "client_memory_per_s",
+    "client_memory_per_cpu_s",
+    "agent_drain_vs_memory",
+    "agent_drain_cpu_vs_memory",
+    "agent_start_empty_s",
+    "agent_start_small_vs_empty",
+    "agent_start_small_rss_mb",
+    "agent_drain_rss_mb",
+    "agent_drained_rss_mb",
+    "client_reconnect_ms",
+    "client_back_ms",
+    "gateway_back_ms",
+    "connect_points_p99_ms",
+    "connect_points_vs_bare",
+)
+def edge(figures: Figures, scale: float) -> None:
+    say("the edge: an agent, a client, the access point; one gateway, no router")
+    with running_broker() as bootstrap:
+        EdgeBench(bootstrap, figures, scale).run()
 
 
 def say(what: str) -> None:

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from bundles.errors import FormatError, SignatureError
 from bundles.wire import NAME_BYTES_MAX, Reader, write_binary, write_text, write_uint
-from schemas.identity import INBOX_MARK, derived_message_id
+from schemas.identity import INBOX_MARK, message_id_of
 
 VERSION: Final = 1
 SIGNATURE_BYTES: Final = 64
@@ -102,11 +102,6 @@ class Bundle:
     def carried(self, seconds: int) -> "Bundle":
         """The bundle one hop further, after `seconds` at a carrier."""
         return replace(self, hops=min(HOPS_MAX, self.hops + 1), age_s=min(0xFFFFFFFF, self.age_s + max(0, seconds)))
-
-
-def message_id_of(originator: str, incarnation: int, sequence: int) -> str:
-    """The id of an originator's message. The incarnation has a fixed width, so no two originators share an id."""
-    return derived_message_id(f"{originator}/{incarnation:016x}", sequence)
 
 
 def sign(header: Header, ciphertext: bytes, key: Ed25519PrivateKey) -> Bundle:

@@ -32,7 +32,7 @@ from bundles.wire import NAME_BYTES_MAX
 LIFETIME_S: Final = 7 * 86_400
 GRACE_S: Final = 30 * 86_400
 CERTIFICATE_BYTES_MAX: Final = 4_096
-_BACKDATED_S: Final = 300
+BACKDATED_S: Final = 300
 """A new certificate is valid from a little earlier, for devices whose clocks are behind."""
 _URN: Final = "urn:waystation:"
 _SEALING_KEY_BYTES: Final = 32
@@ -129,8 +129,11 @@ def issue(
     roles: Iterable[Role],
     now_s: float,
     lifetime_s: int = LIFETIME_S,
+    *,
+    not_before_s: float = 0,
 ) -> Certificate:
-    """A new certificate. Raises CertificateError for a name that does not fit."""
+    """A new certificate, valid from a little before `now_s`, but not before `not_before_s`. Raises CertificateError for
+    a name that does not fit."""
     if not name or "\0" in name or len(name.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
         raise CertificateError(f"a name must have 1 to {NAME_BYTES_MAX} bytes, and no U+0000")
     try:
@@ -143,7 +146,7 @@ def issue(
     ours = x509.UnrecognizedExtension(_EXTENSION, bytes([bits]) + sealing_key.public_bytes_raw())
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key)
     builder = (
-        _builder(subject, authority.certificate.subject, key, now_s, lifetime_s)
+        _builder(subject, authority.certificate.subject, key, now_s, lifetime_s, not_before_s)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(usages, critical=False)
@@ -155,15 +158,21 @@ def issue(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: Ed25519PublicKey, now_s: float, lifetime_s: int
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: Ed25519PublicKey,
+    now_s: float,
+    lifetime_s: int,
+    not_before_s: float = 0,
 ) -> x509.CertificateBuilder:
     now = datetime.fromtimestamp(int(now_s), UTC)
+    begin = datetime.fromtimestamp(int(max(now_s - BACKDATED_S, not_before_s)), UTC)
     return x509.CertificateBuilder(
         issuer,
         subject,
         key,
         x509.random_serial_number(),
-        now - timedelta(seconds=_BACKDATED_S),
+        begin,
         now + timedelta(seconds=lifetime_s),
     )
 

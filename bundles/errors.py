@@ -5,7 +5,9 @@ WaystationError
     ├── FormatError         bytes are no bundle, receipt or frame, or exceed a limit
     ├── SignatureError      a signature does not fit, or its signer may not sign this
     ├── SealError           no key of ours opens a payload
-    └── CertificateError    a certificate or key is malformed, or not the authority's
+    ├── CertificateError    a certificate or key is malformed, or not the authority's
+    ├── TokenError          a text is no enrolment token
+    └── IssueRefused        the authority gives no certificate for this
 """
 
 from schemas.errors import WaystationError
@@ -29,3 +31,11 @@ class SealError(BundleError):
 
 class CertificateError(BundleError):
     """A certificate or a key is malformed, or was not issued by the authority."""
+
+
+class TokenError(BundleError):
+    """A text is no enrolment token, or a token is damaged."""
+
+
+class IssueRefused(BundleError):
+    """A certificate is not issued or renewed: the token or the certificate is expired, revoked or another's."""

@@ -20,6 +20,8 @@ from bundles.wire import NAME_BYTES_MAX, Reader, write_text, write_uint
 
 VERSION: Final = 1
 ENTRIES_MAX: Final = 100_000
+ENCODED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A list is passed on whole at contacts, so it has to fit the memory of a device: about 100,000 names of 30 bytes."""
 _LABEL: Final = b"waystation revocations 1\0"
 
 
@@ -51,11 +53,15 @@ def sign(number: int, issued_s: int, before_s: Mapping[str, int], authority_key:
         for name, before in sorted(before_s.items())
     ]
     body = head + write_uint(len(entries), 4, "count") + b"".join(entries)
+    if len(body) + SIGNATURE_BYTES > ENCODED_BYTES_MAX:
+        raise FormatError(f"a revocation list of {len(body)} bytes is larger than {ENCODED_BYTES_MAX}")
     return Revocations(number, issued_s, dict(before_s), body + authority_key.sign(_LABEL + body))
 
 
 def read(encoded: bytes, authority: Ed25519PublicKey) -> Revocations:
     """The list in `encoded`, verified. Raises FormatError, SignatureError."""
+    if len(encoded) > ENCODED_BYTES_MAX:
+        raise FormatError(f"a revocation list of {len(encoded)} bytes is larger than {ENCODED_BYTES_MAX}")
     body, signature = encoded[:-SIGNATURE_BYTES], encoded[-SIGNATURE_BYTES:]
     try:
         authority.verify(signature, _LABEL + body)
@@ -71,3 +77,10 @@ def read(encoded: bytes, authority: Ed25519PublicKey) -> Revocations:
     before_s = {reader.text(NAME_BYTES_MAX): reader.uint(8) for _ in range(count)}
     reader.finish()
     return Revocations(number, issued_s, before_s, encoded)
+
+
+def peek_number(encoded: bytes) -> int:
+    """The number of an encoded list, not verified. Raises FormatError."""
+    reader = Reader(encoded)
+    reader.take(1)
+    return reader.uint(8)

@@ -1,10 +1,11 @@
-"""Errors of the MQTT client. The text of each says what happened and is meant for people.
+"""Errors of the MQTT client and of the other bearers. The text of each says what happened and is meant for people.
 
 WaystationError
 └── MqttClientError
     ├── Unreachable        no network connection: nobody listens, no route, a handshake (TLS, WebSocket, QUIC) failed
     ├── ConnectRefused     the server answered CONNECT with a failure
     ├── ConnectionLost     the connection has ended, or there is none; the server's reason if it gave one
+    ├── AnswerFault        an answer over HTTP is not one of a gateway, or did not arrive completely
     ├── PublishRefused     the server refused a message
     └── SubscribeRefused   the server refused a subscription
 """
@@ -23,6 +24,10 @@ class MqttClientError(WaystationError):
 
 class Unreachable(MqttClientError):
     """There is no network connection to the server."""
+
+
+class AnswerFault(MqttClientError):
+    """What has answered over HTTP is no gateway of Waystation, or its answer did not arrive completely or in time."""
 
 
 class _Ended(MqttClientError):

@@ -14,6 +14,7 @@ from random import Random
 import structlog
 
 from gateway.access.access import open_access
+from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
@@ -80,6 +81,7 @@ async def run(settings: Settings, part: str) -> None:
     platform = Platform(gateway.mesh, time.time) if gateway.mesh.enabled else None
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     quic = open_quic_tls(gateway)
+    enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
     bus = KafkaBus(settings.kafka, loop, fatal)
     executor = ThreadPoolExecutor(1, "spool")
     files = open_spools(Path(settings.data) / "spool" / gateway.name, settings.kafka.shards, executor)
@@ -125,12 +127,14 @@ async def run(settings: Settings, part: str) -> None:
     await MembersFollower(bus, topics.members, members, loop.time, counts).start()
     heartbeats = _heartbeats(node, hosts)
     heartbeats.join()
+    used = (tls, quic)
+    enrolled = [] if enrolment is None else [enrolment.file]
     mesh_files = [] if platform is None else platform.files
-    watcher = Watcher([*access.files, *mesh_files, *(used.files for used in (tls, quic) if used is not None)])
+    watcher = Watcher([*access.files, *(one.files for one in used if one is not None), *enrolled, *mesh_files])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
     access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
-    http = HttpServer(hosts, gateway, access_point, _mesh(platform, hosts, settings))
+    http = HttpServer(hosts, gateway, access_point, enrolment, _mesh(platform, hosts, settings))
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())

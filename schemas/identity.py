@@ -107,3 +107,9 @@ def derived_message_id(session: str, sequence: int | str) -> str:
     value = value & ~(0xF << 76) | 0x8 << 76
     value = value & ~(0b11 << 62) | 0b10 << 62
     return str(UUID(int=value))
+
+
+def message_id_of(originator: str, incarnation: int, sequence: int) -> str:
+    """The id of an originator's message, the same on every way. `incarnation` names the originator's store, and has a
+    fixed width, so that no two originators share an id."""
+    return derived_message_id(f"{originator}/{incarnation:016x}", sequence)

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
 from schemas.cluster_settings import ClusterSettings, check_cluster
+from schemas.enrolment_settings import EnrolmentSettings, check_enrolment
 from schemas.errors import SettingsError
 from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.member_settings import (
@@ -193,6 +194,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     access_point: AccessPointSettings
     advertise: AdvertiseSettings
     mesh: MeshSettings
+    enrolment: EnrolmentSettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):
@@ -319,6 +321,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: _check_bearers(gateway),
         lambda: check_members(gateway.cluster, gateway.advertise),
         lambda: check_mesh(gateway.mesh),
+        lambda: check_enrolment(gateway.enrolment),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
         lambda: check_storage(settings.storage),
         lambda: _check_password(kafka),

@@ -13,9 +13,11 @@ from edge.client.errors import (
     Expired,
     LifetimeNotAllowed,
     MessageTooLarge,
+    MissingPackage,
     NoReply,
     NotAccepted,
     NotReachable,
+    NotSupported,
     StoreDamaged,
     StoreError,
     StoreFailed,
@@ -24,6 +26,7 @@ from edge.client.errors import (
     StoreInUse,
     TooManyRequests,
 )
+from edge.client.kafka_options import KafkaOptions
 from edge.client.limits import Limits
 from edge.client.message import IncomingMessage, Message, MessageState, Presence
 from edge.client.sync_client import SyncClient, SyncMessage
@@ -44,14 +47,17 @@ __all__ = [
     "ConnectionLost",
     "Expired",
     "IncomingMessage",
+    "KafkaOptions",
     "LifetimeNotAllowed",
     "Limits",
     "Message",
     "MessageState",
     "MessageTooLarge",
+    "MissingPackage",
     "NoReply",
     "NotAccepted",
     "NotReachable",
+    "NotSupported",
     "Presence",
     "PublishRefused",
     "QuicTls",

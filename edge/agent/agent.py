@@ -43,7 +43,6 @@ from edge.client.options import ClientOptions
 from edge.client.store_clock import running_s
 from edge.link import QuicTls
 from edge.reconnect import FullJitter
-from schemas.identity import inbox_of
 
 LOG_MAX: Final = 10_000
 
@@ -228,7 +227,7 @@ class Agent:
     async def _stay_subscribed(self) -> None:
         """Raises the error that ended the client. A gateway of Waystation delivers to inboxes without a subscription;
         other servers do not."""
-        await self._client.subscribe(inbox_of(self._settings.client_id), qos=1)
+        await self._client.open_inbox()
         await self._client.ended()
 
     async def _relay_here(self, mail: Mail) -> bool:

@@ -15,6 +15,7 @@ from edge.agent.mqtt.settings import MqttSettings, broken_rules
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import Bearer, parse_connect_points
 from edge.client.limits import Limits
+from edge.client.options import HTTP_NAME
 from mqtt.client_keep_alive import PING_FACTOR
 from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
@@ -188,7 +189,7 @@ def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLCon
 
 
 def _broken_rules(settings: AgentSettings) -> Iterator[str]:
-    yield from _broken_in_platform(settings.platform)
+    yield from _broken_in_platform(settings.platform, settings.client_id)
     yield from broken_rules(settings.mqtt, settings.store.message_bytes)
     submission, relay, folders = settings.smtp.submission, settings.smtp.relay, settings.folders
     if submission.enabled:
@@ -218,7 +219,7 @@ def _broken_rules(settings: AgentSettings) -> Iterator[str]:
             yield f"folders.outboxes: {topic!r}, for {folder!r}, is not a topic and not @ and a client id"
 
 
-def _broken_in_platform(platform: PlatformSettings) -> Iterator[str]:
+def _broken_in_platform(platform: PlatformSettings, client_id: str) -> Iterator[str]:
     if bool(platform.access_points) is bool(platform.connect_points):
         yield "set either platform.access_points or platform.connect_points"
     if platform.bearer and platform.connect_points:
@@ -233,7 +234,12 @@ def _broken_in_platform(platform: PlatformSettings) -> Iterator[str]:
     if platform.key_file and not platform.certificate_file:
         yield "platform.key_file needs platform.certificate_file"
     try:
-        parse_connect_points(platform.connect_points)
+        points = parse_connect_points(platform.connect_points)
+        bearers = {point.protocol for point in points} | {platform.bearer}
+        if "kafka" in bearers:
+            yield "platform.connect_points: an agent has an inbox, and there is none over kafka: use mqtts:// or https://"
+        if bearers & {"http", "https"} and not HTTP_NAME.fullmatch(client_id):
+            yield f"client_id: over HTTP it must have 1 to 128 letters, digits and - . _ ~, not {client_id!r:.100}"
         for url in platform.access_points:
             AccessPoint.parse(url)
     except ValueError as error:

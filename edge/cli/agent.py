@@ -22,7 +22,7 @@ def commands() -> typer.Typer:
     """The group `agent`."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.callback()(agent)
-    for command in (init, up, status, log, trace, send):
+    for command in (init, enrol, up, status, log, trace, send):
         app.command()(command)
     return app
 
@@ -31,8 +31,9 @@ def agent() -> None:
     """The agent: stands in for the mail server of programs on this machine, and takes files from folders. It keeps what
     it has accepted on disk, and hands it to the platform now or when there is a network.
 
-        waystation agent init van-7       writes agent.toml, which explains every setting
-        waystation agent up               runs the agent until Ctrl-C
+        waystation agent init van-7        writes agent.toml, with every setting
+        waystation agent enrol --token -   makes the device a member of a mesh
+        waystation agent up                runs the agent until Ctrl-C
         waystation agent status
     """
 
@@ -54,6 +55,32 @@ def init(
     with open(descriptor, "w", encoding="utf-8") as output:
         output.write(text)
     typer.echo(f"wrote {conf}: set where gateways are and turn on what you need, then run `waystation agent up`")
+
+
+def enrol(
+    token: Annotated[
+        str,
+        typer.Option(
+            envvar="WAYSTATION_ENROLMENT_TOKEN",
+            help="What `waystation ca token` printed; - reads it from the standard input.",
+        ),
+    ],
+    gateway: Annotated[
+        list[str] | None,
+        typer.Option(help="URL of a gateway; may be repeated. Default: platform.access_points of the settings."),
+    ] = None,
+    conf: ConfOption = DEFAULT,
+) -> None:
+    """Get a certificate from a gateway, so that this device can be a member of a mesh. Its keys are made here, and
+    stored with the certificate in `identity` in the agent's store directory.
+
+        waystation agent enrol --token wse-… --gateway https://gateway.example.org
+    """
+    from edge.agent.settings import load
+    from edge.enrol.command import enrol_device
+
+    text = sys.stdin.read() if token == "-" else token
+    typer.echo(enrol_device(load(conf), text, gateway or []))
 
 
 def up(conf: ConfOption = DEFAULT) -> None:

@@ -1,7 +1,7 @@
-"""The entry point of `waystation`: `agent …` here; all other words are the platform's, if it is installed.
+"""The entry point of `waystation`: `agent …` and `ca …` here; all other words are the platform's, if it is installed.
 
 The distribution `waystation` names its command line as an entry point of the group `waystation.commands`. It is loaded
-only if the first word is not `agent`: on a device the agent must not pay for what it does not use.
+only if the first word is none of ours: on a device the agent must not pay for what it does not use.
 """
 
 import sys
@@ -11,14 +11,14 @@ from typing import Final
 
 import typer
 
-from edge.cli.agent import commands
+from edge.cli import agent, ca
 from edge.cli.application import Version, new_application
 from edge.cli.helptext import let_flow
 from schemas.errors import WaystationError
 from schemas.visible import visible
 
 GROUP: Final = "waystation.commands"
-OWN: Final = "agent"
+OWN: Final = {"agent": agent.commands, "ca": ca.commands}
 USAGE_STATUS: Final = 2
 
 
@@ -39,7 +39,8 @@ def options(_: Version = False) -> None:
 def application() -> typer.Typer:
     """The command line of a device, without the platform's commands."""
     app = new_application(options)
-    app.add_typer(commands(), name=OWN)
+    for name, commands in OWN.items():
+        app.add_typer(commands(), name=name)
     let_flow(app)
     return app
 
@@ -51,10 +52,10 @@ def main() -> None:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        found = None if words[:1] == [OWN] else _platform()
+        found = None if words and words[0] in OWN else _platform()
         if found is not None:
             _loaded(found)()
-        elif words and not words[0].startswith("-") and words[0] != OWN:
+        elif words and not words[0].startswith("-") and words[0] not in OWN:
             raise NotInstalled(
                 f"`waystation {visible(words[0])}` is a command of the platform, which is not installed here: install "
                 "the distribution waystation, or see `waystation agent --help`"

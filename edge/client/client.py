@@ -8,7 +8,7 @@ Guarantees, as long as the file and the gateway's session exist: what `publish` 
 process is killed, or it expires, or the gateway refuses it; at QoS 2 it is sent once. What :meth:`Client.messages`
 yields is acknowledged when the application asks for the next one; at QoS 2 it is then never given again.
 
-The parts: :mod:`.outbox` (disk), :mod:`.sending` (from disk to session), :mod:`.session_journal` (session to disk),
+The parts: :mod:`.outbox` (disk), :mod:`.sending` (from disk to bearer), :mod:`.bearer_client` (what a bearer does),
 :mod:`.connection_loop` (connections), :mod:`.inbox`, :mod:`.requests`.
 """
 
@@ -23,6 +23,8 @@ from typing import Final, Self, TypeVar, Unpack
 from edge.answers import Changes
 from edge.client import access_point
 from edge.client.access_point import AccessPoint
+from edge.client.bearer_client import BearerHooks
+from edge.client.bearers import make_bearer
 from edge.client.connect_points import ConnectPoint
 from edge.client.connection_loop import ConnectionLoop
 from edge.client.errors import ClientClosed, ClientError, NoReply, NotReachable
@@ -30,22 +32,16 @@ from edge.client.inbox import Inbox
 from edge.client.limits import Limits
 from edge.client.memory_store import MemoryStore
 from edge.client.message import IncomingMessage, Message
-from edge.client.options import ClientOptions, MessageOptions, Options, RequestOptions
+from edge.client.options import ClientOptions, MessageOptions, Options, RequestOptions, message_properties
 from edge.client.outbox import Outbox
 from edge.client.requests import Requests
 from edge.client.sending import OnFailed, Sending
-from edge.client.session_journal import SessionJournal, restore_session
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Store
 from edge.client.store_clock import running_s
-from edge.link import Address
-from edge.mqtt_client import Hooks, MqttClient
-from mqtt.client_events import Closed
-from mqtt.client_limits import ClientLimits
-from mqtt.client_publish import check_publish
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
-from mqtt.packets import Connack, Publish, Subscription
+from mqtt.packets import Publish, Subscription
 from schemas.identity import inbox_of
 from schemas.presence_topics import presence_topic
 
@@ -82,7 +78,6 @@ class Client:
         self._failure: Exception | None = ClientClosed("the client is not open: use `async with`")
         self._was_opened = False
         self._rounds = 0
-        self._has_inbox = False
         self.last_error: NotReachable | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -101,35 +96,21 @@ class Client:
             on_failure=self._fail,
         )
         found = await self._outbox.open()
-        session = restore_session(found, limits.window_messages, limits.window_bytes)
-        self._journal = SessionJournal(session, self._outbox, found)
-        self._mqtt = MqttClient(
-            lambda: self._loop.current_address,
-            lambda _: options.connect(is_established=session.is_established, receive_maximum=limits.inbox_messages),
-            session=session,
-            limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s),
+        hooks = BearerHooks(
+            on_connected=self._connected,
+            on_published=lambda event: self._sending.published(event),
+            on_closed=lambda: self._sending.disconnected(),
             on_message=self._received,
-            manual=True,
-            hooks=Hooks(
-                on_connected=self._connected,
-                on_published=lambda event: self._sending.published(event),
-                on_closed=self._closed,
-            ),
-            journal=self._journal.record,
         )
-        self._mqtt.keeps_waiting = True
-        self._sending = Sending(self._outbox, self._journal, self._mqtt, limits, self._on_failed)
-        self._inbox = Inbox(limits.inbox_messages, self._mqtt.pause_reading)
+        try:
+            self._bearer = make_bearer(options, limits, self._outbox, found, hooks)
+        except BaseException:
+            await self._outbox.close()
+            raise
+        self._sending = Sending(self._outbox, self._bearer, limits, self._on_failed)
+        self._inbox = Inbox(limits.inbox_messages, self._bearer.pause_reading)
         self._loop = ConnectionLoop(
-            options.machine(),
-            self._mqtt,
-            ask=self._ask,
-            prepare=self._prepare,
-            tls=options.tls,
-            quic=options.quic,
-            server_hostname=options.server_hostname,
-            on_exhausted=self._exhausted,
-            fail=self._fail,
+            options.machine(), self._bearer, ask=self._ask, on_exhausted=self._exhausted, fail=self._fail
         )
         self._failure = None
         self._tasks = [asyncio.create_task(self._loop.run()), asyncio.create_task(self._expire())]
@@ -144,7 +125,7 @@ class Client:
         """The device has another network: a connection over QUIC moves there at once and goes on (RFC 9000, 9). Over
         other bearers nothing happens: a dead connection is noticed by keep alive."""
         if self._failure is None:
-            await self._mqtt.network_changed()
+            await self._bearer.network_changed()
 
     async def close(self) -> None:
         """Disconnects and releases the file. Messages that are not acknowledged stay in it."""
@@ -157,9 +138,7 @@ class Client:
             task.cancel()
         await asyncio.wait(tasks)
         await self._sending.stop()
-        # Without a file nobody will resume the session.
-        ends = self._store is None and self._options.is_v5
-        await self._mqtt.disconnect(properties={"session_expiry_interval": 0} if ends else None)
+        await self._bearer.disconnect(ends_session=self._store is None)  # without a file nobody will resume it
         self._sending.fail(closed)
         self._requests.fail(closed)
         self._inbox.end()
@@ -169,7 +148,7 @@ class Client:
     @property
     def is_connected(self) -> bool:
         """Whether a gateway has accepted the connection and it has not ended."""
-        return self._failure is None and self._mqtt.is_connected
+        return self._failure is None and self._bearer.is_connected
 
     async def connected(self) -> None:
         """Returns once connected. Raises NotReachable when every connect point has been tried in vain (the client goes
@@ -201,9 +180,7 @@ class Client:
         """
         self._check_open()
         self._limits.lifetime(lifetime_s)
-        properties = self._options.message_properties(
-            lifetime_s, content_type, user_properties, response_topic, correlation
-        )
+        properties = message_properties(lifetime_s, content_type, user_properties, response_topic, correlation)
         if isinstance(payload, str):
             payload = payload.encode()
         return await self.put(Publish(topic, payload, qos, retain, properties=properties), lifetime_s)
@@ -214,7 +191,7 @@ class Client:
         """As :meth:`publish`, with the properties of MQTT 5.0. `on_stored` is called with the message's sequence before
         it is committed: for programs that bring a store, and keep more in the same transaction."""
         self._check_open()
-        check_publish(packet)
+        self._bearer.check(packet)
         stored = self._outbox.add(
             packet.topic, packet.payload, packet.qos, packet.retain, packet.properties, lifetime_s
         )
@@ -261,12 +238,18 @@ class Client:
         """Returns the granted QoS of each filter, once the gateway has granted them; waits while disconnected. Raises
         SubscribeRefused, LocalProtocolError. If the gateway loses the session the client subscribes again."""
         self._check_open()
-        return await self._mqtt.subscribe(*filters, qos=qos)
+        return await self._bearer.subscribe(*filters, qos=qos)
+
+    async def open_inbox(self) -> str:
+        """The destination by which other clients reach this one, `@client-id`, once its messages arrive here. Over HTTP
+        the gateway chooses the client id. Waits while disconnected. Raises as :meth:`subscribe`."""
+        self._check_open()
+        return await self._bearer.open_inbox()
 
     async def unsubscribe(self, *filters: str) -> None:
         """Returns once the gateway has answered; waits while disconnected."""
         self._check_open()
-        await self._mqtt.unsubscribe(*filters)
+        await self._bearer.unsubscribe(*filters)
 
     async def subscribe_presence(self, client_id: str) -> None:
         """Subscribes to whether a client is online; see :attr:`IncomingMessage.presence` (R12)."""
@@ -289,12 +272,12 @@ class Client:
         waiting: asyncio.Task[None] | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                await self._listen_for_replies()
+                inbox = await self._bearer.open_inbox()
                 message = await self.publish(
                     topic,
                     payload,
                     lifetime_s=timeout_s,
-                    response_topic=inbox_of(self._options.client_id),
+                    response_topic=inbox,
                     correlation=correlation,
                     **options,
                 )
@@ -342,20 +325,6 @@ class Client:
             options.authorization(where),
         )
 
-    async def _prepare(self, address: Address) -> None:
-        """MQTT 3.1.1 has no clean start of a session that lasts: ends the server's session first."""
-        if not self._options.is_v5 and not self._mqtt.session.is_established:
-            limits = ClientLimits(connect_timeout_s=self._limits.connect_timeout_s)
-            clean = MqttClient(address, self._options.clean_connect(), limits=limits)
-            await clean.connect()
-            await clean.disconnect()
-
-    async def _listen_for_replies(self) -> None:
-        """A gateway of Waystation delivers to inboxes without a subscription; other servers do not."""
-        if not self._has_inbox:
-            await self.subscribe(inbox_of(self._options.client_id), qos=1)
-            self._has_inbox = True
-
     async def _expire(self) -> None:
         while self._failure is None:
             with contextlib.suppress(ClientError):  # the disk is full; or the outbox has failed, and the client with it
@@ -363,17 +332,12 @@ class Client:
                     await self._sending.expire()
             await asyncio.sleep(EXPIRY_CHECK_S)
 
-    def _connected(self, connack: Connack) -> None:
+    def _connected(self) -> None:
         self._inbox.pause_if_full()
         self._sending.pump()
         self._changes.wake()
 
-    def _closed(self, closed: Closed) -> None:
-        self._journal.record()
-        self._sending.disconnected()
-
-    def _received(self, packet: Publish) -> None:
-        message = IncomingMessage(packet, self._mqtt.acknowledge)
+    def _received(self, message: IncomingMessage) -> None:
         if not self._requests.take(message):
             self._inbox.put(message)
 
@@ -387,8 +351,8 @@ class Client:
         if self._failure is None:
             self._failure = error
             if self._outbox.failure is not None:
-                self._mqtt.abort()
-            self._mqtt.fail(error)
+                self._bearer.abort()
+            self._bearer.fail(error)
             self._sending.fail(error)
             self._requests.fail(error)
             self._inbox.end(error)

@@ -15,11 +15,27 @@ import msgspec
 
 from edge.client.errors import ClientError
 
-Bearer: TypeAlias = Literal["mqtt", "mqtts", "ws", "wss", "quic"]
+Bearer: TypeAlias = Literal["mqtt", "mqtts", "ws", "wss", "quic", "http", "https"]
+"""What access points are asked for."""
+
 BEARERS: Final[tuple[str, ...]] = get_args(Bearer)
+SCHEMES: Final = (*BEARERS, "kafka")
+"""Of connect points. No access point names Kafka's brokers: who reaches them is in the data centre, and knows them."""
+
+Family: TypeAlias = Literal["mqtt", "http", "kafka"]
 POINTS_MAX: Final = 100
 WEBSOCKET_PATH: Final = "/mqtt"
-_PORTS: Final = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443, "quic": 14567}
+_PORTS: Final = {
+    "mqtt": 1883,
+    "mqtts": 8883,
+    "ws": 80,
+    "wss": 443,
+    "quic": 14567,
+    "http": 80,
+    "https": 443,
+    "kafka": 9092,
+}
+_FAMILIES: Final[dict[str, Family]] = {"http": "http", "https": "http", "kafka": "kafka"}
 _HOST: Final = re.compile(r"[0-9A-Za-z._:%-]{1,253}")
 
 
@@ -34,11 +50,17 @@ class ConnectPoint:
 
     @property
     def uses_tls(self) -> bool:
-        return self.protocol in ("mqtts", "wss", "quic")
+        return self.protocol in ("mqtts", "wss", "quic", "https")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.protocol}://{host}:{self.port}{self.path}"
+
+
+def family_of(bearer: str) -> Family:
+    """Which bearers a client can change between, because they carry the same session: those over which MQTT runs, those
+    over which HTTP runs, and Kafka."""
+    return _FAMILIES.get(bearer, "mqtt")
 
 
 class NoConnectPoints(ClientError):
@@ -77,12 +99,20 @@ def decode_answer(body: bytes, bearer: str) -> list[ConnectPoint]:
 
 
 def parse_connect_points(urls: Iterable[str]) -> list[ConnectPoint]:
-    """Connect points that the application lists, such as `mqtt://gateway-1:1883` and `wss://gateway-2/mqtt`. Raises
-    ValueError."""
-    points = [_parse(url) for url in urls]
+    """Connect points that the application lists, such as `mqtt://gateway-1:1883`, `wss://gateway-2/mqtt` and
+    `https://gateway-3`. `kafka://broker-1:9092,broker-2:9092` is two. Raises ValueError."""
+    points = [_parse(one) for url in urls for one in _each(url)]
+    if len({family_of(point.protocol) for point in points}) > 1:
+        raise ValueError("connect points of MQTT, HTTP and Kafka cannot be mixed: a client has one session")
     if len(points) > POINTS_MAX:
         raise ValueError(f"{len(points)} connect points are too many: give {POINTS_MAX} at most")
     return list(dict.fromkeys(points))
+
+
+def _each(url: str) -> list[str]:
+    """The brokers of a `kafka://` URL are listed as Kafka's clients list them."""
+    scheme, separator, rest = url.partition("://")
+    return [f"kafka://{broker.strip()}" for broker in rest.split(",")] if scheme == "kafka" and separator else [url]
 
 
 def _parse(url: str) -> ConnectPoint:
@@ -91,12 +121,14 @@ def _parse(url: str) -> ConnectPoint:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise ValueError(f"{url!r} is not a connect point: {error}") from None
-    if parts.scheme not in BEARERS or not _HOST.fullmatch(host):
-        known = ", ".join(f"{name}://" for name in BEARERS)
+    if parts.scheme not in SCHEMES or not _HOST.fullmatch(host):
+        known = ", ".join(f"{name}://" for name in SCHEMES)
         raise ValueError(f"{url!r} is not a connect point: write one of {known} with a host, such as mqtt://host:1883")
     if parts.username is not None or parts.password is not None:
         raise ValueError("a connect point must not contain credentials: use the options username and password")
     is_websocket = parts.scheme in ("ws", "wss")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{url!r} is not a connect point: it has a query or a fragment")
     if not is_websocket and parts.path not in ("", "/"):
         raise ValueError(f"{url!r} has a path, but only ws:// and wss:// can have one")
     path = (parts.path or WEBSOCKET_PATH) if is_websocket else ""

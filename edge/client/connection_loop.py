@@ -6,17 +6,15 @@ or NoConnectPoints, which is a bug; `fail` is called with it.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from edge.client.access_point import AccessPoint
+from edge.client.bearer_client import BearerClient
 from edge.client.connect_points import ConnectPoint, NoConnectPoints
 from edge.client.connecting import Ask, Connected, Connecting, Try, Wait
 from edge.client.errors import NotReachable
 from edge.errors import ConnectionLost, MqttClientError
-from edge.link import Address, QuicTls
-from edge.mqtt_client import MqttClient
 from edge.reconnect import STABLE_S, is_final
 
 _log: Final = logging.getLogger("waystation.client")
@@ -24,34 +22,22 @@ _log.addHandler(logging.NullHandler())  # the application decides what is logged
 
 
 class ConnectionLoop:
-    """`ask` performs phase one. `prepare` is called with the address before each connection. `on_exhausted` gets the
-    error of each round that has ended without a connection."""
+    """`ask` performs phase one, `bearer` phase two. `on_exhausted` gets the error of each round that has ended without
+    a connection."""
 
     def __init__(
         self,
         machine: Connecting[AccessPoint],
-        mqtt: MqttClient,
+        bearer: BearerClient,
         *,
         ask: Callable[[AccessPoint], Awaitable[list[ConnectPoint]]],
-        prepare: Callable[[Address], Awaitable[None]],
-        tls: ssl.SSLContext | None,
-        quic: QuicTls | None,
-        server_hostname: str | None,
         on_exhausted: Callable[[NotReachable], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        self._machine, self._mqtt = machine, mqtt
-        self._ask, self._prepare, self._on_exhausted, self._fail = ask, prepare, on_exhausted, fail
-        self._tls, self._quic, self._server_hostname = tls, quic or QuicTls(), server_hostname
+        self._machine, self._bearer = machine, bearer
+        self._ask, self._on_exhausted, self._fail = ask, on_exhausted, fail
         self._connected_at = 0.0
         self._has_warned = False
-        self._current: Address | None = None
-
-    @property
-    def current_address(self) -> Address:
-        """The connect point that is tried."""
-        assert self._current is not None
-        return self._current
 
     async def run(self) -> None:
         """Returns if the client is refused for good."""
@@ -81,10 +67,8 @@ class ConnectionLoop:
         return None
 
     async def _try(self, point: ConnectPoint) -> Exception | None:
-        self._current = self._address(point)
         try:
-            await self._prepare(self._current)
-            await self._mqtt.connect()
+            await self._bearer.connect(point)
         except MqttClientError as error:
             if is_final(error):
                 _log.error("%s: %s", point, error)
@@ -98,7 +82,7 @@ class ConnectionLoop:
         return None
 
     async def _stay(self, point: ConnectPoint) -> Exception | None:
-        error = ConnectionLost(await self._mqtt.wait_closed())
+        error = ConnectionLost(await self._bearer.wait_closed())
         _log.info("the connection to %s has ended: %s", point, error)
         if is_final(error):
             return error
@@ -112,11 +96,3 @@ class ConnectionLoop:
             _log.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", exhausted)
             self._has_warned = True  # once until it is connected again
             self._on_exhausted(exhausted)
-
-    def _address(self, point: ConnectPoint) -> Address:
-        if point.protocol == "quic":
-            return Address(point.host, point.port, server_hostname=self._server_hostname, quic=self._quic)
-        if point.uses_tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-        tls = self._tls if point.uses_tls else None
-        return Address(point.host, point.port, tls, self._server_hostname, point.path or None)

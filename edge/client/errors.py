@@ -16,6 +16,8 @@ WaystationError
     ├── NotReachable           every connect point was tried; lists each attempt and its reason (G3)
     ├── NoReply                a request was not answered in time
     ├── TooManyRequests        too many requests wait for a reply
+    ├── NotSupported           the bearer cannot do that
+    ├── MissingPackage         the bearer needs a package that is not installed
     └── ClientClosed           the client is not open
 
 The errors of :mod:`edge.errors` appear too: PublishRefused, SubscribeRefused, ConnectRefused, ConnectionLost.
@@ -81,6 +83,14 @@ class NoReply(ClientError):
 
 class TooManyRequests(ClientError):
     """Too many requests wait for a reply: nothing was sent."""
+
+
+class NotSupported(ClientError):
+    """The bearer cannot do that: nothing was done."""
+
+
+class MissingPackage(ClientError):
+    """The bearer needs a package that is not installed; the text names it."""
 
 
 class ClientClosed(ClientError):

@@ -1,6 +1,6 @@
 """The store's twin in memory: for clients without a file, and for tests. Nothing of it outlives the process."""
 
-from edge.client.store import EXPIRED_MAX, Batch, Recovered, SessionRow, StoredMessage, WaitingRow
+from edge.client.store import EXPIRED_MAX, Batch, Recovered, SessionRow, StoredMessage, WaitingRow, new_incarnation
 
 
 class MemoryStore:
@@ -8,6 +8,7 @@ class MemoryStore:
 
     def __init__(self, client_id: str) -> None:
         self._session = SessionRow(client_id)
+        self._incarnation = new_incarnation()
         self._messages: dict[int, StoredMessage] = {}
         self._released: dict[int, int] = {}
         self._accepted: set[int] = set()
@@ -23,6 +24,7 @@ class MemoryStore:
             len(messages) - len(in_flight),
             len(messages),
             sum(message.size for message in messages),
+            self._incarnation,
         )
 
     def commit(self, batch: Batch) -> None:

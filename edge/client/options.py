@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 from typing import Final, Required, TypedDict
 
 from edge.client.access_point import AccessPoint
-from edge.client.connect_points import BEARERS, ConnectPoint, parse_connect_points
+from edge.client.connect_points import BEARERS, ConnectPoint, Family, family_of, parse_connect_points
 from edge.client.connecting import Connecting
+from edge.client.kafka_options import KafkaOptions
 from edge.link import QuicTls
 from edge.reconnect import FullJitter
 from mqtt import codes
-from mqtt.errors import LocalProtocolError
 from mqtt.packets import Connect, Properties
 
 CLIENT_ID_BYTES_MAX: Final = 1_024  # the gateway's limit
 EXPIRY: Final = "message_expiry_interval"
 SESSION_EXPIRY_S: Final = 7 * 86_400
+HTTP_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+_HTTP_NAME_RULE: Final = "1 to 128 letters, digits and - . _ ~"
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 _VERSIONS: Final = {"3.1.1": codes.VERSION_3_1_1, "5.0": codes.VERSION_5}
 
@@ -35,6 +37,8 @@ class ClientOptions(TypedDict, total=False):
     password: bytes | None
     tls: ssl.SSLContext | None
     quic: QuicTls | None
+    kafka: KafkaOptions | None
+    http_in_order: bool
     server_hostname: str | None
     mqtt_version: str
     keep_alive_s: int
@@ -72,6 +76,8 @@ class Options:
     password: bytes | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     quic: QuicTls | None = None
+    kafka: KafkaOptions | None = None
+    http_in_order: bool = True
     server_hostname: str | None = None
     mqtt_version: str = "5.0"
     keep_alive_s: int = 60
@@ -97,6 +103,13 @@ class Options:
         if not 0 < self.session_expiry_s <= 0xFFFFFFFF:
             raise ValueError(f"session_expiry_s must be above 0 and at most 4294967295, not {self.session_expiry_s}")
         self.machine()
+        self._check_family()
+
+    @property
+    def family(self) -> Family:
+        """What the connect points, or those that are asked for, have in common."""
+        points = parse_connect_points(self.connect_points)
+        return family_of(points[0].protocol if points else self.asked_bearer)
 
     @property
     def version(self) -> int:
@@ -118,12 +131,26 @@ class Options:
         points = parse_connect_points(self.connect_points)
         return Connecting(access_points, points, tries=self.tries, backoff=self.backoff)
 
-    def authorization(self, access_point: AccessPoint) -> str | None:
-        """What an access point gets as `Authorization`: the credentials of CONNECT, as Basic, or as Bearer if there is
-        only a password (RFC 7617, RFC 6750). None without credentials, if HTTP cannot carry them, or if others could
-        read them, unless the bearer shows them anyway."""
-        is_shown = not ConnectPoint(self.asked_bearer, "", 0).uses_tls
-        if self.password is None or not (access_point.is_private or is_shown):
+    def _check_family(self) -> None:
+        if self.family == "http":
+            if not HTTP_NAME.fullmatch(self.client_id):
+                raise ValueError(f"over HTTP client_id must have {_HTTP_NAME_RULE}, not {self.client_id!r:.100}")
+            if self.password is not None and self.http_credentials is None:
+                raise ValueError(
+                    "HTTP cannot carry these credentials: a username has no :, and a password without a "
+                    "username is a token of letters, digits and -._~+/"
+                )
+        if self.family == "kafka":
+            if self.username is not None or self.password is not None:
+                raise ValueError("Kafka's credentials are in KafkaOptions, not in username and password")
+        elif self.kafka is not None:
+            raise ValueError("kafka is for connect points kafka://… only")
+
+    @property
+    def http_credentials(self) -> str | None:
+        """The credentials as `Authorization`: Basic, or Bearer if there is only a password (RFC 7617, RFC 6750). None
+        without credentials, or if HTTP cannot carry them."""
+        if self.password is None:
             return None
         if self.username is None:
             return f"Bearer {self.password.decode()}" if _TOKEN.fullmatch(self.password) else None
@@ -131,26 +158,11 @@ class Options:
             return None
         return "Basic " + base64.b64encode(self.username.encode() + b":" + self.password).decode()
 
-    def message_properties(
-        self,
-        lifetime_s: float | None,
-        content_type: str | None,
-        user_properties: Iterable[tuple[str, str]],
-        response_topic: str | None,
-        correlation: bytes | None,
-    ) -> Properties | None:
-        """Those of a PUBLISH; None if it has none. Raises LocalProtocolError if MQTT 3.1.1 cannot carry them."""
-        found = {
-            EXPIRY: None if lifetime_s is None else math.ceil(lifetime_s),
-            "content_type": content_type,
-            "response_topic": response_topic,
-            "correlation_data": correlation,
-            "user_property": list(user_properties) or None,
-        }
-        properties: Properties = {name: value for name, value in found.items() if value is not None}
-        if not self.is_v5 and properties.keys() - {EXPIRY}:
-            raise LocalProtocolError(f"MQTT 3.1.1 cannot carry {', '.join(sorted(properties.keys() - {EXPIRY}))}")
-        return properties or None
+    def authorization(self, access_point: AccessPoint) -> str | None:
+        """What an access point gets as `Authorization`: the client's credentials. None without any, if HTTP cannot
+        carry them, or if others could read them, unless the bearer shows them anyway."""
+        is_shown = not ConnectPoint(self.asked_bearer, "", 0).uses_tls
+        return self.http_credentials if access_point.is_private or is_shown else None
 
     def connect(self, *, is_established: bool, receive_maximum: int) -> Connect:
         """CONNECT. A client without a session begins with a clean one: a session that the gateway has of an earlier
@@ -166,3 +178,21 @@ class Options:
     def clean_connect(self) -> Connect:
         """MQTT 3.1.1: a CONNECT that ends a session that the server may have."""
         return Connect(self.client_id, self.version, True, self.keep_alive_s, self.username, self.password)
+
+
+def message_properties(
+    lifetime_s: float | None,
+    content_type: str | None,
+    user_properties: Iterable[tuple[str, str]],
+    response_topic: str | None,
+    correlation: bytes | None,
+) -> Properties | None:
+    """Those of a PUBLISH; None if it has none."""
+    found: Properties = {
+        EXPIRY: None if lifetime_s is None else math.ceil(lifetime_s),
+        "content_type": content_type,
+        "response_topic": response_topic,
+        "correlation_data": correlation,
+        "user_property": list(user_properties) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None} or None

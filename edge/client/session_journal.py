@@ -10,54 +10,26 @@ window. So whatever the protocol core did is found, and nothing is written twice
 
 import asyncio
 
-import msgspec
-
+from edge.client.in_flight import InFlight, InFlightMessages
 from edge.client.outbox import Outbox
 from edge.client.store import Recovered
-from mqtt.client_events import Published
 from mqtt.client_session import ClientSession, SessionState
 from mqtt.packets import Publish
 
 
-class InFlight(msgspec.Struct, gc=False):
-    """A message that has a packet id; `size` in bytes."""
-
-    sequence: int
-    topic: str
-    qos: int
-    size: int
-    expires_s: float
-
-
-class SessionJournal:
-    """`in_flight` by packet id. `record` is the client's :data:`edge.driver.Journal`."""
+class SessionJournal(InFlightMessages):
+    """`record` is the client's :data:`edge.driver.Journal`."""
 
     def __init__(self, session: ClientSession, outbox: Outbox, found: Recovered) -> None:
-        self._session, self._outbox = session, outbox
-        self.in_flight = {
-            one.packet_id: InFlight(one.sequence, one.topic, one.qos, one.size, one.expires_s)
-            for one in found.in_flight
-        }
+        super().__init__(outbox, found)
+        self._session = session
         self._released = set(session.outbound.released)
         self._accepted = session.inbound.accepted_ids()
         self._is_established = session.is_established
 
-    def assigned(self, packet_id: int, message: InFlight) -> None:
-        """A message is about to be sent under a packet id."""
-        self.in_flight[packet_id] = message
-        self._outbox.assign(message.sequence, packet_id)
-
-    def ended(self, event: Published) -> InFlight | None:
-        """An exchange has ended; returns the message."""
-        return self.forget(event.packet_id)
-
     def forget(self, packet_id: int) -> InFlight | None:
-        """A message is no longer in the session; returns it."""
-        message = self.in_flight.pop(packet_id, None)
         self._released.discard(packet_id)
-        if message is not None:
-            self._outbox.remove(message.sequence, message.size, waiting=False)
-        return message
+        return super().forget(packet_id)
 
     def record(self) -> asyncio.Future[None] | None:
         """See :data:`edge.driver.Journal`."""
@@ -67,7 +39,7 @@ class SessionJournal:
             for packet_id, reason in released.items():
                 if packet_id not in self._released:
                     self._released.add(packet_id)
-                    self._outbox.release(self.in_flight[packet_id].sequence, int(reason))
+                    self._outbox.release(self.by_id[packet_id].sequence, int(reason))
         accepted = session.inbound.accepted_ids()
         if accepted != self._accepted:
             held = set(accepted)

@@ -12,7 +12,7 @@ import msgspec
 
 from edge.client.errors import StoreDamaged, StoreForeign
 from edge.client.sqlite_file import SqliteFile, create_tables
-from edge.client.store import EXPIRED_MAX, Batch, Recovered, SessionRow, StoredMessage, WaitingRow
+from edge.client.store import EXPIRED_MAX, Batch, Recovered, SessionRow, StoredMessage, WaitingRow, new_incarnation
 from schemas.sql import named_blocks
 
 _SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
@@ -42,8 +42,9 @@ class SqliteStore(SqliteFile):
             released = list(self._db.execute(_SQL["released"]))
             accepted = [packet_id for (packet_id,) in self._db.execute(_SQL["inbound"])]
             row = self._db.execute(_SQL["session"]).fetchone()
+            (incarnation,) = self._db.execute(_SQL["incarnation"]).fetchone()
         session = SessionRow(row[0], bool(row[1]), *row[2:])
-        return Recovered(session, in_flight, released, accepted, waiting, messages, size)
+        return Recovered(session, in_flight, released, accepted, waiting, messages, size, incarnation)
 
     def commit(self, batch: Batch) -> None:
         with self.transaction() as db:
@@ -96,6 +97,9 @@ class SqliteStore(SqliteFile):
             create_tables(self._db, _SQL["schema"])
             self._db.execute(_SQL["save_session"], msgspec.structs.astuple(SessionRow(self._client_id)))
             self._db.execute(f"PRAGMA user_version = {_FORMAT}")
+        # Files of earlier versions have none; those versions do not mind it.
+        create_tables(self._db, _SQL["identity_schema"])
+        self._db.execute(_SQL["identify"], (new_incarnation(),))
 
     def _open(self) -> None:
         super()._open()

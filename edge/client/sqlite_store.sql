@@ -22,6 +22,15 @@ CREATE TABLE session (
     wall_s REAL NOT NULL
 );
 
+-- name: identity_schema
+CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), incarnation INTEGER NOT NULL);
+
+-- name: identify
+INSERT OR IGNORE INTO identity VALUES (1, ?);
+
+-- name: incarnation
+SELECT incarnation FROM identity;
+
 -- name: totals
 SELECT count(*), coalesce(sum(size), 0), coalesce(sum(packet_id = 0), 0) FROM outbox;
 

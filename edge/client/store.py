@@ -13,6 +13,7 @@ A row's `sequence` is never used twice. Two implementations pass the same tests:
 :mod:`edge.client.memory_store`. A store is used from one thread.
 """
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -95,7 +96,8 @@ def without_added(batch: Batch, later: Batch) -> Batch:
 class Recovered(msgspec.Struct):
     """What a store holds when it is opened. `in_flight` by sequence; `released`: (sequence, reason code) in the order
     of PUBREC; `accepted`: packet ids of inbound QoS 2 messages; `waiting`: how many messages wait; `messages` and
-    `size`: how many there are in all, and their bytes."""
+    `size`: how many there are in all, and their bytes. `incarnation` names the store, forever: with `sequence` it names
+    a message, so that whoever gets it twice can tell."""
 
     session: SessionRow
     in_flight: list[StoredMessage]
@@ -104,6 +106,12 @@ class Recovered(msgspec.Struct):
     waiting: int
     messages: int
     size: int
+    incarnation: int
+
+
+def new_incarnation() -> int:
+    """A number for a new store, 63 random bits; no two stores of a client have the same."""
+    return secrets.randbits(63)
 
 
 class Store(Protocol):

@@ -18,12 +18,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from bundles import bundle as bundle_format
 from bundles import receipt as receipt_format
 from bundles.bundle import Bundle, Header
+from bundles.certificates import Certificate
 from bundles.errors import SignatureError
+from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, Role, Signers
 from edge.mesh.contact_frames import UNLIMITED, Hello, Offer, Reason
 from edge.mesh.encounters import Encounters
 from edge.mesh.errors import ConflictError, RefusedError
-from edge.mesh.known_receipts import OURS, KnownReceipts, Peer
+from edge.mesh.known_receipts import KnownReceipts
+from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 from edge.mesh.limits import MeshLimits
 from edge.mesh.spray import Candidate, SprayPolicy
 
@@ -57,8 +60,8 @@ class Held:
 
 class Carrier:
     """The bundles and receipts of the agent `name`, whose store is `incarnation`. Times are seconds of any clock that
-    never goes back. `has_uplink`: whether a gateway is reachable now. `revocations`: the number of the revocation list
-    that `originators` and `signers` go by."""
+    never goes back. `has_uplink`: whether a gateway is reachable now. `certificates`, of which `originators` and
+    `signers` are methods then, travel at contacts; without them (in the simulation) none are sent or taken."""
 
     def __init__(
         self,
@@ -68,17 +71,31 @@ class Carrier:
         signers: Signers,
         limits: MeshLimits | None = None,
         policy: SprayPolicy | None = None,
+        certificates: KnownCertificates | None = None,
     ) -> None:
         self.name, self.incarnation = name, incarnation
         self.limits, self.policy = limits or MeshLimits(), policy or SprayPolicy()
         self.encounters = Encounters()
         self.receipts = KnownReceipts(self.limits.receipts, self.limits.peers)
+        self.certificates = certificates
+        self.certificates_known = KnownToPeers(self.limits.peers)
         self.has_uplink = False
-        self.revocations = 0
         self._originators, self._signers = originators, signers
         self._held: dict[str, Held] = {}
         self._arriving: dict[str, int] = {}  # sizes
         self._bytes = 0
+
+    @classmethod
+    def with_certificates(
+        cls,
+        name: str,
+        incarnation: int,
+        known: KnownCertificates,
+        limits: MeshLimits | None = None,
+        policy: SprayPolicy | None = None,
+    ) -> "Carrier":
+        """A carrier that goes by these certificates and their revocation list, and passes them on."""
+        return cls(name, incarnation, known.originator_keys, known.signer_keys, limits, policy, known)
 
     # -- bundles -------------------------------------------------------------------------------------------------------
 
@@ -188,6 +205,21 @@ class Carrier:
         if (held := self._held.get(message_id)) is not None:
             held.reserved -= copies
             held.copies = None if held.copies is None else max(0, held.copies - copies)
+
+    # -- certificates --------------------------------------------------------------------------------------------------
+
+    @property
+    def revocations(self) -> int:
+        """The number of the revocation list that originators and signers go by."""
+        return 0 if self.certificates is None else self.certificates.revocations.number
+
+    def take_certificate(self, der: bytes, source: Peer) -> Certificate | None:
+        """Keeps a certificate of a peer; None if it brings nothing new. Raises CertificateError."""
+        return None if self.certificates is None else self.certificates.add(der, source)
+
+    def take_revocations(self, encoded: bytes) -> bool:
+        """Goes by a revocation list from now on; False if it is not newer. Raises FormatError, SignatureError."""
+        return self.certificates is not None and self.certificates.take_revocations(encoded)
 
     # -- receipts and peers --------------------------------------------------------------------------------------------
 

@@ -4,7 +4,9 @@ from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from bundles.bundle import Bundle
+from bundles.certificates import Certificate
 from bundles.receipt import Receipt
+from bundles.revocations import Revocations
 from edge.mesh.contact_frames import Hello, Reason
 
 
@@ -44,6 +46,19 @@ class ReceiptRefused(NamedTuple):
     detail: str
 
 
+class CertificateTaken(NamedTuple):
+    """A certificate that was not known, verified. Write it down."""
+
+    certificate: Certificate
+
+
+class RevocationsTaken(NamedTuple):
+    """A newer revocation list, verified. Write it down, then look at the certificate with which the peer opened the
+    link: close the contact if it is revoked, and call `not_stored` for what else it has sent."""
+
+    revocations: Revocations
+
+
 class Received(NamedTuple):
     """A verified bundle. Make it durable with its copies, then call `stored`; otherwise `not_stored`."""
 
@@ -72,4 +87,15 @@ class Closed(NamedTuple):
     detail: str
 
 
-Event: TypeAlias = Introduced | PeerHolds | ReceiptTaken | ReceiptRefused | Received | Given | Declined | Closed
+Event: TypeAlias = (
+    Introduced
+    | PeerHolds
+    | ReceiptTaken
+    | ReceiptRefused
+    | CertificateTaken
+    | RevocationsTaken
+    | Received
+    | Given
+    | Declined
+    | Closed
+)

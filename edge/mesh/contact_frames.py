@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from bundles.bundle import HEADER_BYTES_MAX, Header, decode_header, encode_header
+from bundles.certificates import CERTIFICATE_BYTES_MAX
 from bundles.errors import FormatError
 from bundles.receipt import RECEIPT_BYTES_MAX
 from bundles.wire import ID_BYTES, NAME_BYTES_MAX, Reader, write_binary, write_id, write_text, write_uint
@@ -17,7 +18,8 @@ PROTOCOL: Final = b"WSM1"
 """Begins hello: what this is, and the version."""
 HEAD_BYTES: Final = 5
 FRAME_BYTES_MIN: Final = 4_096
-"""The least that a frame limit may be: the longest hello, offer or receipt fits."""
+"""The least that a frame limit may be: the longest hello, offer or receipt fits, and each certificate that is issued
+(at most 1,300 bytes, for the longest name)."""
 UNLIMITED: Final = 0xFFFF
 """Copies of an offer: as many as there are peers."""
 _SCALE: Final = 0xFFFF
@@ -110,7 +112,22 @@ class Bye(NamedTuple):
     detail: str
 
 
-Frame: TypeAlias = Hello | Receipts | Summary | Offer | Accept | Decline | Data | Stored | Bye
+class Certificates(NamedTuple):
+    """Certificates (DER), not read yet: most are known already."""
+
+    certificates: tuple[bytes, ...]
+
+
+class Revocations(NamedTuple):
+    """A part of an encoded revocation list, which may be longer than a frame. `more`: the next part follows."""
+
+    part: bytes
+    more: bool
+
+
+Frame: TypeAlias = (
+    Hello | Receipts | Summary | Offer | Accept | Decline | Data | Stored | Bye | Certificates | Revocations
+)
 
 
 class FrameBuffer:
@@ -247,6 +264,26 @@ def _decode_data(reader: Reader) -> Data:
     return Data(message_id, offset, reader.take(reader.left))
 
 
+def _encode_certificates(frame: Certificates) -> bytes:
+    return b"".join(write_binary(one, 2, CERTIFICATE_BYTES_MAX, "a certificate") for one in frame.certificates)
+
+
+def _decode_certificates(reader: Reader) -> Certificates:
+    certificates = []
+    while reader.left:
+        certificates.append(reader.binary(2, CERTIFICATE_BYTES_MAX))
+    return Certificates(tuple(certificates))
+
+
+def _encode_revocations(frame: Revocations) -> bytes:
+    return write_uint(frame.more, 1, "more") + frame.part
+
+
+def _decode_revocations(reader: Reader) -> Revocations:
+    more = _flag(reader.uint(1))
+    return Revocations(reader.take(reader.left), more)
+
+
 def _flag(number: int) -> bool:
     if number > 1:
         raise FormatError(f"a flag is {number}, neither 0 nor 1")
@@ -255,7 +292,9 @@ def _flag(number: int) -> bool:
 
 _NUMBERS: Final[dict[type, int]] = {
     kind: number
-    for number, kind in enumerate((Hello, Receipts, Summary, Offer, Accept, Decline, Data, Stored, Bye), start=1)
+    for number, kind in enumerate(
+        (Hello, Receipts, Summary, Offer, Accept, Decline, Data, Stored, Bye, Certificates, Revocations), start=1
+    )
 }
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Hello: _encode_hello,
@@ -267,6 +306,8 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Data: _encode_data,
     Stored: _encode_id,
     Bye: lambda bye: write_text(bye.detail, NAME_BYTES_MAX, "the detail"),
+    Certificates: _encode_certificates,
+    Revocations: _encode_revocations,
 }
 _DECODERS: Final[dict[int, Callable[[Reader], Frame]]] = {
     _NUMBERS[Hello]: _decode_hello,
@@ -278,4 +319,6 @@ _DECODERS: Final[dict[int, Callable[[Reader], Frame]]] = {
     _NUMBERS[Data]: _decode_data,
     _NUMBERS[Stored]: lambda reader: Stored(reader.message_id()),
     _NUMBERS[Bye]: lambda reader: Bye(reader.text(NAME_BYTES_MAX)),
+    _NUMBERS[Certificates]: _decode_certificates,
+    _NUMBERS[Revocations]: _decode_revocations,
 }

@@ -6,15 +6,12 @@ only the new ones are sent. A peer whose store was lost has another incarnation,
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from bundles.receipt import Receipt
+from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 
-Peer = tuple[str, int]
-"""Name and incarnation."""
-
-OURS: Final[Peer] = ("", 0)
-"""Where a receipt came from that no peer has sent: our own, or one from a gateway."""
+__all__ = ["OURS", "KnownReceipts", "Peer"]
 
 
 class _Known(NamedTuple):
@@ -28,9 +25,9 @@ class KnownReceipts:
     transmissions, and may cost a second delivery to a gateway; the recipient's memory removes it."""
 
     def __init__(self, most: int, peers_max: int) -> None:
-        self._most, self._peers_max = most, peers_max
+        self._most = most
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._complete: OrderedDict[Peer, int] = OrderedDict()
+        self._complete = KnownToPeers(peers_max)
         self.number = 0
         """Of the latest receipt; 0 if there was none."""
 
@@ -59,14 +56,11 @@ class KnownReceipts:
 
     def complete_up_to(self, peer: Peer) -> int:
         """The number up to which the peer has all of them."""
-        return self._complete.get(peer, 0)
+        return self._complete.complete_up_to(peer)
 
     def completed(self, peer: Peer, number: int) -> None:
         """The peer has them all up to `number`."""
-        self._complete[peer] = max(number, self.complete_up_to(peer))
-        self._complete.move_to_end(peer)
-        if len(self._complete) > self._peers_max:
-            self._complete.popitem(last=False)
+        self._complete.completed(peer, number)
 
     def _latest_first(self, number: int) -> Iterator[_Known]:
         for known in reversed(self._known.values()):

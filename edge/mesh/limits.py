@@ -23,7 +23,9 @@ class MeshLimits:
     unanswered_offers: int = 64  # that a peer may have open at once, each way
     burst_bytes: int = 262_144  # of bundles in one call of `outgoing`, so that receipts and answers need not wait long
     idle_s: float = 30.0  # a contact that waits for its peer, and hears nothing, is closed
-    peers: int = 1_000  # about which it is remembered which receipts they have; the oldest are forgotten first
+    peers: int = 1_000  # about which it is remembered which receipts and certificates they have; the oldest go first
+    certificates: int = 200  # passed on at one contact, besides those of gateways, and of who signed what is sent
+    certificates_taken: int = 2_000  # unknown ones that are looked at in one contact; further ones are ignored
 
     def __post_init__(self) -> None:
         if not 1 <= self.hops <= HOPS_MAX:

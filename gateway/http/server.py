@@ -1,6 +1,7 @@
 """HTTP/1.1 and 1.0 on a socket (aiohttp): connections, limits, time-outs and routing of requests (G11)."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -8,6 +9,7 @@ import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler
 
+from gateway.access.enrolment import Enrolment
 from gateway.errors import ProxyHeaderError
 from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
@@ -16,6 +18,7 @@ from gateway.http.body import read_body, read_json_body
 from gateway.http.bundles_handler import BundlesHandler, Mesh
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
+from gateway.http.enrolment_handler import EnrolmentHandler
 from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
 from gateway.http.message_presence_handler import (
@@ -31,6 +34,8 @@ from gateway.http.problems import Problem, bad_request, problem_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import Query, raw_tail
 from gateway.members.access_point import AccessPoint
+from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
+from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
 from schemas.mesh_api import BUNDLES_PATH, MESH_PATH, QUERY_PATH, REPORTS_PATH
 from schemas.settings import GatewaySettings
 
@@ -48,7 +53,12 @@ class HttpServer:
     """The HTTP bearer of a gateway. Handlers end with their connection (handler_cancellation)."""
 
     def __init__(
-        self, hosts: HostServer, settings: GatewaySettings, access_point: AccessPoint, mesh: Mesh | None = None
+        self,
+        hosts: HostServer,
+        settings: GatewaySettings,
+        access_point: AccessPoint,
+        enrolment: Enrolment | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         self._hosts = hosts
         self._gateway = settings
@@ -63,6 +73,7 @@ class HttpServer:
         )
         self._bundles_handler = BundlesHandler(mesh, settings.mesh, hosts.now)
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
+        self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
@@ -82,6 +93,8 @@ class HttpServer:
                 web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
                 web.post(_MESSAGE_PRESENCE, self._tell_message_presence),
                 web.get(_CONNECT, self._connect, allow_head=False),
+                web.post(ENROLMENTS_PATH, self._enrol),
+                web.post(RENEWAL_PATH, self._renew),
                 web.get(_OPENAPI, self._describe, allow_head=False),
             ]
         )
@@ -240,6 +253,22 @@ class HttpServer:
         await self._caller(request)
         response = _json(self._connect_handler.answer(_query(request)))
         response.headers["Cache-Control"] = self._connect_handler.caching
+        return response
+
+    async def _enrol(self, request: web.Request) -> web.Response:
+        return await self._enrolled(request, self._enrolment_handler.enrol)
+
+    async def _renew(self, request: web.Request) -> web.Response:
+        return await self._enrolled(request, self._enrolment_handler.renew)
+
+    async def _enrolled(self, request: web.Request, act: Callable[[bytes, str], EnrolmentAnswer]) -> web.Response:
+        """These requests have their own credential, and need no other."""
+        peer = self._origin(request).peer
+        self._enrolment_handler.check(peer)
+        _query(request).done(())
+        body = await read_json_body(request, ENROLMENT_BYTES, self._settings.read_timeout_s)
+        response = _json(act(body, peer))
+        response.headers["Cache-Control"] = "no-store"
         return response
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:

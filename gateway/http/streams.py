@@ -32,6 +32,9 @@ PARAMETERS: Final = ("acknowledge", "client", "filter", "qos", "wait")
 WAIT_MAX_S: Final = 86_400
 _NUMBER = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?([eE]-?[0-9]{1,3})?")
 _ONLY_IF_NEW = 1
+CLIENT_ID_HEADER: Final = "X-Client-Id"
+"""In the answer: the client id by which the home knows the client, so its inbox is `@` and this."""
+
 _HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 log = structlog.get_logger(__name__)
@@ -125,7 +128,8 @@ class Streams:
         try:
             attached = await self._attached(link, caller, asked)
             is_refused = False
-            response = web.StreamResponse(headers={**_HEADERS, **headers})
+            named = {CLIENT_ID_HEADER: caller.client} if caller.is_known else {}
+            response = web.StreamResponse(headers={**_HEADERS, **named, **headers})
             await response.prepare(request)
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             self._server.counts["streams_opened"] += 1

@@ -15,13 +15,13 @@ from gateway.shard.node import Node
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.session import Session
-from gateway.shard.system_topics import is_reserved
 from mqtt.codes import PacketType, ReasonCode
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
+from schemas.reserved_topics import is_reserved
 from schemas.session_log import WillRecord
 
 log = structlog.get_logger(__name__)

@@ -17,11 +17,12 @@ from gateway.shard.session import Session
 from gateway.shard.session_records import sent_from_memory
 from gateway.shard.shard import Shard
 from gateway.shard.subscription import SessionSubscription
-from gateway.shard.system_topics import is_system, send_system
+from gateway.shard.system_topics import send_system
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription
 from mqtt.topics import split_shared
 from schemas.identity import INBOX_MARK, inbox_of
+from schemas.reserved_topics import is_system
 from schemas.session_log import SubscriptionRecord
 
 _RETAINED_FENCE_S = 30.0

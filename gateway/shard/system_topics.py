@@ -11,20 +11,8 @@ from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.session import Session
 from mqtt.properties import NO_PROPERTIES
 from mqtt.topics import matches
-from schemas.presence_topics import is_presence
 
-SYSTEM_ROOT = "$SYS"
 _BRIDGE_ROOT, _BRIDGE_STATE = "$SYS/broker/connection/", "/state"
-
-
-def is_system(topic: str) -> bool:
-    """Whether a topic name or filter speaks of `$SYS`; no filter that begins otherwise matches it [MQTT-4.7.2-1]."""
-    return topic.startswith(SYSTEM_ROOT) and topic[len(SYSTEM_ROOT) :][:1] in ("", "/")
-
-
-def is_reserved(topic: str) -> bool:
-    """Whether only the platform publishes there: to `$SYS` the gateway itself, to `$presence` the ledger."""
-    return is_system(topic) or is_presence(topic)
 
 
 def is_bridge_state(topic: str) -> bool:

@@ -39,6 +39,7 @@ COMMANDS = {
     "jars": ("jars",),
     "submit": ("submit",),
     "agent": ("agent",),
+    "ca": ("ca",),
 }
 """Modules of this package and their commands, in the order in which `--help` lists them."""
 

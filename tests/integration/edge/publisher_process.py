@@ -13,17 +13,27 @@ from tests.documents import ROOT
 
 STOPPED_S = 10.0
 
+# Arguments: a connect point, the version of MQTT, the store, and for Kafka the topic. Over HTTP and Kafka there are
+# several topics, because HTTP sends what goes to one topic one after the other.
+#
 # Publishes numbers, from the one after the last that is on disk: `sequence` counts accepted messages, so each number is
 # the sequence of its message, and a number is never published twice.
 PUBLISHER = """
 import asyncio, sys
-from waystation import Client
+from waystation import Client, KafkaOptions
 
-async def main(url, version, store):
-    async with Client(client_id="publisher", connect_points=[url], store=store, mqtt_version=version) as client:
+async def main(url, version, store, kafka=""):
+    options = {"kafka": KafkaOptions(topic=kafka)} if kafka else {}
+    topics = ["n"] if url.startswith(("mqtt", "ws")) else ["n/1", "n/2", "n/3"]
+    async with Client(
+        client_id="publisher", connect_points=[url], store=store, mqtt_version=version, **options
+    ) as client:
         while True:
             first = client._outbox.last_sequence + 1
-            batch = [client.publish("n", str(number), qos=1 + number % 2) for number in range(first, first + 20)]
+            batch = [
+                client.publish(topics[number % len(topics)], str(number), qos=1 + number % 2)
+                for number in range(first, first + 20)
+            ]
             for message in await asyncio.gather(*batch):
                 print(message.sequence, flush=True)
 

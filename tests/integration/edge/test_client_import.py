@@ -5,7 +5,10 @@ import sys
 
 from tests.documents import ROOT
 
-HEAVY = ("aiohttp", "confluent_kafka", "gateway", "jobs", "numpy", "pipelines", "pyarrow", "pyspark", "typer", "uvloop")
+HEAVY = (
+    *("aiohttp", "confluent_kafka", "gateway", "jobs", "kafka", "numpy", "pipelines"),
+    *("pyarrow", "pyspark", "typer", "uvloop"),
+)
 
 
 def test_it_imports_what_a_device_has() -> None:

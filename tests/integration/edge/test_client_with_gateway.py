@@ -7,17 +7,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from edge.reconnect import FullJitter
 from harness.processes import Gateway
+from schemas.identity import derived_message_id
+from tests import draw
 from tests.conftest import LocalBroker
+from tests.integration.edge.ingress_records import records
+from tests.integration.edge.publisher_process import killed_after
 from waystation import Client, PublishRefused
 
 PATIENCE_S = 60.0
 NUMBER = 60
-PARTITIONS = 2
-"""Of `ingress`, where tests create the topics."""
 
 
 @pytest.fixture
@@ -35,25 +36,6 @@ def gateway(broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> Gateway:
         WAYSTATION_GATEWAY__AUTHENTICATION__PASSWORD__FILE=str(tmp_path / "passwords"),
         WAYSTATION_GATEWAY__AUTHORIZATION__FILE=str(tmp_path / "acl.toml"),
     )
-
-
-def stored(broker: LocalBroker, topic: str, partitions: int) -> Counter[bytes]:
-    """How often each payload is on a topic."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
-    found: Counter[bytes] = Counter()
-    try:
-        for partition in range(partitions):
-            position, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
-            consumer.assign([TopicPartition(topic, partition, position)])
-            while position < end:
-                record = consumer.poll(PATIENCE_S)
-                assert record is not None
-                assert record.error() is None
-                found[record.value() or b""] += 1
-                position = record.offset() + 1
-    finally:
-        consumer.close()
-    return found
 
 
 def test_a_killed_gateway_loses_nothing_and_doubles_nothing(
@@ -92,5 +74,54 @@ def test_a_killed_gateway_loses_nothing_and_doubles_nothing(
     finally:
         gateway.stop()
     topics = broker.topics(unique_prefix)
-    found = stored(broker, topics.ingress, PARTITIONS)
+    found = Counter(record.value for record in records(broker.bootstrap, topics.ingress))
     assert {payload: found[payload] for payload in found if payload.isdigit()} == {b"%d" % n: 1 for n in range(NUMBER)}
+
+
+def test_a_killed_publisher_over_http_stores_each_message_once(
+    broker: LocalBroker, unique_prefix: str, tmp_path: Path
+) -> None:
+    """G13, Q1: over `kill -9` of the client, again and again, and of the gateway once; in order by topic (R8)."""
+    topics, choice = broker.topics(unique_prefix), draw.generator("kills of the publisher over HTTP")
+    gateway = Gateway(tmp_path / "gateway", broker.bootstrap, unique_prefix)
+
+    async def scenario() -> None:
+        accepted: list[int] = []
+        arguments = f"http://127.0.0.1:{gateway.http_port}", "5.0", str(tmp_path / "outbox")
+        for attempt in range(6 if draw.SOAK else 2):
+            publishing = asyncio.create_task(killed_after(choice.uniform(0.1, 0.3), *arguments))
+            if attempt == 1:
+                await asyncio.sleep(choice.uniform(0.5, 0.8))  # a random moment is what is tested
+                gateway.kill()
+                await publishing
+                await asyncio.to_thread(gateway.start)
+            accepted += await publishing
+        async with (
+            Client(
+                client_id="publisher",
+                connect_points=[arguments[0]],
+                store=arguments[2],
+                backoff=FullJitter(0.05, 0.5),
+            ) as last,
+            asyncio.timeout(PATIENCE_S),
+        ):
+            await last.drained()
+            everything = range(1, last._outbox.last_sequence + 1)
+            incarnation = last._bearer._posts._incarnation  # type: ignore[attr-defined]
+        found = records(broker.bootstrap, topics.ingress)
+        assert accepted
+        assert {int(record.value) for record in found} == set(everything) >= set(accepted)
+        assert {record.message_id for record in found} == {
+            derived_message_id("http:publisher", f"{incarnation:016x}-{number}") for number in everything
+        }
+        assert len(found) == len(everything), "a message is stored twice"
+        for topic in {record.key for record in found}:
+            of_topic = [int(record.value) for record in found if record.key == topic]
+            assert of_topic == sorted(of_topic)
+
+    gateway.start()
+    try:
+        gateway.environ["WAYSTATION_GATEWAY__HTTP_PORT"] = str(gateway.http_port)
+        asyncio.run(scenario())
+    finally:
+        gateway.stop()

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from bundles import bundle as bundle_format
 from bundles import receipt as receipt_format
-from bundles.bundle import Bundle, Header, Kind, message_id_of
+from bundles.bundle import Bundle, Header, Kind
 from bundles.errors import BundleError, FormatError, SignatureError
 from bundles.receipt import Role
+from schemas.identity import message_id_of
 from tests.draw import generator
 from tests.unit.bundles.keys import bundle, header, key, originators, receipt, signers
 

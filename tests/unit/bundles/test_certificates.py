@@ -195,3 +195,19 @@ def test_names_are_bounded_and_gateways_are_never_forgotten() -> None:
     for name in "abcdef":
         one.add(certificate(name).der)
     assert [name for name in ("gateway", *"abcdef") if one.of(name)] == ["gateway", "a", "f"]
+
+
+def test_certificates_are_numbered_as_they_come_and_forgotten_ones_are_not_passed_on() -> None:
+    """So that a peer is sent those that came since, and none that it has sent itself."""
+    found = known(most=3)
+    for name in "abcde":
+        found.add(certificate(name).der, ("peer", 7) if name == "d" else None)
+    assert [(one.number, one.certificate.name) for one in found.after(0)] == [(3, "c"), (4, "d"), (5, "e")]
+    assert [one.certificate.name for one in found.after(3, ("peer", 7))] == ["e"]
+    renewed = certificate("c", now_s=NOW_S + 1_000)
+    assert found.add(renewed.der) == renewed
+    assert [(one.number, one.certificate.name) for one in found.after(4)] == [(5, "e"), (6, "c")]
+    assert (found.has(renewed.der), found.has(certificate("a").der)) == (True, False)
+    assert [one.number for one in found.numbered("c")] == [6]
+    found.take_revocations(revocation_format.sign(1, 0, {"e": NOW_S + 1}, authority_key()).encoded)
+    assert [one.certificate.name for one in found.after(4)] == ["c"]

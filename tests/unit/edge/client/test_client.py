@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from edge.client.client import Client
 from edge.client.errors import (
     ClientClosed,
+    MissingPackage,
     NotReachable,
 )
+from edge.client.kafka_options import KafkaOptions
 from edge.client.limits import Limits
 from edge.client.message import Message, MessageState
 from edge.errors import ConnectionLost, PublishRefused
@@ -178,7 +181,16 @@ def test_a_new_store_does_not_resume_a_session_it_does_not_know(tmp_path: Path) 
         {"keep_alive_s": -1},
         {"session_expiry_s": 0},
         {"connect_points": []},
-        {"connect_points": ["http://h"]},
+        {"connect_points": ["ftp://h"]},
+        {"connect_points": ["mqtt://h", "http://h"]},
+        {"connect_points": ["http://h/path"]},
+        {"connect_points": ["http://h"], "client_id": "no name"},
+        {"connect_points": ["http://h"], "username": "a:b", "password": b"secret"},
+        {"connect_points": ["http://h"], "password": b"secret, but no token"},
+        {"connect_points": ["kafka://"]},
+        {"connect_points": ["kafka://h"], "username": "u"},
+        {"connect_points": (), "access_points": ["https://h"], "bearer": "kafka"},
+        {"kafka": KafkaOptions()},
         {"connect_points": ["mqtt://user:secret@h"]},
         {"connect_points": ["mqtt://h/path"]},
         {"connect_points": ["mqtt://h:99999"]},
@@ -191,6 +203,40 @@ def test_options_that_are_wrong(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError) as error:
         Client(**({"client_id": "c", "connect_points": [NOBODY]} | wrong))
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic": ""},
+        {"ca_file": "f"},
+        {"tls": True, "key_file": "f"},
+        {"sasl_mechanism": "GSSAPI", "username": "u", "password": "secret"},
+        {"sasl_mechanism": "PLAIN", "username": "u", "password": "secret"},
+        {"sasl_mechanism": "SCRAM-SHA-256", "username": "u"},
+        {"username": "u", "password": "secret"},
+    ],
+    ids=str,
+)
+def test_options_of_kafka_that_are_wrong(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="KafkaOptions") as error:
+        KafkaOptions(**wrong)
+    assert "secret" not in str(error.value)
+    assert "secret" not in repr(KafkaOptions(sasl_mechanism="SCRAM-SHA-512", username="u", password="secret"))
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kafka-python is an extra; the outbox is free again afterwards."""
+    for name in ("kafka", "edge.client.kafka_bearer", "edge.client.kafka_producer"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "kafka", None)
+
+    async def run() -> None:
+        with pytest.raises(MissingPackage, match=r"waystation-edge\[kafka\]"):
+            async with Client(client_id="c", connect_points=["kafka://h"]):
+                pass
+
+    complete(run())
 
 
 def test_the_password_is_not_shown() -> None:
@@ -232,6 +278,6 @@ def test_it_is_closed_although_the_server_is_silent() -> None:
             port = server.sockets[0].getsockname()[1]
             async with client(f"mqtt://{HOST}:{port}") as one:
                 await one.publish("t")
-                await eventually(lambda: one._mqtt.connections == 1, "it connects")
+                await eventually(lambda: one._bearer.connections == 1, "it connects")
 
     complete(run())

@@ -135,7 +135,7 @@ def test_a_message_that_no_connection_has_sent_expires_and_one_that_was_sent_doe
                 server.is_deaf = True
                 sent = await one.publish("t", b"sent", qos=2, lifetime_s=10)
                 unsent = await one.publish("t", b"unsent", qos=2, lifetime_s=10)
-                assert len(one._mqtt.session.outbound.messages) == 2
+                assert one._bearer.held == 2
                 server.is_closed = True
                 server.drop()
                 await eventually(lambda: not one.is_connected, "the client notices")

@@ -18,7 +18,7 @@ def test_messages_that_nobody_holds_use_no_memory_here(tmp_path: Path) -> None:
                 await one.publish("t")
             gc.collect()
             assert len(one._sending._messages) == 0
-            assert len(one._mqtt.session.outbound.messages) == 0
+            assert one._bearer.held == 0
 
     complete(run())
 
@@ -60,9 +60,31 @@ def test_only_a_window_of_what_waits_is_in_memory(tmp_path: Path) -> None:
         ):
             draining = asyncio.ensure_future(again.drained())
             while not draining.done():
-                held.append(len(again._mqtt.session.outbound.messages) + len(again._sending._loaded))
+                held.append(again._bearer.held + len(again._sending._loaded))
                 await asyncio.sleep(0)
             assert 50 < max(held) <= 125
             assert [int(packet.payload) for packet in server.session.stored] == list(range(2_000))
+
+    complete(run())
+
+
+def test_large_messages_fill_the_window_by_their_bytes(tmp_path: Path) -> None:
+    """However slowly the gateway acknowledges, a backlog of large messages stays on disk."""
+
+    async def run() -> None:
+        window_bytes, payload = 10_000, b"x" * 1_000
+        async with client(NOBODY, store=tmp_path / "o") as one:
+            await asyncio.gather(*(one.publish("t", payload) for _ in range(100)))
+        held: list[int] = []
+        async with (
+            ServerHost({"receive_maximum": 2}) as server,
+            client(server.url, store=tmp_path / "o", limits=Limits(window_bytes=window_bytes)) as again,
+        ):
+            draining = asyncio.ensure_future(again.drained())
+            while not draining.done():
+                held.append(len(payload) * (len(again._mqtt.session.outbound.messages) + len(again._sending._loaded)))
+                await asyncio.sleep(0)
+            assert max(held) <= 2.5 * window_bytes
+            assert len(server.session.stored) == 100
 
     complete(run())

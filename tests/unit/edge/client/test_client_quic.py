@@ -40,7 +40,7 @@ def test_a_client_whose_network_changes_stays_connected(tmp_path: Path) -> None:
                     await nat.rebind()
             await message.acknowledged
             await until(lambda: len(got) == NUMBER)
-            assert client._mqtt.connections == 1
+            assert client._bearer.connections == 1
         await receiving
         assert got == Counter({b"%d" % n: 1 for n in range(NUMBER)})
         nat.close()

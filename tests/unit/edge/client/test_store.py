@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -53,7 +54,10 @@ def added(*messages: StoredMessage) -> Batch:
 @both
 def test_a_new_store_is_empty(tmp_path: Path, kind: Callable[[Path], Reopened]) -> None:
     store = kind(tmp_path)(None)
-    assert store.recover() == Recovered(SessionRow(CLIENT), [], [], [], 0, 0, 0)
+    found = store.recover()
+    assert found == Recovered(SessionRow(CLIENT), [], [], [], 0, 0, 0, found.incarnation)
+    assert 0 <= found.incarnation < 2**63
+    assert store.recover().incarnation == found.incarnation
     assert store.waiting(0, 10, 10) == []
     assert store.next_expiry() is None
     store.close()
@@ -151,7 +155,8 @@ def test_the_twins_agree(tmp_path_factory: pytest.TempPathFactory, done: list[Ba
         disk.commit(batch)
         memory.commit(copy.deepcopy(batch))
         disk = reopen(disk)
-        assert disk.recover() == memory.recover()
+        found, twin = disk.recover(), memory.recover()
+        assert found == msgspec.structs.replace(twin, incarnation=found.incarnation)
         assert disk.waiting(0, window, 35) == memory.waiting(0, window, 35)
         assert disk.expired(1005.0) == memory.expired(1005.0)
         assert disk.next_expiry() == memory.next_expiry()

@@ -128,9 +128,9 @@ def test_a_decline_has_a_reason_and_gives_the_copies_back(reason: Reason, other:
     one = carrier("z")
     one.add(message, 8, 50)
     pair = MeshPair(one, other)
-    pair.contacts[1]._send_summary = lambda now: pair.contacts[1]._send(Summary((), more=False))  # type: ignore[method-assign]
-    pair.contacts[1]._out.clear()
-    pair.contacts[1]._send(other.hello(100)._replace(bundle_bytes=10**6))
+    pair.contacts[1]._send_summary = lambda now: pair.contacts[1]._link.send(Summary((), more=False))  # type: ignore[method-assign]
+    pair.contacts[1]._link.drain()
+    pair.contacts[1]._link.send(other.hello(100)._replace(bundle_bytes=10**6))
     pair.exchange()
     assert Declined(message.message_id, reason) in pair.events[0]
     held = one.held(message.message_id)
@@ -243,12 +243,12 @@ def test_a_receipt_during_a_transfer_withdraws_the_offer() -> None:
     one, other, message = carrier("a"), carrier("b"), bundle()
     one.submit(message, 0)
     pair = MeshPair(one, other)
-    while not pair.contacts[1]._arriving:
+    while not pair.contacts[1]._taking.waits:
         for end in (0, 1):
             pair.take(1 - end, pair.contacts[1 - end].receive(pair.contacts[end].outgoing(100), 100))
     one.take_receipt(receipt(message.message_id))
     pair.exchange()
-    assert not pair.contacts[1]._arriving
+    assert not pair.contacts[1]._taking.waits
     assert "Received" not in pair.kinds(1)
     assert not pair.contacts[0].closed
 

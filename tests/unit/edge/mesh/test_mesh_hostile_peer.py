@@ -16,6 +16,7 @@ from edge.mesh.contact_events import Closed, EndedBy, Event
 from edge.mesh.contact_frames import (
     Accept,
     Bye,
+    Certificates,
     Data,
     Decline,
     Frame,
@@ -24,6 +25,7 @@ from edge.mesh.contact_frames import (
     Offer,
     Reason,
     Receipts,
+    Revocations,
     Stored,
     Summary,
     decode,
@@ -49,6 +51,8 @@ FRAMES: tuple[Frame, ...] = (
     Data(ID, 5, b"part"),
     Stored(ID),
     Bye("done"),
+    Certificates((b"one", b"another")),
+    Revocations(b"part", more=True),
 )
 
 
@@ -97,7 +101,7 @@ def test_a_frame_comes_back_as_it_was_and_every_truncation_is_an_error(frame: Fr
             decode(encoded[0], encoded[5 : 5 + size])  # a list of receipts or ids may end earlier
         except PeerError:
             continue
-        assert isinstance(frame, Receipts | Summary | Data | Bye)
+        assert isinstance(frame, Receipts | Summary | Data | Bye | Certificates | Revocations)
 
 
 @given(st.integers(0, 255), st.binary(max_size=200))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from gateway.access.enrolment import Enrolment
 from gateway.host.authenticator import Authenticator
 from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
@@ -55,6 +57,7 @@ class HttpHarness(HomeHarness):
         self.members: MemberTable
         self.members_now = 0.0
         self.platform: Platform
+        self.enrolment: Enrolment | None = None
 
     def settings(self) -> Settings:
         settings = super().settings()
@@ -75,7 +78,8 @@ class HttpHarness(HomeHarness):
         if gateway.mesh.enabled:
             self.platform = Platform(gateway.mesh, self.clock)
             mesh = Mesh(self.platform, BundleAdmission(self.platform, self.hosts, gateway))
-        self.http = HttpServer(self.hosts, gateway, access_point, mesh)
+        self.enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
+        self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment, mesh)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 

@@ -10,9 +10,9 @@ from gateway.observe.load import Load
 from gateway.observe.session_stats import SessionStatsCollector
 from gateway.observe.system import SystemPublisher
 from gateway.shard.rules import Everything
-from gateway.shard.system_topics import is_system
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Unsubscribe, Will
+from schemas.reserved_topics import is_system
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 from tests.unit.gateway.shard.home_harness import turn
 from tests.unit.gateway.shard.virtual_time import run

@@ -1,0 +1,29 @@
+"""Up to which number each peer has all of what is numbered here: receipts, or certificates."""
+
+from collections import OrderedDict
+from typing import Final
+
+Peer = tuple[str, int]
+"""Name and incarnation."""
+
+OURS: Final[Peer] = ("", 0)
+"""Where something came from that no peer has sent: our own, or from a gateway."""
+
+
+class KnownToPeers:
+    """At most `peers_max` peers; the oldest are forgotten first, and then sent all again."""
+
+    def __init__(self, peers_max: int) -> None:
+        self._peers_max = peers_max
+        self._complete: OrderedDict[Peer, int] = OrderedDict()
+
+    def complete_up_to(self, peer: Peer) -> int:
+        """The number up to which the peer has all of them."""
+        return self._complete.get(peer, 0)
+
+    def completed(self, peer: Peer, number: int) -> None:
+        """The peer has them all up to `number`."""
+        self._complete[peer] = max(number, self.complete_up_to(peer))
+        self._complete.move_to_end(peer)
+        if len(self._complete) > self._peers_max:
+            self._complete.popitem(last=False)

@@ -1,0 +1,57 @@
+"""What the uplink needs of the agent that holds the bundles; the agent's node implements it, with a durable store."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from bundles.bundle import Bundle
+from bundles.receipt import Receipt, Role
+from edge.mesh.carrier import Held
+from edge.mesh.pending_reports import PendingReport
+from schemas.events import MessagePresenceEvent
+from schemas.mesh_api import MeshState
+
+
+class Holder(Protocol):
+    """All methods are called on the event loop. What is awaited is durable when it returns."""
+
+    @property
+    def name(self) -> str:
+        """The agent's."""
+
+    def held(self) -> Iterable[Held]:
+        """Everything that is held and alive. `since` goes by the same clock as the deliverer's."""
+
+    def needs_claim(self, held: Held) -> bool:
+        """Whether others may have a copy: one has left this agent, or it came from another (M11)."""
+
+    def signers(self, name: str, role: Role) -> Sequence[Ed25519PublicKey]:
+        """:data:`bundles.receipt.Signers`."""
+
+    def certificates(self, originator: str) -> Sequence[bytes]:
+        """The originator's certificates (DER), for gateways that do not know them."""
+
+    async def settle(self, receipts: Sequence[Receipt]) -> None:
+        """The messages are delivered: drops the bundles, keeps the receipts, tells the application of its own. The
+        receipts are verified."""
+
+    async def refused(self, bundle: Bundle, reason: str) -> None:
+        """The platform will never take the bundle. If it is the agent's own, its application is told and the bundle is
+        dropped; another's stays until its lifetime is over, for other ways."""
+
+    async def report(self, events: Sequence[MessagePresenceEvent]) -> None:
+        """Logs events for message presence, durably; the deliverer publishes them (M10)."""
+
+    def pending(self, most: int) -> Sequence[PendingReport]:
+        """The oldest of the events that are not published."""
+
+    async def published(self, numbers: Sequence[int]) -> None:
+        """Message presence has these events."""
+
+    async def take_mesh(self, state: MeshState) -> None:
+        """Certificates of gateways and the revocation list, as a gateway gives them, not verified. What is wrong with
+        them is logged there; nothing is raised."""
+
+    def set_uplink(self, is_up: bool) -> None:
+        """Whether a gateway is reachable now."""

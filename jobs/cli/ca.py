@@ -1,0 +1,9 @@
+"""`ca`: the commands of the edge, so that `--help` lists them beside the platform's."""
+
+import typer
+
+from edge.cli.ca import commands
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands(), name="ca")

@@ -1,0 +1,15 @@
+"""Topics to which only the platform publishes: `$SYS/…` of each gateway, and `$presence/…`."""
+
+from schemas.presence_topics import is_presence
+
+SYSTEM_ROOT = "$SYS"
+
+
+def is_system(topic: str) -> bool:
+    """Whether a topic name or filter speaks of `$SYS`; no filter that begins otherwise matches it [MQTT-4.7.2-1]."""
+    return topic.startswith(SYSTEM_ROOT) and topic[len(SYSTEM_ROOT) :][:1] in ("", "/")
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether only the platform publishes there: to `$SYS` the gateway itself, to `$presence` the ledger."""
+    return is_system(topic) or is_presence(topic)

@@ -1,0 +1,470 @@
+"""Delivery over bearers in virtual time: presence, claims, receipts, and all that goes wrong (M3, M4, M10-M13)."""
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from edge.client.connect_points import ConnectPoint
+from edge.client.errors import DiskFull
+from edge.uplink.bearers import Bearer
+from edge.uplink.delivery_plan import PlanLimits
+from edge.uplink.errors import GatewayProblem
+from schemas.mesh_api import BundleResult
+from schemas.states import Claim
+from tests import draw
+from tests.unit.bundles.keys import bundle
+from tests.unit.edge.uplink.fake_platform import (
+    FakeGateway,
+    FakeHolder,
+    FakePlatform,
+    deliverer,
+    link,
+    now,
+    run_until,
+    wall_us,
+)
+from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
+
+PRESENCE_OUT = GatewayProblem(503, "kafka_error", "message presence is out of reach")
+
+
+def test_own_messages_go_at_once_in_sequence_in_batches() -> None:
+    """M1, M11: nothing is asked, claimed or reported for messages that nobody else has."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateway = FakeGateway(platform, "a")
+        holder.hold(*(bundle(number) for number in range(1, 601)))
+        ended = await run_until(lambda: not holder.store, deliverer(holder, link(gateway)))
+        assert ended < 3
+        assert platform.order == [("a", number) for number in range(1, 601)]
+        assert gateway.posts == [500, 100]
+        assert not platform.asked
+        assert not platform.events
+        assert holder.uplinks == [True]
+        assert holder.meshes == 1
+
+    run(scenario())
+
+
+def test_what_others_may_have_is_claimed_delivered_and_reported() -> None:
+    """M11, M12."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder("carrier")
+        messages = [bundle(number) for number in range(1, 301)]
+        holder.hold(*messages)
+        await run_until(
+            lambda: not holder.store and not len(holder.reports),
+            deliverer(holder, link(FakeGateway(platform, "carrier"))),
+        )
+        everything = [("carrier", one.message_id) for one in messages]
+        for kind in ("attempting", "claimed", "delivered"):
+            assert sorted(platform.reported(kind)) == sorted(everything)
+        assert set(platform.taken.values()) == {1}
+        event = next(event for _, event in platform.events if event.event == "delivered")
+        assert (event.origin, event.peer) == ("a", "gateway")
+
+    run(scenario())
+
+
+def test_the_originator_learns_what_became_of_its_message() -> None:
+    """M13: delivered by a peer: settled by the receipt and retired, without another delivery; not yet: delivered."""
+
+    async def scenario() -> None:
+        platform, messages = FakePlatform(), [bundle(number) for number in range(1, 4)]
+        holder = FakeHolder(propagated=[one.message_id for one in messages[1:]])
+        holder.hold(*messages)
+        other = FakeHolder("carrier")
+        other.hold(messages[1])
+        await run_until(
+            lambda: not other.store and not len(other.reports), deliverer(other, link(FakeGateway(platform, "carrier")))
+        )
+        await run_until(
+            lambda: not holder.store and not len(holder.reports), deliverer(holder, link(FakeGateway(platform, "a")))
+        )
+        assert set(holder.receipts) == {one.message_id for one in messages}
+        assert set(platform.taken.values()) == {1}
+        assert platform.retired == {one.message_id for one in messages[1:]}
+        assert platform.delivered == {messages[1].message_id: "carrier", messages[2].message_id: "a"}
+
+    run(scenario())
+
+
+def test_of_two_agents_with_the_same_message_one_delivers() -> None:
+    """M11."""
+
+    async def scenario() -> None:
+        platform = FakePlatform()
+        holders = [FakeHolder(name) for name in ("b", "c")]
+        messages = [bundle(number) for number in range(1, 51)]
+        for holder in holders:
+            holder.hold(*messages)
+        agents = [deliverer(holder, link(FakeGateway(platform, holder.name))) for holder in holders]
+        await run_until(lambda: not any(holder.store for holder in holders), *agents)
+        assert set(platform.taken.values()) == {1}
+
+    run(scenario())
+
+
+def test_the_claim_of_an_agent_that_died_expires() -> None:
+    """M11."""
+
+    async def scenario() -> None:
+        platform, holder, message = FakePlatform(), FakeHolder("b"), bundle()
+        holder.hold(message)
+        until_ms = wall_us() // 1000 + 60_000
+        platform.claims[message.message_id] = Claim(agent="dead", at_us=0, until_ms=until_ms)
+        ended = await run_until(lambda: not holder.store, deliverer(holder, link(FakeGateway(platform, "b"))))
+        assert 60 <= ended < 65
+        assert platform.taken[message.message_id] == 1
+
+    run(scenario())
+
+
+def test_without_presence_it_waits_delivers_and_reports_later() -> None:
+    """M10."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder("b")
+        platform.presence_problem = PRESENCE_OUT
+        own = bundle(1, "b")
+        holder.hold(bundle(), own)
+        agent = deliverer(holder, link(FakeGateway(platform, "b")), limits=PlanLimits(patience_s=300))
+        assert await run_until(lambda: own.message_id not in holder.store, agent) < 3, (
+            "one without a claim goes at once"
+        )
+        ended = await run_until(lambda: not holder.store, agent)
+        assert 300 <= ended < 310
+        assert holder.reports.is_pending
+        assert not platform.events
+        assert agent.status().reports_pending
+        platform.presence_problem = None
+        await run_until(lambda: not holder.reports.is_pending, agent)
+        assert platform.reported("delivered") == [("b", bundle().message_id)]
+
+    run(scenario())
+
+
+def test_claims_that_are_not_judged_hold_nothing_back_for_ever() -> None:
+    """M10: a gateway answers queries from memory while it cannot store claims."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder("b")
+        platform.claim_problem = PRESENCE_OUT
+        holder.hold(bundle())
+        agent = deliverer(holder, link(FakeGateway(platform, "b")), limits=PlanLimits(patience_s=300))
+        assert 300 <= await run_until(lambda: not holder.store, agent) < 400
+
+    run(scenario())
+
+
+def test_short_contacts_add_up_to_patience() -> None:
+    """M10: an agent that never has a gateway for long."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder("b")
+        platform.presence_problem = PRESENCE_OUT
+        gateway = FakeGateway(platform, "b")
+        holder.hold(bundle())
+        agent = deliverer(holder, link(gateway), limits=PlanLimits(patience_s=300))
+        await run_until(lambda: now() > 60, agent)
+        gateway.fault = lambda: "refused"
+        platform.presence_problem = None
+        await run_until(lambda: now() > 400, agent)
+        assert holder.uplinks == [True, False]
+        assert holder.store
+        gateway.fault, platform.presence_problem = lambda: None, PRESENCE_OUT
+        agent.network_changed()
+        await run_until(lambda: not holder.store, agent, most_s=10)
+
+    run(scenario())
+
+
+def test_a_delivery_that_nobody_has_signed_costs_a_duplicate_at_most() -> None:
+    """M8: any enrolled agent may report anything; the message is held back for a while, and never dropped."""
+
+    async def scenario() -> None:
+        platform, holder, message = FakePlatform(), FakeHolder("b"), bundle()
+        holder.hold(message)
+        platform.delivered[message.message_id] = "liar"
+        agent = deliverer(holder, link(FakeGateway(platform, "b")), limits=PlanLimits(withheld_s=900))
+        assert 900 <= await run_until(lambda: not holder.store, agent) < 925
+        assert len(platform.asked) < 60
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("fault", ["refused", "login page", "hang", "problem", "answer lost", "wrong receipts"])
+def test_nothing_is_settled_without_a_receipt_and_all_is_in_the_end(fault: str) -> None:
+    """M3: also not by a login page, a truncated answer, or a receipt for another message."""
+
+    async def scenario() -> int:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateway = FakeGateway(platform, "a")
+        agent = deliverer(holder, link(gateway))
+        await run_until(lambda: holder.uplinks == [True], agent)
+        gateway.fault = lambda: fault
+        holder.hold(*(bundle(number) for number in range(1, 20)))
+        asyncio.get_running_loop().call_later(600, setattr, gateway, "fault", lambda: None)
+        before = gateway.requests
+        await run_until(lambda: now() > 590, agent)
+        assert len(holder.store) == 19
+        assert not holder.receipts
+        assert gateway.requests - before < 120, "no request without a pause"
+        await run_until(lambda: not holder.store, agent, most_s=900)
+        turns = asyncio.get_running_loop()
+        assert isinstance(turns, VirtualLoop)
+        return turns.turns
+
+    assert run(scenario()) < 30_000, "no task spins"
+
+
+def test_a_single_lost_answer_costs_a_second() -> None:
+    """The bearer is probed soon, not when the next probe was due."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateway = FakeGateway(platform, "a")
+        agent = deliverer(holder, link(gateway))
+        await run_until(lambda: now() > 5, agent)
+        faults = ["answer lost"]
+        gateway.fault = lambda: faults.pop() if faults else None
+        holder.hold(bundle())
+        assert await run_until(lambda: not holder.store, agent) < 5 + 4
+        assert platform.taken[bundle().message_id] == 2
+
+    run(scenario())
+
+
+def test_a_bearer_with_too_much_latency_is_not_reachable() -> None:
+    """M3: round trips of 3 s, with a threshold of 2 s, and then below it."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateway = FakeGateway(platform, "a", delay_s=3.0)
+        holder.hold(bundle())
+        agent = deliverer(holder, link(gateway, latency_s=2.0))
+        await run_until(lambda: now() > 300, agent)
+        assert holder.store
+        assert not holder.uplinks
+        assert "round trip" in agent.status().bearers[0].last_problem
+        gateway.delay_s = 1.0
+        await run_until(lambda: not holder.store, agent, most_s=120)
+        assert holder.uplinks == [True]
+
+    run(scenario())
+
+
+def test_the_next_bearer_takes_over_in_its_time() -> None:
+    """M4: satellite only for what has waited for a minute, or is urgent."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateways = [FakeGateway(platform, "a") for _ in range(3)]
+        lan, lte, _ = gateways
+        lan.fault = lambda: "refused"
+        bearers = [
+            Bearer("lan", "http://gateway"),
+            Bearer("lte", "http://gateway", priority=1),
+            Bearer("satellite", "http://gateway", priority=2, after_s=60),
+        ]
+        links = [link(gateway, bearer) for gateway, bearer in zip(gateways, bearers, strict=True)]
+        agent = deliverer(holder, *links, is_urgent=lambda header: header.destination == "alarms")
+        holder.hold(bundle(1))
+        await run_until(lambda: not holder.store, agent)
+        assert [sum(one.posts) for one in gateways] == [0, 1, 0]
+        lte.fault = lan.fault
+        await run_until(lambda: now() > 60, agent)
+        began = now()
+        holder.hold(bundle(2), bundle(3, destination="alarms"), since=began)
+        assert await run_until(lambda: len(holder.store) == 1, agent) < began + 5
+        assert await run_until(lambda: not holder.store, agent) >= began + 60
+        assert [sum(one.posts) for one in gateways] == [0, 1, 2]
+        lan.fault = lambda: None
+        agent.network_changed()
+        await run_until(lambda: agent.status().bearers[0].is_up, agent, most_s=10)
+        holder.hold(bundle(4), since=now())
+        await run_until(lambda: not holder.store, agent)
+        assert [sum(one.posts) for one in gateways] == [1, 1, 2]
+
+    run(scenario())
+
+
+def test_gateways_come_and_go() -> None:
+    """G14: the access point says which there are; the next one is used when one fails."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        front, one, two = (FakeGateway(platform, "a") for _ in range(3))
+        front.points = [ConnectPoint("http", "one", 80), ConnectPoint("http", "two", 80)]
+        links = link(
+            {"http://front:80": front, "http://one:80": one, "http://two:80": two}, Bearer("lan", "http://front")
+        )
+        agent = deliverer(holder, links)
+        holder.hold(bundle(1))
+        await run_until(lambda: not holder.store, agent)
+        assert (one.posts, two.posts) == ([1], [])
+        one.fault = lambda: "refused"
+        holder.hold(bundle(2))
+        await run_until(lambda: not holder.store, agent)
+        assert (one.posts[:1], two.posts, front.posts) == ([1], [1], [])
+
+    run(scenario())
+
+
+def test_a_slow_transfer_keeps_its_claim() -> None:
+    """M11: the claim is renewed; another agent waits, and gets the receipt."""
+
+    async def scenario() -> None:
+        platform = FakePlatform()
+        holders = [FakeHolder(name) for name in ("b", "c")]
+        for holder in holders:
+            holder.hold(bundle())
+        slow = FakeGateway(platform, "b")
+        slow.upload_s = 200
+        one = deliverer(holders[0], link(slow))
+        other = deliverer(holders[1], link(FakeGateway(platform, "c")))
+        first = asyncio.create_task(one.run())
+        await asyncio.sleep(5)
+        await run_until(lambda: not any(holder.store for holder in holders), other)
+        first.cancel()
+        await asyncio.wait([first])
+        assert platform.taken[bundle().message_id] == 1
+        assert len(platform.reported("claimed")) > 3
+
+    run(scenario())
+
+
+def test_what_the_platform_refuses_is_reported_to_the_originator() -> None:
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateway = FakeGateway(platform, "a")
+        own, others = bundle(1), bundle(1, "b")
+        for one in (own, others):
+            platform.outcomes[one.message_id] = BundleResult("refused", "no such destination")
+        holder.hold(own, others, bundle(2))
+        agent = deliverer(holder, link(gateway))
+        await run_until(lambda: now() > 300, agent)
+        assert holder.failed == [(own.message_id, "no such destination")]
+        assert set(holder.store) == {others.message_id}, "another's stays, for other ways"
+        assert agent.status().refused == {others.message_id: "no such destination"}
+        assert platform.reported("refused") == [("a", others.message_id)], "this ends the claim"
+        assert sum(gateway.posts) == 3, "and none is tried here again"
+
+    run(scenario())
+
+
+def test_a_full_disk_is_waited_for() -> None:
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        holder.disk_problem = DiskFull("there is no space for a commit")
+        agent = deliverer(holder, link(FakeGateway(platform, "a")))
+        holder.hold(bundle())
+        await run_until(lambda: now() > 60, agent)
+        assert holder.store
+        assert agent.status().last_problem == "there is no space for a commit"
+        assert platform.taken[bundle().message_id] < 62, "tried again, with a pause"
+        holder.disk_problem = None
+        await run_until(lambda: not holder.store, agent)
+
+    run(scenario())
+
+
+def test_an_unknown_signer_is_looked_up() -> None:
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        agent = deliverer(holder, link(FakeGateway(platform, "a")))
+        await run_until(lambda: now() > 60, agent)
+        holder.strangers = {"gateway"}
+        holder.hold(bundle())
+        await run_until(lambda: not holder.store, agent)
+        assert holder.meshes == 2
+        assert platform.taken[bundle().message_id] == 1
+
+    run(scenario())
+
+
+def test_requests_become_smaller_when_a_gateway_objects() -> None:
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateway = FakeGateway(platform, "a")
+        gateway.most = 40
+        holder.hold(*(bundle(number) for number in range(1, 101)))
+        await run_until(lambda: not holder.store, deliverer(holder, link(gateway)))
+        assert max(gateway.posts) <= 40
+        assert platform.order == [("a", number) for number in range(1, 101)]
+
+    run(scenario())
+
+
+FAULTS = ["refused", "hang", "problem", "answer lost", "wrong receipts"]
+
+
+def bad_day(seed: str) -> Coroutine[Any, Any, int]:
+    """Three agents, each with two bearers, the same and other messages, presence that comes and goes."""
+
+    async def scenario() -> int:
+        random, platform = Random(seed), FakePlatform()
+        names = ["a", "b", "c"]
+        messages = [bundle(number, name) for name in names for number in range(1, 15)]
+        holders, agents = [], []
+        is_over = False
+        shared = {one.message_id for one in messages if random.random() < 0.5}
+
+        def fault() -> str | None:
+            return random.choice(FAULTS) if not is_over and random.random() < 0.25 else None
+
+        def presence_fault() -> str | None:
+            return random.choice(FAULTS) if not is_over and random.random() < 0.1 else None
+
+        def watch(agent: str, message_id: str, out_s: float) -> None:
+            if message_id in shared and out_s < 100:
+                assert platform.claimant(message_id) == agent, "sent without a claim"
+
+        platform.watch = watch
+        for name in names:
+            holder = FakeHolder(name, propagated=shared)
+            for one in messages:
+                is_own = one.header.originator == name
+                if is_own or (one.message_id in shared and random.random() < 0.7):
+                    holder.hold(one, since=float(random.randrange(200)))
+            gateways = [FakeGateway(platform, name, delay_s=random.choice([0.05, 1.0])) for _ in range(2)]
+            for gateway in gateways:
+                gateway.fault = fault
+                gateway.presence_fault = presence_fault
+            bearers = Bearer("lan", "http://one"), Bearer("lte", "http://two", priority=1, after_s=30)
+            holders.append(holder)
+            links = [link(gateway, bearer) for gateway, bearer in zip(gateways, bearers, strict=True)]
+            agents.append(deliverer(holder, *links, limits=PlanLimits(patience_s=100, withheld_s=3_000)))
+
+        async def outages() -> None:
+            nonlocal is_over
+            await asyncio.sleep(random.randrange(120))
+            platform.presence_problem = PRESENCE_OUT
+            await asyncio.sleep(random.randrange(300))
+            platform.presence_problem = None
+            await asyncio.sleep(600)
+            is_over = True
+
+        outage = asyncio.create_task(outages())
+        is_done = lambda: not any(holder.store or len(holder.reports) for holder in holders)  # noqa: E731
+        await run_until(is_done, *agents)
+        outage.cancel()
+        assert set(platform.taken) == {one.message_id for one in messages}
+        for holder in holders:
+            assert {one.message_id for one in messages if one.header.originator == holder.name} <= set(holder.receipts)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop.turns
+
+    return scenario()
+
+
+@pytest.mark.parametrize("number", range(draw.times(3, 200)))
+def test_what_was_accepted_is_delivered_whatever_goes_wrong(number: int) -> None:
+    """M3, M4, M10, M11: and nothing is sent without a claim while presence is in reach."""
+    assert run(bad_day(f"{draw.SEED} {number}")) < 200_000
