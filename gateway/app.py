@@ -20,6 +20,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
+from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
@@ -27,6 +28,8 @@ from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.process_load import ProcessLoad
 from gateway.members.table import MemberTable
+from gateway.mesh.admission import BundleAdmission
+from gateway.mesh.platform import Platform
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -75,6 +78,7 @@ async def run(settings: Settings, part: str) -> None:
     gateway, counts = settings.gateway, Counter[str]()
     allow_open_files(gateway.limits)
     access = open_access(gateway, time.time, counts)
+    platform = Platform(gateway.mesh, time.time) if gateway.mesh.enabled else None
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     quic = open_quic_tls(gateway)
     enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
@@ -125,10 +129,12 @@ async def run(settings: Settings, part: str) -> None:
     heartbeats.join()
     used = (tls, quic)
     enrolled = [] if enrolment is None else [enrolment.file]
-    watcher = Watcher([*access.files, *(one.files for one in used if one is not None), *enrolled])
+    mesh_files = [] if platform is None else platform.files
+    watcher = Watcher([*access.files, *(one.files for one in used if one is not None), *enrolled, *mesh_files])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
-    http = HttpServer(hosts, gateway, AccessPoint(members, gateway.access_point, Random(), loop.time), enrolment)
+    access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
+    http = HttpServer(hosts, gateway, access_point, enrolment, _mesh(platform, hosts, settings))
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())
@@ -165,6 +171,14 @@ async def run(settings: Settings, part: str) -> None:
         for file in files.values():
             file.close()
         log.info("gateway stopped", unsent=left)
+
+
+def _mesh(platform: Platform | None, hosts: HostServer, settings: Settings) -> Mesh | None:
+    """What takes bundles; None if the gateway takes none."""
+    if platform is None:
+        return None
+    log.info("bundles are taken", name=platform.name, revocations=platform.known.revocations.number)
+    return Mesh(platform, BundleAdmission(platform, hosts, settings.gateway))
 
 
 def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:

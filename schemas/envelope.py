@@ -6,7 +6,7 @@ A record of `ingress` has the destination as key (UTF-8), the payload as value, 
 |---------|-------------------------------------------------------------------------------------------------|
 | `id`    | message id, a UUID in canonical text                                                            |
 | `src`   | client id of the sender                                                                         |
-| `meta`  | `version;qos;flags;expires;accepted;seq[;session]`, ASCII, see :class:`Meta`                    |
+| `meta`  | `version;qos;flags;expires;accepted;seq[;[session][;bundle]]`, ASCII, see :class:`Meta`         |
 | `props` | the MQTT 5 property section that travels with the message, as on the wire; a zero byte for none |
 
 A record of `egress` has the same key, value and headers, then
@@ -57,6 +57,18 @@ class Incarnation(NamedTuple):
         return f"{self.epoch}.{self.number}"
 
 
+class BundleMark(NamedTuple):
+    """Which bundle of its sender a message came in (:mod:`bundles.bundle`): `incarnation` of the sender's store and
+    `sequence` within it. `low_water`: below it no message of the sender to this destination is alive."""
+
+    incarnation: int
+    sequence: int
+    low_water: int
+
+    def __str__(self) -> str:
+        return f"{self.incarnation}.{self.sequence}.{self.low_water}"
+
+
 class Meta(NamedTuple):
     """What the source gateway decided about a message, once (Q12).
 
@@ -64,7 +76,8 @@ class Meta(NamedTuple):
     HTTP); `expires` the time after which it must not be delivered, ms since the epoch, None for never; `accepted` the
     time when the source gateway took the message, by its clock, µs since the epoch; `seq` the sender's packet
     identifier of a QoS 2 message of a persistent session, None otherwise (G8); `session` the incarnation of that
-    session, None otherwise and in records of earlier versions.
+    session, None otherwise and in records of earlier versions; `bundle` of what agents have carried, None otherwise
+    (M14). It stands here and not in a header of its own, because routers take records with exactly these headers.
     """
 
     qos: int
@@ -73,6 +86,7 @@ class Meta(NamedTuple):
     accepted: int
     seq: int | None
     session: Incarnation | None = None
+    bundle: BundleMark | None = None
 
     @property
     def retain(self) -> bool:
@@ -81,8 +95,10 @@ class Meta(NamedTuple):
     def encode(self) -> bytes:
         expires = "" if self.expires is None else self.expires
         seq = "" if self.seq is None else self.seq
-        session = "" if self.session is None else f";{self.session}"
-        return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}{session}".encode()
+        more = "" if self.session is None else f";{self.session}"
+        if self.bundle is not None:
+            more = f"{more or ';'};{self.bundle}"
+        return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}{more}".encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> "Meta":
@@ -94,17 +110,23 @@ class Meta(NamedTuple):
             qos, flags, expires, accepted, seq, *of = fields
             level = _QOS[qos]
             end, number = int(expires) if expires else None, int(seq) if seq else None
-            session = _incarnation(*of) if of else None
-            return tuple.__new__(cls, (level, flags.decode(), end, int(accepted), number, session))  # the hot path
+            session, bundle = _further(*of) if of else (None, None)
+            return tuple.__new__(cls, (level, flags.decode(), end, int(accepted), number, session, bundle))  # hot path
         except KeyError as error:
             raise RecordError(f"header meta {raw!r} is malformed: its QoS is {qos!r}, not 0, 1 or 2") from error
         except (ValueError, TypeError) as error:
             raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
 
 
-def _incarnation(raw: bytes) -> Incarnation:
-    epoch, number = raw.split(b".")
-    return Incarnation(int(epoch), int(number))
+def _further(session: bytes, bundle: bytes | None = None) -> tuple[Incarnation | None, BundleMark | None]:
+    of = None
+    if session or bundle is None:
+        epoch, number = session.split(b".")
+        of = Incarnation(int(epoch), int(number))
+    if bundle is None:
+        return of, None
+    incarnation, sequence, low_water = bundle.split(b".")
+    return of, BundleMark(int(incarnation), int(sequence), int(low_water))
 
 
 class Instruction(NamedTuple):

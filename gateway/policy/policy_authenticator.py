@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted
+from gateway.host.authenticator import MESH_BEARER, Authenticator, Credentials, NotAdmitted
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from gateway.policy.content import ContentPolicy
 from gateway.policy.findings import Findings
@@ -19,8 +19,8 @@ class PolicyAuthenticator:
 
     A connection takes its tokens when it is admitted, so that clients that fail authentication take none from others.
     Tokens are also checked before authentication, so that a connection storm costs no password hashes. An HTTP request
-    does not count as a connection. It has none to pause either, so messages above the rate are refused. `clock` gives
-    monotonic seconds.
+    does not count as a connection, nor does a bundle. They have none to pause either, so messages above the rate are
+    refused. `clock` gives monotonic seconds.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class PolicyAuthenticator:
 
     async def admit(self, credentials: Credentials) -> ClientRules:
         """The rules of the client; raises NotAdmitted, with 0x9F if connections arrive too fast."""
-        client, is_request = credentials.client, credentials.bearer == "http"
+        client, is_request = credentials.client, credentials.bearer in ("http", MESH_BEARER)
         if is_request:
             rules = await self._inner.admit(credentials)
         else:

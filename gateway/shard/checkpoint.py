@@ -133,6 +133,7 @@ class Checkpointer:
         self._touched |= self._spool_aged(now)
         self._report_partly_done()
         spool.put_finished(*shard.finished.write(shard.live.values()))
+        spool.put_bundles(shard.bundles.take_changed())
         positions = {SHARD: shard.snapshot()}
         restart = shard.restart
         has_reread = self._catch_up.has_reread()
@@ -148,6 +149,7 @@ class Checkpointer:
             positions[INBOUND] = inbound
         await spool.commit(taken, positions)
         shard.assignment_numbers.reserved(limit)
+        shard.bundles.committed()
         self._outage.mended("write", now)
         self._node.unspooled.note(shard.number, 0, 0)
         for session, places in dropped:

@@ -127,4 +127,6 @@ class DirectDeliveries:
             message = message_of(topic, record.value() or b"", record.headers() or [], place)
         except RecordError:
             return  # the ledger quarantines what cannot be parsed on `ingress`
+        if message.bundle is not None and not self._offering.takes_bundle(message):
+            return
         yield from self._offering.offer(PendingMessage(message, self._shard.number, -1, self._node.clock(), []), direct)

@@ -132,6 +132,9 @@ class EgressConsumer:
         pending = PendingMessage(
             message, shard.number, position, pending_since, [instruction], done=finished, left=left
         )
+        if message.bundle is not None and not is_reread and not self._offering.takes_bundle(message):
+            self._deliverer.offered(pending)  # to nobody: its instruction is relinquished
+            return None
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(pending)
             return None

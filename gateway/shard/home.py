@@ -19,6 +19,7 @@ from gateway.shard.link import Link
 from gateway.shard.log_writer import durable
 from gateway.shard.node import Node
 from gateway.shard.presence import PresenceReporter
+from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
 from gateway.shard.record_batches import RecordBatches
 from gateway.shard.recovery import Recovery
@@ -52,6 +53,7 @@ class Home:
         self._stored_to: dict[int, int] = {}
         self._earlier = earlier
         self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
+        self._bundles = InboundPosition(node.publishes)
         self._presence = PresenceReporter(node)
         self._consumers: dict[int, EgressConsumer] = {}
         self._on_way: Counter[int] = Counter()
@@ -191,6 +193,10 @@ class Home:
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
         """See :meth:`ShardHome.publisher`."""
         return self.home_of(client).publisher(client, link, rules)
+
+    def bundle_publisher(self, originator: str, link: Link, rules: ClientRules) -> Publisher:
+        """Publishes what an originator's bundles bring, whoever has its shard; `link` is answered."""
+        return Publisher(self._node, self._bundles, set(), originator, None, link, rules)
 
     def rules_changed(self) -> None:
         """See :meth:`ShardHome.rules_changed`."""

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from gateway.record import Record
 from gateway.shard.shard_spool import ShardSpool
+from schemas.envelope import Meta
+from schemas.errors import RecordError
 
 _VERSION = 14
 """Where the version stands in the text of a UUID; 8 for derived ids (:func:`schemas.identity.derived_message_id`)."""
@@ -63,7 +65,7 @@ class KeyedMessages:
         """At start: takes a record of `ingress` that no checkpoint covers, whatever it is."""
         (_, raw), *_ = record.headers() or [("", b"")]
         message_id = (raw or b"").decode(errors="replace")
-        if message_id[_VERSION : _VERSION + 1] == "8" and message_id not in self._known:
+        if message_id[_VERSION : _VERSION + 1] == "8" and message_id not in self._known and not _is_bundle(record):
             content = fingerprint(record.key() or b"", record.value() or b"")
             self._put(message_id, Keyed(content, record.timestamp()[1]))
 
@@ -86,3 +88,11 @@ class KeyedMessages:
 
     def _oldest_ms(self) -> int:
         return int(self._clock() * 1000) - self._kept_ms
+
+
+def _is_bundle(record: Record) -> bool:
+    """Whether a message came in a bundle: its id is derived too, but nobody posts it with a key."""
+    try:
+        return Meta.decode((record.headers() or [])[2][1]).bundle is not None
+    except (RecordError, IndexError, AttributeError):
+        return False

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from mqtt.properties import NO_PROPERTIES
-from schemas.envelope import Instruction, Meta
+from schemas.envelope import BundleMark, Instruction, Meta
 from schemas.errors import RecordError
 from schemas.events import RecipientOutcome
 
@@ -17,12 +17,13 @@ Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]
 """What became of a message for one recipient."""
 
 
-class Message(msgspec.Struct, gc=False):
+class Message(msgspec.Struct, gc=False, omit_defaults=True):
     """A message on its way to recipients. `properties` are MQTT 5 properties in wire encoding; times are ms since the
     epoch; (`partition`, `offset`) is its place on `ingress` and identifies it. `flags` are the letters of its envelope.
 
     Of a retained message `partition` is -1 and `offset` that on `retained`; `offered_us` tells one sending of it on
-    SUBSCRIBE from the next: when it was offered, µs since the epoch, 0 for other messages."""
+    SUBSCRIBE from the next: when it was offered, µs since the epoch, 0 for other messages. `bundle`: see
+    :class:`schemas.envelope.Meta`."""
 
     id: str
     source: str
@@ -37,6 +38,7 @@ class Message(msgspec.Struct, gc=False):
     appended: int
     flags: str = ""
     offered_us: int = 0
+    bundle: BundleMark | None = None
 
 
 class PendingMessage(msgspec.Struct, eq=False):
@@ -169,4 +171,6 @@ def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], pla
     except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
         raise RecordError(f"the envelope is malformed: {error}") from error
     qos, flags, expires = meta.qos, meta.flags, meta.expires
-    return Message(message_id, source, topic, payload, qos, meta.retain, expires, properties, *place, flags)
+    return Message(
+        message_id, source, topic, payload, qos, meta.retain, expires, properties, *place, flags, 0, meta.bundle
+    )

@@ -38,8 +38,18 @@ class Offering:
 
     def __init__(self, shard: Shard, deliverer: Deliverer, node: Node) -> None:
         self._sessions = shard.sessions
+        self._bundles = shard.bundles
         self._deliverer = deliverer
         self._node = node
+
+    def takes_bundle(self, message: Message) -> bool:
+        """Whether a message that came in a bundle is offered: not if an earlier copy of it was (M14)."""
+        verdict = self._bundles.judge(message)
+        if verdict == "full":
+            self._node.counts["bundles_not_remembered"] += 1
+        elif verdict == "duplicate":
+            self._node.counts["bundles_duplicate"] += 1
+        return verdict == "new"
 
     def offer(self, pending: PendingMessage, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
         """Offers the message to clients of `subscriptions`, in steps. Then `pending` waits for them, or is finished."""

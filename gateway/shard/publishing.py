@@ -18,7 +18,7 @@ from gateway.shard.session import Session
 from mqtt.codes import PacketType, ReasonCode
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
-from schemas.envelope import RETAIN_FLAG, Headers, Meta, ingress_headers
+from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
 from schemas.reserved_topics import is_reserved
@@ -87,9 +87,9 @@ class Publisher:
         """Publishes not answered yet."""
         return len(self._pending)
 
-    def publish(self, packet: Publish, message_id: str = "") -> None:
+    def publish(self, packet: Publish, message_id: str = "", bundle: BundleMark | None = None) -> None:
         """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
-        already at QoS 2 is not sent again."""
+        already at QoS 2 is not sent again. `bundle`: in which one of the client's it came (M14)."""
         qos, flags = packet.qos, self._flags
         if qos == 2 and self._session is not None:
             if packet.packet_id in self._session.inbound.received:
@@ -110,7 +110,9 @@ class Publisher:
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG
-            if packet.payload and not self._node.retained.has_capacity(packet.topic, len(packet.payload)):
+            if bundle is not None and self._node.retained.has_newer(packet.topic, self._client, bundle):
+                retained = False  # a late copy: what is retained stays
+            elif packet.payload and not self._node.retained.has_capacity(packet.topic, len(packet.payload)):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(
@@ -123,7 +125,7 @@ class Publisher:
             ),
             packet.topic,
             packet.payload,
-            self._headers(packet, flags, message_id or new_message_id()),
+            self._headers(packet, flags, message_id or new_message_id(), bundle),
         )
 
     def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
@@ -167,7 +169,7 @@ class Publisher:
             coming = kept.sent(size)
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
-    def _headers(self, packet: Publish, flags: str, message_id: str) -> Headers:
+    def _headers(self, packet: Publish, flags: str, message_id: str, bundle: BundleMark | None) -> Headers:
         now = self._node.clock()
         expires, properties, session = None, NO_PROPERTIES, self._session
         if packet.properties:
@@ -177,7 +179,7 @@ class Publisher:
         seq, of = None, None
         if packet.qos == 2 and session is not None and session.persistent:
             seq, of = packet.packet_id, session.incarnation
-        meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of)
+        meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of, bundle)
         return ingress_headers(message_id, self._client, meta, properties)
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:

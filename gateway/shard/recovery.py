@@ -87,6 +87,7 @@ class Recovery:
         for home in homes.values():
             await self._read_backlogs(home)
             home.keyed.load(await home.spool.keyed())
+            home.state.bundles.restore(await home.spool.bundles())
         await self._read_inbound()
         for number, home in homes.items():
             home.unsettled.update(s for s in home.sessions.values() if s.is_unsettled)

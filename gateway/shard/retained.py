@@ -1,7 +1,7 @@
 """Retained messages: a fold over the compacted topic `retained` (MQTT 5.0, 3.3.1.3)."""
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterable
 
 import structlog
@@ -9,6 +9,7 @@ import structlog
 from gateway.record import Record
 from gateway.shard.messages import Message, message_of
 from gateway.shard.trie import SubscriptionTrie
+from schemas.envelope import INGRESS_HEADERS, BundleMark, Meta
 from schemas.errors import RecordError
 
 _AT_ONCE = 1_000
@@ -18,7 +19,11 @@ log = structlog.get_logger(__name__)
 
 
 class RetainedMessages:
-    """The latest retained message of each topic. Records have the envelope of `ingress`; no value ends a topic's."""
+    """The latest retained message of each topic. Records have the envelope of `ingress`; no value ends a topic's.
+
+    A message that came in a bundle is taken only if it is the newest of its source: an old copy may come late (M14). So
+    many sources are remembered as messages are allowed.
+    """
 
     def __init__(self, limit: int, limit_bytes: int) -> None:
         self._limit = limit
@@ -30,6 +35,7 @@ class RetainedMessages:
         self._last_number = 0
         self._to_fold: deque[tuple[int, int]] = deque()  # (offset, number) of those that Kafka has
         self._by_topic: dict[str, Message] = {}
+        self._newest: OrderedDict[tuple[str, str, int], int] = OrderedDict()  # of bundles: topic, source, incarnation
         self._folded_to = 0
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -47,6 +53,10 @@ class RetainedMessages:
         if old is None:
             return len(self._by_topic) + self._coming < self._limit and will_be <= self._limit_bytes
         return payload_bytes <= len(old.payload) or will_be - _size(old) <= self._limit_bytes
+
+    def has_newer(self, topic: str, source: str, bundle: BundleMark) -> bool:
+        """Whether this bundle of a sender, or a later one, was taken for the topic."""
+        return self._newest.get((topic, source, bundle.incarnation), 0) >= bundle.sequence
 
     def begin(self, position: int) -> None:
         """The topic was read up to `position`."""
@@ -97,6 +107,8 @@ class RetainedMessages:
 
     def _fold(self, record: Record) -> None:
         topic, payload = (record.key() or b"").decode(errors="replace"), record.value()
+        if self._is_late(topic, record):
+            return
         if not payload:
             self._replace(topic, None)
             return
@@ -105,6 +117,25 @@ class RetainedMessages:
             self._replace(topic, message_of(topic, payload, record.headers() or [], place))
         except RecordError as error:
             log.warning("cannot read retained message", topic=topic, reason=str(error))
+
+    def _is_late(self, topic: str, record: Record) -> bool:
+        headers = record.headers()
+        if not headers or len(headers) < len(INGRESS_HEADERS):
+            return False
+        try:
+            source, bundle = headers[1][1].decode(), Meta.decode(headers[2][1]).bundle
+        except (RecordError, AttributeError, UnicodeDecodeError):
+            return False
+        if bundle is None:
+            return False
+        if self.has_newer(topic, source, bundle):
+            return True
+        place = (topic, source, bundle.incarnation)
+        self._newest[place] = bundle.sequence
+        self._newest.move_to_end(place)
+        if len(self._newest) > max(1, self._limit):
+            self._newest.popitem(last=False)
+        return False
 
     def _replace(self, topic: str, message: Message | None) -> None:
         old = self._by_topic.get(topic)

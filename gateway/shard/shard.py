@@ -11,6 +11,7 @@ from gateway.shard.messages import PendingMessage
 from gateway.shard.numbers import ReservedNumbers
 from gateway.shard.session import Session
 from gateway.shard.subscription import SessionSubscription
+from gateway.shard.taken_bundles import BundleLimits, TakenBundles
 from gateway.shard.trie import SubscriptionTrie
 
 _SPOOLED_PLACES = 100_000
@@ -43,8 +44,9 @@ class Shard:
     `ingress`.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, bundles: BundleLimits = BundleLimits()) -> None:  # noqa: B008 - immutable
         self.number = number
+        self.bundles = TakenBundles(bundles)
         self.order = DeliveryOrder()
         self.sessions: dict[str, Session] = {}
         self.trie: SubscriptionTrie[SessionSubscription] = SubscriptionTrie()

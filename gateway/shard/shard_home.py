@@ -42,6 +42,7 @@ from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_messages import ShareMessage
 from gateway.shard.shares import Shares
 from gateway.shard.subscribing import Subscriber
+from gateway.shard.taken_bundles import BundleLimits
 from gateway.shard.timers import SessionTimers
 from gateway.shard.wills import Wills
 from mqtt.codes import ReasonCode
@@ -82,7 +83,9 @@ class ShardHome:
     ) -> None:
         self.number = number
         self.spool = spool
-        self.state = Shard(number)
+        mesh = node.settings.gateway.mesh
+        remembered = BundleLimits(mesh.destinations, mesh.originator_destinations, mesh.destination_bundles)
+        self.state = Shard(number, remembered)
         self.sessions = self.state.sessions
         self.unsettled: set[Session] = set()
         self.orphans: list[str] = []

@@ -132,6 +132,10 @@ class ShardSpool:
         """The fingerprint and time of a keyed message; None to forget it."""
         self._batch.keyed[message_id] = known
 
+    def put_bundles(self, taken: dict[bytes, bytes]) -> None:
+        """What was taken of sources of bundles, by key."""
+        self._batch.bundles |= taken
+
     def forget(self, finished: list[FinishedMessage]) -> None:
         """Messages without rows that are relinquished."""
         self._batch.forgotten.extend(number for message in finished for number in message.numbers)
@@ -225,6 +229,10 @@ class ShardSpool:
     async def keyed(self) -> list[tuple[str, bytes, int]]:
         """Ids of keyed messages with fingerprint and time, oldest first."""
         return await self._thread.call(Spool.keyed)
+
+    async def bundles(self) -> list[bytes]:
+        """What was taken of each source of bundles."""
+        return await self._thread.call(Spool.bundles)
 
     async def finished(self) -> list[FinishedMessage]:
         """Messages whose last row is gone. Raises SpoolError."""

@@ -191,6 +191,10 @@ class Spool:
         """Ids of keyed messages with fingerprint and time, oldest first."""
         return list(self._read("keyed"))
 
+    def bundles(self) -> list[bytes]:
+        """What was taken of each source of bundles."""
+        return [value for (value,) in self._read("bundles")]
+
     def finished_clients(self) -> dict[int, list[str]]:
         """Clients that are finished with the message at a position on egress[shard], by position."""
         found: dict[int, list[str]] = {}

@@ -20,6 +20,7 @@ CREATE INDEX queue_by_message ON queue (mid);
 CREATE TABLE finished (mid INTEGER PRIMARY KEY);
 CREATE TABLE keyed (id TEXT PRIMARY KEY, print BLOB NOT NULL, at_ms INTEGER NOT NULL);
 CREATE TABLE finished_clients (position INTEGER NOT NULL, part INTEGER NOT NULL, clients BLOB NOT NULL, PRIMARY KEY (position, part));
+CREATE TABLE bundles (key BLOB PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE leftovers (key BLOB PRIMARY KEY, row INTEGER, number INTEGER);
 CREATE TABLE state (
     marker BLOB,
@@ -71,6 +72,12 @@ DELETE FROM keyed WHERE id = ?;
 
 -- name: keyed
 SELECT id, print, at_ms FROM keyed ORDER BY at_ms, id;
+
+-- name: put_bundles
+INSERT OR REPLACE INTO bundles (key, value) VALUES (?, ?);
+
+-- name: bundles
+SELECT value FROM bundles ORDER BY key;
 
 -- name: put_part
 INSERT OR REPLACE INTO finished_clients (position, part, clients) VALUES (?, ?, ?);

@@ -5,7 +5,8 @@
 
 -- name: message_journey
 -- Everything that happened to a message, one row per step. Order the rows by `at`, and by step_order at equal times.
--- Accepting and delivering are timed by a gateway's clock, the other steps by the broker's. So steps that are only
+-- Accepting and delivering are timed by a gateway's clock, what agents of the mesh report (`mesh: …`) by theirs, the
+-- other steps by the broker's. So steps that are only
 -- milliseconds apart may appear in the wrong order.
 SELECT id AS message_id,
        accepted AS `at`,
@@ -55,6 +56,16 @@ SELECT message_id,
        'completion',
        CAST(touches AS STRING) || CASE WHEN touches = 1 THEN ' instruction' ELSE ' instructions' END || ' finished'
 FROM completions
+UNION ALL
+SELECT message_id,
+       `at`,
+       0,
+       'mesh: ' || event,
+       agent,
+       trim(coalesce(CASE WHEN origin <> '' THEN 'of ' || origin || ' ' END, '')
+            || coalesce(CASE WHEN peer <> '' THEN 'to ' || peer || ' ' END, '')
+            || coalesce(CASE WHEN reason <> '' THEN 'because of ' || reason END, ''))
+FROM message_presence_history
 
 -- name: delivery_latency
 -- Milliseconds from accepting a message to each of its deliveries, by the gateways' clocks; never below 0. Retained

@@ -32,7 +32,7 @@ from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_F
 from schemas.events import CompletionEvent, QuarantineEvent
 
 UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-META = r"^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*(;[0-9]+\.[0-9]+)?$"
+META = r"^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*(;[0-9]+\.[0-9]+|;([0-9]+\.[0-9]+)?;[0-9]+\.[0-9]+\.[0-9]+)?$"
 INSTR = f"^[0-9]+;[0-9]+;[0-9]+;[0-9]*;[0-9]+;({ROUTED}|{EVERYONE})$"
 
 

@@ -245,6 +245,8 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
         f"('{ID}', 3, 1, 'routed', 'instructed', null, 'client', null, 'nobody', null, {{4}}, {{1}}, {{4}}, {{d}}), "
         f"('{ID}', null, null, 'routed', null, null, 'client', null, 'untouched', null, {{4}}, {{1}}, {{4}}, {{d}})",
         "completions": f"('{ID}', 2, {{1}}, {{5}}, {{5}}, {{d}})",
+        "message_presence_history": f"('{ID}', 'delivered', 'platform', 'agent', 'a/b', null, {{0}}, null, "
+        "0, 5, {1}, {d})",
     }
     database, day = duckdb.connect(), "DATE '2024-05-01'"
     for name, rows in values.items():
@@ -262,7 +264,8 @@ def test_views_are_understood_by_spark_and_duckdb(spark: SparkSession, view: str
     else:
         steps = [row.step for row in spark.sql(f"SELECT * FROM ({sql}) ORDER BY `at`, step").collect()]
         assert steps == [
-            "accepted", "appended", "routed", "routed", "nobody", "untouched", "delivered", "completed",
+            *("accepted", "mesh: delivered", "appended", "routed", "routed"),
+            *("nobody", "untouched", "delivered", "completed"),
         ]  # fmt: skip
         assert all(row.detail and row.who for row in spark.sql(sql).collect())
 

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from gateway.shard.messages import message_of
 from schemas import events, session_log
-from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Incarnation, Instruction, Meta, ingress_headers
+from schemas.envelope import (
+    EVERYONE,
+    INGRESS_HEADERS,
+    ROUTED,
+    BundleMark,
+    Incarnation,
+    Instruction,
+    Meta,
+    ingress_headers,
+)
 from schemas.errors import RecordError
 from schemas.identity import hash_of, inbox_of, new_message_id, partition_of, shard_of
 
@@ -25,6 +34,7 @@ metas = st.builds(
     accepted=number,
     seq=st.none() | st.integers(1, 65_535),
     session=st.none() | st.builds(Incarnation, number, number),
+    bundle=st.none() | st.builds(BundleMark, st.integers(0, 2**64 - 1), number, number),
 )
 instructions = st.builds(
     Instruction,
@@ -120,6 +130,12 @@ def test_a_malformed_instruction_is_a_record_error(raw: bytes) -> None:
         b"1;2;;;1;7;8.9.9",
         b"1;2;;;1;7;a.b",
         b"1;2;;;1;7;1.2;3",
+        b"1;2;;;1;7;",
+        b"1;2;;;1;7;;",
+        b"1;2;;;1;7;1.2;",
+        b"1;2;;;1;7;;1.2",
+        b"1;2;;;1;7;;1.2.3.4",
+        b"1;2;;;1;7;;1.2.3;4",
     ],
 )
 def test_examples_of_malformed_metas(raw: bytes) -> None:

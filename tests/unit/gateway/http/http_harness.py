@@ -17,9 +17,12 @@ from gateway.access.enrolment import Enrolment
 from gateway.host.authenticator import Authenticator
 from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
+from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.table import MemberTable
+from gateway.mesh.admission import BundleAdmission
+from gateway.mesh.platform import Platform
 from schemas.settings import Settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.unit.gateway.shard.home_harness import HomeHarness
@@ -53,6 +56,7 @@ class HttpHarness(HomeHarness):
         self.ports: dict[str, int] = {}
         self.members: MemberTable
         self.members_now = 0.0
+        self.platform: Platform
         self.enrolment: Enrolment | None = None
 
     def settings(self) -> Settings:
@@ -70,8 +74,12 @@ class HttpHarness(HomeHarness):
         self.members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
         self.members.apply("gateway-1", heartbeat("gateway-1"), self.members_now)
         access_point = AccessPoint(self.members, gateway.access_point, Random(1), lambda: self.members_now)
+        mesh = None
+        if gateway.mesh.enabled:
+            self.platform = Platform(gateway.mesh, self.clock)
+            mesh = Mesh(self.platform, BundleAdmission(self.platform, self.hosts, gateway))
         self.enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
-        self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment)
+        self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment, mesh)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 

@@ -18,7 +18,7 @@ from schemathesis import GenerationMode
 
 from gateway.http.connect_handler import PARAMETERS as CONNECT_PARAMETERS
 from gateway.http.identity import NAME_PATTERN
-from gateway.http.message_presence_handler import ID_PATTERN, Claimed, ReportedEvent
+from gateway.http.message_presence_handler import Claimed, OneEvent
 from gateway.http.openapi import openapi
 from gateway.http.posted_message import CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN
 from gateway.http.posted_message import PARAMETERS as PUBLISH_PARAMETERS
@@ -28,6 +28,16 @@ from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from gateway.http.streams import WAIT_MAX_S
 from schemas.enrolment import EnrolmentAnswer, EnrolmentRequest, RenewalRequest
 from schemas.members import BEARERS
+from schemas.mesh_api import (
+    MESSAGE_ID_PATTERN,
+    BundlesAnswer,
+    BundlesRequest,
+    MeshState,
+    PresenceAnswer,
+    PresenceQuery,
+    ReportsAnswer,
+    ReportsRequest,
+)
 from schemas.settings import process_settings
 from schemas.states import MessagePresenceState
 from tests.draw import examples
@@ -35,6 +45,10 @@ from tests.unit.gateway.http.enrolment_files import authority_directory, enrolme
 from tests.unit.gateway.http.http_harness import HttpHarness, run
 
 EXAMPLES = 15
+MESH = (
+    *(BundlesRequest, BundlesAnswer, ReportsRequest, ReportsAnswer),
+    *(PresenceQuery, PresenceAnswer, MeshState),
+)
 PROPERTIES = ("content_type", "correlation_data", "expiry", "response_topic", "user_properties")
 OPERATIONS = [
     ("/v1/messages/{destination}", "POST"),
@@ -42,6 +56,10 @@ OPERATIONS = [
     ("/v1/stream/ack", "POST"),
     ("/v1/message-presence/{id}", "GET"),
     ("/v1/message-presence/{id}", "POST"),
+    ("/v1/message-presence", "POST"),
+    ("/v1/message-presence/query", "POST"),
+    ("/v1/bundles", "POST"),
+    ("/v1/mesh", "GET"),
     ("/v1/connect", "GET"),
     ("/v1/enrolments", "POST"),
     ("/v1/enrolments/renewal", "POST"),
@@ -93,6 +111,13 @@ def abide(case: schemathesis.Case) -> None:
             case.body["event"] = "attempting"  # there is no ledger here that would judge a claim
         for name in {"at_us", "until_us"} & case.body.keys():
             case.body[name] = int(case.body[name])  # the number 5.0 is an integer for JSON Schema, 5 has to be written
+    if case.path == "/v1/message-presence":
+        case.headers["X-Client-Id"] = "agent"
+        for event in case.body["events"]:
+            if event["event"] == "claimed":
+                event["event"] = "attempting"
+            for name in {"at_us", "until_us"} & event.keys():
+                event[name] = int(event[name])
     if case.path.startswith("/v1/enrolments"):  # what is signed cannot be drawn
         case.body = request_to(case.path)
     if "X-Client-Id" in case.headers and case.path == "/v1/stream":
@@ -174,7 +199,7 @@ def test_patterns_and_limits_are_those_of_the_gateway() -> None:
     assert schemas["ClientName"]["pattern"] == NAME_PATTERN
     assert schemas["Bearer"]["enum"] == list(BEARERS)
     assert schemas["EventId"]["pattern"] == EVENT_ID_PATTERN
-    assert paths["/v1/message-presence/{id}"]["parameters"][0]["schema"]["pattern"] == ID_PATTERN
+    assert paths["/v1/message-presence/{id}"]["parameters"][0]["schema"]["pattern"] == MESSAGE_ID_PATTERN
     assert _parameters(published)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
     assert _parameters(published)["expiry"]["schema"]["maximum"] == EXPIRY_MAX_S
     assert _parameters(paths["/v1/stream"]["get"])["wait"]["schema"]["maximum"] == WAIT_MAX_S
@@ -197,7 +222,7 @@ def test_settings_stand_in_the_document_with_their_values() -> None:
 def test_json_bodies_are_those_of_the_gateway() -> None:
     """But for the descriptions, which address other readers."""
     described = openapi(process_settings({}).gateway)["components"]["schemas"]
-    kinds = (MessagePresenceState, Claimed, ReportedEvent, EnrolmentRequest, RenewalRequest, EnrolmentAnswer)
+    kinds = (MessagePresenceState, Claimed, OneEvent, *MESH, EnrolmentRequest, RenewalRequest, EnrolmentAnswer)
     _, generated = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for name, schema in generated.items():
         assert described[name] | {"description": ""} == schema | {"description": ""}, name

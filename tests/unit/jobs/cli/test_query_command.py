@@ -27,6 +27,10 @@ def ledger(tmp_path: Path) -> str:
         outcome("m1", NOON, 0), outcome("m2", later, 0, **UNTOUCHED), outcome("m2", later, 0, number=None),
     ])  # fmt: skip
     append(tables, "completions", [completion("m1", NOON, 0), completion("m2", later, 0)])
+    early = {"message_id": "early", "partition": 0, "appended": NOON}
+    carried = {"event": "propagated", "agent": "http:van", "peer": "http:bus", "at": NOON - timedelta(hours=1)}
+    taken = {"event": "delivered", "agent": "platform", "origin": "van", "peer": "a/b/d", "at": NOON}
+    append(tables, "message_presence_history", [{**early, "offset": n} | e for n, e in enumerate((carried, taken))])
     return tables
 
 
@@ -124,6 +128,17 @@ def test_steps_of_a_journey_with_equal_times_are_in_order(run, capfd, ledger) ->
     ):
         assert steps("journey", name) == wanted
         assert steps("query", asked.format(name)) == wanted
+
+
+def test_a_journey_names_the_part_of_the_mesh(run, capfd, ledger) -> None:
+    """M9, M20: who carried a message before the platform took it, by the id that it has on every way."""
+    assert run("journey", "early", "--format", "csv") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split(",", 2)[2] for line in lines if "mesh: " in line] == [
+        "mesh: propagated,http:van,to http:bus",
+        "mesh: delivered,platform,of van to a/b/d",
+    ]
+    assert any("accepted" in line for line in lines)
 
 
 def test_the_words_of_a_message_ahead_of_its_route_agree(run, capfd, ledger) -> None:

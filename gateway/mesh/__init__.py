@@ -1,0 +1,7 @@
+"""The platform's part in the mesh of agents: it takes bundles, opens payloads and signs receipts (M7, M12, M14, M17).
+
+Does: the platform's identity, which certificates are known, what becomes of a bundle.
+Does not: know HTTP; who remembers what was delivered is the shard (:mod:`gateway.shard.taken_bundles`).
+May import: `schemas`, `mqtt`, `bundles`, `gateway.errors`, `gateway.watched`, `gateway.host`,
+`gateway.policy.bucket`, `gateway.shard`, asyncio.
+"""

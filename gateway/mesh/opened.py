@@ -1,0 +1,108 @@
+"""From the bytes of a bundle to the message that the platform publishes for its originator. Pure (M7, M14, M17).
+
+Everything in a bundle is hostile until its originator's signature is verified, and much of it afterwards.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from bundles import bundle as bundle_format
+from bundles import content as content_format
+from bundles.bundle import Bundle, Header, Kind
+from bundles.content import Content
+from bundles.errors import BundleError, SealError
+from bundles.identity import Identity
+from mqtt.packets import Publish
+from mqtt.topics import is_topic_name
+from schemas.envelope import BundleMark
+from schemas.mesh_api import BUNDLE_TYPE
+
+_QOS: Final = 2
+"""A recipient that subscribes at QoS 2 gets it once, over crashes too."""
+_TEXT_BYTES: Final = 65_535
+_NOT_AGENTS: Final = ("$", "http:", "http-")
+"""Names of the platform itself, and of clients over HTTP."""
+
+
+class Refused(Exception):
+    """The bundle will never be taken; the text says why."""
+
+
+class Opened(NamedTuple):
+    """A message and whose it is; `packet_id` of the packet is 0."""
+
+    header: Header
+    packet: Publish
+    mark: BundleMark
+
+
+def read(raw: bytes, bytes_max: int) -> Bundle:
+    """A bundle, not verified yet. Raises Refused."""
+    if len(raw) > bytes_max:
+        raise Refused(f"the bundle has {len(raw)} bytes, more than {bytes_max}")
+    try:
+        return bundle_format.decode(raw)
+    except BundleError as error:
+        raise Refused(str(error)) from error
+
+
+def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey]) -> None:
+    """Raises Refused unless the bundle is its originator's, and alive."""
+    name = bundle.header.originator
+    if name.startswith(_NOT_AGENTS):
+        raise Refused(f"{name!r} is not a name of an agent")
+    try:
+        bundle_format.verify(bundle, keys)
+    except BundleError as error:
+        raise Refused(str(error)) from error
+    if not bundle.remaining_s:
+        raise Refused("its lifetime is over")
+
+
+def open_bundle(bundle: Bundle, platform: Identity) -> Opened:
+    """What a verified bundle says: of a message the content; an envelope stays closed, and is the payload. Raises
+    Refused."""
+    header = bundle.header
+    if not is_topic_name(header.destination):
+        raise Refused(f"the destination {header.destination!r} is neither a topic nor an inbox")
+    mark = BundleMark(header.incarnation, header.sequence, header.low_water)
+    properties: dict[str, Any] = {"message_expiry_interval": bundle.remaining_s}
+    if header.kind is Kind.ENVELOPE:
+        properties["content_type"] = BUNDLE_TYPE
+        payload, retain = bundle_format.encode(bundle.carried(0)), False
+    else:
+        content = _content(bundle, platform)
+        payload, retain = content.payload, content.retain
+        properties |= _properties(content)
+    return Opened(header, Publish(header.destination, payload, _QOS, retain, False, 0, properties), mark)
+
+
+def _content(bundle: Bundle, platform: Identity) -> Content:
+    try:
+        return content_format.decode(platform.unseal(bundle))
+    except SealError as error:
+        raise Refused(f"{error}: seal it to the key of {platform.name}") from error
+    except BundleError as error:
+        raise Refused(str(error)) from error
+
+
+def _properties(content: Content) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    texts = [content.content_type, *(text for pair in content.user_properties for text in pair)]
+    if any("\0" in text or len(text.encode()) > _TEXT_BYTES for text in texts):
+        raise Refused(f"a text of the content contains U+0000, or has more than {_TEXT_BYTES} bytes")
+    if len(content.correlation_data) > _TEXT_BYTES:
+        raise Refused(f"the correlation data has more than {_TEXT_BYTES} bytes")
+    if content.response_topic:
+        if not is_topic_name(content.response_topic):
+            raise Refused("the response topic is not a topic name")
+        found["response_topic"] = content.response_topic
+    if content.content_type:
+        found["content_type"] = content.content_type
+    if content.correlation_data:
+        found["correlation_data"] = content.correlation_data
+    if content.user_properties:
+        found["user_property"] = content.user_properties
+    return found

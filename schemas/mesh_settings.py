@@ -1,0 +1,49 @@
+"""Settings for bundles that agents bring: `[gateway.mesh]` (M7, M14, M17). `conf/base.toml` documents every key."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from schemas.errors import SettingsError
+from schemas.mesh_api import BUNDLES_MAX
+from schemas.sections import NotNegative, Positive, Section
+
+_FILES = ("authority_file", "certificate_file", "key_file")
+
+
+class MeshSettings(Section, frozen=True, kw_only=True):
+    enabled: bool
+    authority_file: str
+    certificate_file: str
+    key_file: str
+    sealing_key_files: tuple[str, ...]
+    revocations_file: str
+    request_bundles: Annotated[int, Meta(ge=1, le=BUNDLES_MAX)]
+    request_bytes: Annotated[int, Meta(ge=4_096, le=67_108_864)]
+    requests: Positive
+    bundles_per_s: NotNegative
+    bundles_burst: Positive
+    recent_bundles: Positive
+    certificates: Positive
+    destinations: Positive
+    originator_destinations: Positive
+    destination_bundles: Annotated[int, Meta(ge=1, le=30_000)]
+
+
+def check_mesh(mesh: MeshSettings) -> None:
+    """The rules between keys. Raises SettingsError."""
+    if not mesh.enabled:
+        return
+    missing = [name for name in _FILES if not getattr(mesh, name)]
+    if not mesh.sealing_key_files:
+        missing.append("sealing_key_files")
+    if missing:
+        names = ", ".join(f"gateway.mesh.{name}" for name in missing)
+        raise SettingsError(
+            f"gateway.mesh.enabled = true needs {names}: the gateway signs receipts and opens payloads with them"
+        )
+    if mesh.bundles_per_s and mesh.bundles_burst < mesh.request_bundles:
+        raise SettingsError(
+            f"gateway.mesh.bundles_burst = {mesh.bundles_burst} is too small: a full request would never be taken; "
+            f"allowed: at least gateway.mesh.request_bundles = {mesh.request_bundles}"
+        )
