@@ -83,14 +83,15 @@ class Member:
         lifetime_s = max(1, int(min(settings.store.lifetime_s, settings.mesh.lifetime_s)))
         self.sender = MeshSender(self._node, self._log, lifetime_s)
         self._renewal = Renewal(directory / IDENTITY, self._stored, _posts(settings), self._use, wall_s)
-        self._deliverer = self._make_deliverer() if settings.uplink.enabled else None
+        self._deliverer: Deliverer | None = None
         self._take: asyncio.Future[Take] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> "Member":
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._node)
             self._take_certificates(self._stored)
-            if self._deliverer is not None:
+            if self._settings.uplink.enabled:
+                self._deliverer = self._make_deliverer()
                 self._node.on_fresh(self._deliverer.wake)
             self._stack = stack.pop_all()
         return self
