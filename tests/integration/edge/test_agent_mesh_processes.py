@@ -128,7 +128,7 @@ inbox = "in"
 
 
 def test_a_carrier_between_agents_that_never_meet(mesh: Mesh) -> None:
-    """M6, M8, M14, M17: C has been at B, whose certificate A needs; then at A, and at B again. Each is killed with
+    """M6, M8, M14, M17, M18: C has been at B, whose certificate A needs; then at A, and at B again. Each is killed with
     SIGKILL at a drawn time, and A's device is replaced while C carries what the old one wrote."""
     choice = draw.generator("kills of members of a mesh")
 
@@ -187,7 +187,7 @@ url = "http://{host}:{port}"
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_through_a_carrier_and_a_gateway(mesh: Mesh, broker: LocalBroker, unique_prefix: str) -> None:
-    """M7, M8, M10, M12-M14: what A has given to C reaches a subscriber of the platform once, though A's own uplink is
+    """M7, M8, M10, M11, M12, M13, M14: what A has given to C reaches a subscriber of the platform once, though A's own uplink is
     back at the same time; both drop their copies. An envelope is on its way to B's inbox, sealed."""
     topics = broker.topics(unique_prefix)
     gateway = Gateway(mesh.directory, broker.bootstrap, unique_prefix, **mesh_environment(mesh.platform()))

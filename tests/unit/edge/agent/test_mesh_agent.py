@@ -1,5 +1,5 @@
-"""Agents of a mesh in one process, without any platform: mail, files and MQTT between them, and what fails (M1, M2, M8,
-M15-M17, M20, M21)."""
+"""Agents of a mesh in one process, without any platform: mail, files and MQTT between them, and what fails (M1, M2, M5,
+M8, M15, M16, M17, M20, M21)."""
 
 import asyncio
 import email
