@@ -187,8 +187,8 @@ url = "http://{host}:{port}"
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_through_a_carrier_and_a_gateway(mesh: Mesh, broker: LocalBroker, unique_prefix: str) -> None:
-    """M7, M8, M10, M11, M12, M13, M14: what A has given to C reaches a subscriber of the platform once, though A's own uplink is
-    back at the same time; both drop their copies. An envelope is on its way to B's inbox, sealed."""
+    """M7, M8, M10, M11, M12, M13, M14: what A has given to C reaches a subscriber of the platform once, though A's own
+    uplink is back at the same time; both drop their copies. An envelope is on its way to B's inbox, sealed."""
     topics = broker.topics(unique_prefix)
     gateway = Gateway(mesh.directory, broker.bootstrap, unique_prefix, **mesh_environment(mesh.platform()))
     gateway.start()
