@@ -5,6 +5,7 @@ relay, folder, MQTT ◄── dispatch ◄──── node ◄── bundles fr
 """
 
 import asyncio
+import base64
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -39,6 +40,7 @@ from edge.reconnect import FullJitter
 from edge.uplink import assembly
 from edge.uplink.deliverer import Deliverer
 from schemas.errors import SettingsError
+from schemas.mesh_api import CERTIFICATE_PROPERTY
 
 Take = Callable[[IncomingMessage], Awaitable[None]]
 
@@ -118,8 +120,11 @@ class Member:
         """A bundle in the agent's inbox on the platform: returns once it is durable here. Raises EnvelopeError if it
         can never be taken, StoreFull, StoreError."""
         try:
+            for name, value in message.user_properties:
+                if name == CERTIFICATE_PROPERTY:
+                    self._node.take_certificate(base64.b64decode(value))
             await self._node.take(bundle_format.decode(message.payload))
-        except (BundleError, NotForUs) as error:
+        except (BundleError, NotForUs, ValueError) as error:
             raise EnvelopeError(f"the bundle in it cannot be taken: {error}") from error
 
     # -- mails that failed ---------------------------------------------------------------------------------------------
