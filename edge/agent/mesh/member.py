@@ -28,13 +28,14 @@ from edge.agent.mesh.node_holder import NodeHolder
 from edge.agent.mesh.renewal import Renewal
 from edge.agent.settings import AgentSettings, client_tls, read_secret
 from edge.agent.way import Step
+from edge.client.errors import StoreFull
 from edge.client.message import IncomingMessage
 from edge.enrol import identity_files
 from edge.enrol.command import IDENTITY, gateways
 from edge.enrol.identity_files import Stored
 from edge.node.bundle_store import BundleStore
 from edge.node.contacts import PeerStatus
-from edge.node.errors import NotForUs
+from edge.node.errors import NodeError, NotForUs
 from edge.node.node import MeshNode
 from edge.reconnect import FullJitter
 from edge.uplink import assembly
@@ -126,6 +127,8 @@ class Member:
             await self._node.take(bundle_format.decode(message.payload))
         except (BundleError, NotForUs, ValueError) as error:
             raise EnvelopeError(f"the bundle in it cannot be taken: {error}") from error
+        except NodeError as error:  # our certificate has expired, for instance: it waits
+            raise StoreFull(str(error)) from error
 
     # -- mails that failed ---------------------------------------------------------------------------------------------
 
