@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, NewType
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -64,15 +64,19 @@ def sign(message_id: str, role: Role, signer: str, delivered_ms: int, key: Ed255
     return Receipt(message_id, role, signer, delivered_ms, signature)
 
 
-def verify(receipt: Receipt, signers: Signers) -> None:
-    """Raises SignatureError unless the receipt was signed by one who may sign it."""
+VerifiedReceipt = NewType("VerifiedReceipt", Receipt)
+"""One that :func:`verify` has returned: who takes it need not check its signature again."""
+
+
+def verify(receipt: Receipt, signers: Signers) -> VerifiedReceipt:
+    """The receipt. Raises SignatureError unless it was signed by one who may sign it."""
     keys = signers(receipt.signer, receipt.role)
     if not keys:
         raise SignatureError(f"{receipt.signer} may not sign receipts as {receipt.role.name.lower()}")
     for key in keys:
         with suppress(InvalidSignature):
             key.verify(receipt.signature, _LABEL + receipt.encoded[:-SIGNATURE_BYTES])
-            return
+            return VerifiedReceipt(receipt)
     raise SignatureError(f"the receipt for {receipt.message_id} was not signed by {receipt.signer}")
 
 

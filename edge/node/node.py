@@ -12,6 +12,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +25,9 @@ from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt
 from edge.client.errors import StoreError, StoreFull
-from edge.mesh.carrier import Carrier, Held
+from edge.mesh.carrier import Carrier
 from edge.mesh.contact_frames import Reason
+from edge.mesh.held import Held
 from edge.mesh.pending_reports import PendingReports
 from edge.node.batch import InboxRow, NoticeRow
 from edge.node.bundle_store import BundleStore, StepLog
@@ -33,6 +35,7 @@ from edge.node.contacts import Contacts, PeerStatus
 from edge.node.desk import Desk
 from edge.node.dialer import Dialer
 from edge.node.errors import NodeError, NotForUs
+from edge.node.held_on_disk import with_parts
 from edge.node.journal import Journal
 from edge.node.link_server import LinkServer
 from edge.node.links import Links
@@ -255,9 +258,8 @@ class MeshNode:
     def sendable(self, most: int) -> list[Held]:
         """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""
         now_s, found = self._journal.now_s, []
-        for message_id in self.carrier.ids():
-            held = self.carrier.held(message_id)
-            if held is not None and held.remaining_s(now_s) and held.bundle.header.recipient != self._identity.name:
+        for held in self.carrier.all_held():
+            if held.recipient != self._identity.name and held.remaining_s(now_s):
                 found.append(held)
                 if len(found) >= most:
                     break
@@ -265,16 +267,10 @@ class MeshNode:
 
     async def load(self, held: Sequence[Held]) -> list[Bundle]:
         """The bundles, with their ciphertexts and their present age, to be sent; without those that are gone."""
-        ids, now_s = [one.bundle.message_id for one in held], self._journal.now_s
+        ids, now_s = [one.message_id for one in held], self._journal.now_s
         found = await self._journal.read(lambda store: store.ciphertexts(ids, 1 << 62))
-        return [
-            Bundle(
-                *(one.bundle.header, found[one.bundle.message_id], one.bundle.signature, one.bundle.hops),
-                one.age_s(now_s),
-            )
-            for one in held
-            if one.bundle.message_id in found
-        ]
+        loaded = [(one, with_parts(one.bundle, found[one.message_id])) for one in held if one.message_id in found]
+        return [replace(bundle, age_s=one.age_s(now_s)) for one, bundle in loaded]
 
     def on_fresh(self, call: Callable[[], None]) -> None:
         """`call` is called when there may be something new to send."""

@@ -13,7 +13,7 @@ from bundles.bundle import Bundle
 from bundles.receipt import Receipt, Role
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint
-from edge.mesh.carrier import Held
+from edge.mesh.held import Held, InMemory
 from edge.mesh.pending_reports import PendingReport, PendingReports
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearer_link import BearerLink
@@ -248,7 +248,7 @@ class FakeHolder:
 
     def hold(self, *bundles: Bundle, since: float = 0.0) -> None:
         for bundle in bundles:
-            self.store[bundle.message_id] = Held(bundle, 8, since)
+            self.store[bundle.message_id] = InMemory(bundle, 8, since)
 
     def held(self) -> list[Held]:
         return list(self.store.values())

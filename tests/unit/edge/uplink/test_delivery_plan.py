@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bundles.bundle import Bundle, Header
-from edge.mesh.carrier import Held
+from edge.mesh.held import Held, InMemory
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearers import Bearer, BearerState
 from edge.uplink.delivery_plan import DeliveryPlan, Entry, PlanLimits
@@ -22,7 +22,7 @@ LIMITS = PlanLimits(patience_s=300, lease_s=60, recheck_s=20, withheld_s=900, re
 
 def held(sequence: int, originator: str = "a", since: float = 0.0, destination: str = "platform") -> Held:
     made = header(sequence, originator, destination)
-    return Held(Bundle(made, b"." * 50, bytes(64)), 8, since)
+    return InMemory(Bundle(made, b"." * 50, bytes(64)), 8, since)
 
 
 def plan(*bundles: Held, claims: Iterable[int] = (), urgent: Iterable[int] = ()) -> DeliveryPlan:
