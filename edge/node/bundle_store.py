@@ -75,7 +75,7 @@ class BundleStore(SqliteFile):
         """Everything but ciphertexts, plaintexts and the inbox."""
         execute, records = self._db.execute, HeldOnDisk()
         with self._translated(), _Decoding(self._name):
-            return Recovered(
+            found = Recovered(
                 Meta(*execute(_SQL["node"]).fetchone()),
                 records,
                 [_stored(row, records) for row in execute(_SQL["bundles"])],
@@ -88,6 +88,8 @@ class BundleStore(SqliteFile):
                 execute(_SQL["inbox_totals"]).fetchone(),
                 execute(_SQL["last_notice"]).fetchone()[0],
             )
+            execute("PRAGMA shrink_memory")  # the pages that were read are not needed again
+            return found
 
     def ciphertexts(self, message_ids: Iterable[str], size_max: int = 0) -> dict[str, Sealed]:
         """And signatures, of the messages that are still there: the first one, then no more than `size_max` bytes."""

@@ -12,6 +12,8 @@ import heapq
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -28,6 +30,7 @@ from edge.node.disk_carrier import DiskCarrier, signed_size
 from edge.node.held_on_disk import DiskHeld
 from edge.node.journal import Journal
 from edge.node.own_messages import OwnMessages
+from schemas.identity import message_id_of
 
 EXPIRED: Final = "its lifetime has passed"
 
@@ -49,13 +52,14 @@ class Submissions:
     ) -> None:
         self._journal, self._carrier, self._known, self._identity = journal, carrier, known, identity
         self._on_held, self._on_notice = on_held, on_notice
-        self._own = OwnMessages()
+        self._own = OwnMessages(partial(message_id_of, journal.name, journal.incarnation))
         self._unsealed: dict[int, UnsealedRow] = {}  # without their plaintext, in order
         self._notice = 0
 
     def recover(self, bundles: list[DiskHeld], unsealed: list[UnsealedRow], last_notice: int) -> None:
         """What was there at the start: own bundles, and what is not sealed yet."""
-        bundles.sort(key=attrgetter("sequence"))
+        if any(one.sequence > other.sequence for one, other in pairwise(bundles)):  # sorting takes memory
+            bundles.sort(key=attrgetter("sequence"))
         sealed = ((one.sequence, one.recipient, one.message_id) for one in bundles)
         waiting = ((one.sequence, one.recipient, one.message_id) for one in (row.header for row in unsealed))
         for sequence, recipient, message_id in heapq.merge(sealed, waiting, key=itemgetter(0)):
