@@ -91,3 +91,25 @@ class HeldWatcher(Protocol):
 
     def removed(self, held: Held) -> None:
         """It is not held any more: delivered, expired, or given up."""
+
+
+class ForOthers:
+    """Passes on what concerns bundles that are not for the agent `name`."""
+
+    def __init__(self, watcher: HeldWatcher, name: str) -> None:
+        self._watcher, self._name = watcher, name
+
+    def added(self, held: Held) -> None:
+        """See :class:`HeldWatcher`."""
+        if held.recipient != self._name:
+            self._watcher.added(held)
+
+    def given(self, held: Held) -> None:
+        """See :class:`HeldWatcher`."""
+        if held.recipient != self._name:
+            self._watcher.given(held)
+
+    def removed(self, held: Held) -> None:
+        """See :class:`HeldWatcher`."""
+        if held.recipient != self._name:
+            self._watcher.removed(held)

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bundles import content as content_format
 from bundles.bundle import Bundle, Header, Kind
@@ -23,11 +23,11 @@ from bundles.content import Content
 from bundles.errors import SignatureError
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
-from bundles.receipt import Receipt
+from bundles.receipt import Receipt, VerifiedReceipt
 from edge.client.errors import StoreError, StoreFull
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_frames import Reason
-from edge.mesh.held import Held
+from edge.mesh.held import ForOthers, Held, HeldWatcher
 from edge.mesh.pending_reports import PendingReports
 from edge.node.batch import InboxRow, NoticeRow
 from edge.node.bundle_store import BundleStore, StepLog
@@ -48,6 +48,8 @@ OnEnvelope = Callable[[Header, Content], Awaitable[None]]
 OnReceipt = Callable[[str, Receipt], Awaitable[None]]
 OnFailed = Callable[[str, str], Awaitable[None]]
 OpenStore = Callable[..., BundleStore]
+
+AnyReceipt = TypeVar("AnyReceipt", bound=Receipt)
 
 FILE: Final = "mesh"
 TICK_S: Final = 1.0
@@ -239,9 +241,16 @@ class MeshNode:
     async def settle(self, receipts: Sequence[Receipt]) -> None:
         """Receipts from a gateway: once they are on disk, contacts pass them on. One that is not valid is logged.
         Raises StoreError."""
+        await self._settle(receipts, self.carrier.take_receipt)
+
+    async def settle_verified(self, receipts: Sequence[VerifiedReceipt]) -> None:
+        """As :meth:`settle`, for receipts whose signatures the uplink has checked."""
+        await self._settle(receipts, self.carrier.take_verified)
+
+    async def _settle(self, receipts: Sequence[AnyReceipt], take: Callable[[AnyReceipt], bool]) -> None:
         for receipt in receipts:
             try:
-                if self.carrier.take_receipt(receipt):
+                if take(receipt):
                     self._submissions.delivered(receipt)
             except SignatureError as error:
                 _log.warning("a receipt from a gateway is not valid: %s", error)
@@ -254,6 +263,14 @@ class MeshNode:
         is_ours = self._submissions.refused(message_id, reason)
         await self._journal.durable()
         return is_ours
+
+    def watch(self, watcher: HeldWatcher) -> None:
+        """`watcher` is told at once of all bundles for the platform or other agents, then of each change of them.
+        Raises nothing; neither may the watcher."""
+        watching = ForOthers(watcher, self._identity.name)
+        for held in self.carrier.all_held():
+            watching.added(held)
+        self.carrier.watch(watching)
 
     def sendable(self, most: int) -> list[Held]:
         """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""

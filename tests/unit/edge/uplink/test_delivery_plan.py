@@ -35,7 +35,8 @@ def plan(*bundles: Held, claims: Iterable[int] = (), urgent: Iterable[int] = ())
         return one.sequence in set(urgent)
 
     made = DeliveryPlan("a", needs_claim, is_urgent, LIMITS, lambda: 1.0)
-    made.sync(bundles)
+    for one in bundles:
+        made.added(one)
     return made
 
 
@@ -145,13 +146,15 @@ def test_a_claim_that_is_being_asked_for_holds_back_those_after_it() -> None:
 
 
 def test_refused_is_not_tried_again_here() -> None:
-    of = plan(held(1), held(2))
+    first, second = held(1), held(2)
+    of = plan(first, second)
     entries = post(of)
     of.refuse(entries[0], "too large")
     of.release(entries)
     assert of.refused == {entries[0].id: "too large"}
     assert numbers(post(of)) == [2]
-    of.sync([])
+    of.removed(first)
+    of.removed(second)
     assert not of.refused
     assert not len(of)
 
@@ -243,7 +246,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.sequence += 1
         one = held(self.sequence, originator, self.now, destination)
         self.store[one.bundle.message_id] = one
-        self.plan.sync(self.store.values())
+        self.plan.added(one)
 
     @rule(seconds=st.sampled_from([1, 10, 100]))
     def passes(self, seconds: float) -> None:
@@ -284,8 +287,7 @@ class PlanMachine(RuleBasedStateMachine):
         for entry in batch:
             match answer:
                 case "taken":
-                    del self.store[entry.id]
-                    self.plan.settled([entry.id])
+                    self.plan.removed(self.store.pop(entry.id))
                 case "later":
                     self.plan.later(entry, self.now)
                 case "refused":
