@@ -40,11 +40,11 @@ class People:
         self._key = Ed25519PrivateKey.from_private_bytes(bytes(32))
         self.authority: Authority = new_authority("bench", self._key, time.time(), LIFETIME_S)
 
-    def identity(self, name: str) -> Identity:
+    def identity(self, name: str, role: Role = Role.RECIPIENT) -> Identity:
         key = Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32))
         sealing_key = X25519PrivateKey.from_private_bytes(name.encode().ljust(32))
         keys = key.public_key(), sealing_key.public_key()
-        made = issue(self.authority, self._key, name, *keys, {Role.RECIPIENT}, time.time())
+        made = issue(self.authority, self._key, name, *keys, {role}, time.time())
         return Identity(made, key, [sealing_key])
 
     def node(self, name: str, directory: Path) -> MeshNode:
@@ -63,7 +63,10 @@ class People:
 
 def fill(directory: Path, count: int, payload: int, originator: str) -> None:
     """Writes bundles of an originator into the store of `a`, whose own messages are those of `a`."""
-    store, key = BundleStore(directory / "mesh", "a", 7, receipts=1, certificates=100), People().identity(originator).key
+    store, key = (
+        BundleStore(directory / "mesh", "a", 7, receipts=1, certificates=100),
+        People().identity(originator).key,
+    )
     for first in range(1, count + 1, 5_000):
         rows = [
             BundleRow(sign(_header(number, originator), bytes(payload), key), 8, 0.0)
