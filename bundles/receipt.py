@@ -48,14 +48,19 @@ class Receipt:
     signature: bytes
 
     def settles(self, header: Header) -> bool:
-        """Whether the signer may say this of the message: a recipient, of its own only. Every agent is the recipient of
-        something, so without this any of them could make any message disappear."""
-        return self.role is not Role.RECIPIENT or self.signer == header.recipient
+        """See :func:`settles`."""
+        return settles(self.role, self.signer, header)
 
     @cached_property
     def encoded(self) -> bytes:
         """The receipt as bytes."""
         return _encode_signed(self.message_id, self.role, self.signer, self.delivered_ms) + self.signature
+
+
+def settles(role: Role, signer: str, header: Header) -> bool:
+    """Whether the signer may say this of the message: a recipient, of its own only. Every agent is the recipient of
+    something, so without this any of them could make any message disappear."""
+    return role is not Role.RECIPIENT or signer == header.recipient
 
 
 def sign(message_id: str, role: Role, signer: str, delivered_ms: int, key: Ed25519PrivateKey) -> Receipt:

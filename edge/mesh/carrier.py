@@ -236,13 +236,13 @@ class Carrier:
 
     def is_delivered(self, header: Header) -> bool:
         """Whether there is a receipt by one who may sign it for this message."""
-        receipt = self.receipts.get(header.message_id)
-        return receipt is not None and receipt.settles(header)
+        known = self.receipts.record(header.message_id)
+        return known is not None and known.settles(header)
 
     def _is_news(self, receipt: Receipt) -> bool:
         """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take
         its place."""
-        known = self.receipts.get(receipt.message_id)
+        known = self.receipts.record(receipt.message_id)
         if known is None or receipt.message_id in self._held:
             return True
         return known.role is Role.RECIPIENT and receipt.role is not Role.RECIPIENT

@@ -120,5 +120,5 @@ class Giving:
     def _withdrawal(self, message_id: str) -> Decline:
         """What was offered is gone by now: a receipt came, or its time was over."""
         self._carrier.release(message_id, self._offered.pop(message_id, 0))
-        is_delivered = self._carrier.receipts.get(message_id) is not None
+        is_delivered = self._carrier.receipts.record(message_id) is not None
         return Decline(message_id, Reason.DELIVERED if is_delivered else Reason.TOO_OLD)

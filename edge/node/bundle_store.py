@@ -25,6 +25,7 @@ from bundles.known_certificates import OF_A_NAME_MAX
 from bundles.seen import SeenState
 from edge.client.errors import StoreDamaged, StoreForeign
 from edge.client.sqlite_file import SqliteFile, create_tables
+from edge.mesh.known_receipts import OURS, KnownReceipt
 from edge.mesh.pending_reports import PendingReport
 from edge.node.batch import Batch, BundleRow, InboxRow, Meta, NoticeRow, Recovered, Step, UnsealedRow
 from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
@@ -80,7 +81,7 @@ class BundleStore(SqliteFile):
                 records,
                 [_stored(row, records) for row in execute(_SQL["bundles"])],
                 [UnsealedRow(_header(row[2]), row[0], row[1], b"") for row in execute(_SQL["unsealed"])],
-                [receipt_format.decode(row[0]) for row in execute(_SQL["receipts"])],
+                [_receipt(*row) for row in execute(_SQL["receipts"])],
                 [_seen(row[0]) for row in execute(_SQL["seen"])],
                 [row[0] for row in execute(_SQL["certificates"])],
                 next((row[0] for row in execute(_SQL["revocations"])), b""),
@@ -242,6 +243,10 @@ def _stored(row: tuple[Any, ...], records: HeldOnDisk) -> DiskHeld:
     digits = raw_id.hex()  # to make a UUID of it takes longer
     message_id = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
     return records.record(message_id, _header_decoder.decode(header), *rest)
+
+
+def _receipt(raw_id: bytes, raw: bytes) -> tuple[bytes, KnownReceipt]:
+    return raw_id, KnownReceipt.of(receipt_format.decode(raw), OURS)
 
 
 def _unsealed(row: UnsealedRow) -> tuple[Any, ...]:

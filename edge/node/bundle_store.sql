@@ -88,7 +88,7 @@ INSERT OR REPLACE INTO receipt (id, receipt) VALUES (?, ?);
 DELETE FROM receipt WHERE number <= (SELECT max(number) FROM receipt) - ?;
 
 -- name: receipts
-SELECT receipt FROM receipt ORDER BY number;
+SELECT id, receipt FROM receipt ORDER BY number;
 
 -- name: save_seen
 INSERT OR REPLACE INTO seen VALUES (?, ?);

@@ -8,7 +8,6 @@ from bundles.certificates import Authority
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from edge.mesh.held import Held
-from edge.mesh.known_to_peers import OURS
 from edge.node.arrivals import Arrivals
 from edge.node.batch import InboxRow, NoticeRow, Recovered
 from edge.node.certificates import Certificates
@@ -88,8 +87,8 @@ class Parts:
         return [one for one in self.carrier.all_held() if one.recipient == self._name]
 
     def _recover(self, journal: Journal, found: Recovered) -> None:
-        for receipt in found.receipts:
-            self.carrier.receipts.add(receipt, OURS)
+        for raw, known in found.receipts:
+            self.carrier.receipts.recovered(raw, known)
         own = []
         for held in found.bundles:
             self.carrier.recovered(held)
