@@ -120,6 +120,28 @@ def test_a_stream_goes_in_sequence_one_request_at_a_time() -> None:
     assert numbers(post(of)) == [1, 2, 3]
 
 
+def test_a_turn_looks_at_what_it_takes() -> None:
+    """M19: not at all that is held."""
+    looked: list[int] = []
+
+    def needs_claim(one: Held) -> bool:
+        looked.append(one.sequence)
+        return False
+
+    of = DeliveryPlan("a", needs_claim, lambda one: False, LIMITS, lambda: 1.0)
+    for number in range(1, 1_001):
+        of.added(held(number))
+    looked.clear()
+    for _ in range(10):
+        assert not ask(of)
+        entries = post(of, bundles=20)
+        assert len(entries) == 20
+        of.release(entries)
+        for entry in entries:
+            of.removed(entry.held)
+    assert len(looked) < 10 * 60
+
+
 def test_later_holds_back_those_after_it_for_a_while() -> None:
     of = plan(held(1), held(2))
     entries = post(of)
