@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -274,13 +275,9 @@ class MeshNode:
 
     def sendable(self, most: int) -> list[Held]:
         """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""
-        now_s, found = self._journal.now_s, []
-        for held in self.carrier.all_held():
-            if held.recipient != self._identity.name and held.remaining_s(now_s):
-                found.append(held)
-                if len(found) >= most:
-                    break
-        return found
+        now_s, name = self._journal.now_s, self._identity.name
+        held = (one for one in self.carrier.all_held() if one.recipient != name and one.remaining_s(now_s))
+        return list(islice(held, most))
 
     async def load(self, held: Sequence[Held]) -> list[Bundle]:
         """The bundles, with their ciphertexts and their present age, to be sent; without those that are gone."""
