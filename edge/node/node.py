@@ -148,6 +148,7 @@ class MeshNode:
             *(name, desk, self.contacts, self._certificates, tls),
             connections=self._settings.connections,
             handshake_s=self._settings.handshake_s,
+            idle_s=self._settings.idle_s,
         )
         self._server = LinkServer(self.links, self._settings.host, self._settings.port)
         await self._server.open()
