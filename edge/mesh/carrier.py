@@ -28,7 +28,7 @@ from edge.mesh.errors import ConflictError, RefusedError
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 from edge.mesh.limits import MeshLimits
-from edge.mesh.spray import Candidate, SprayPolicy
+from edge.mesh.spray import FOR_RECIPIENT, Candidate, SprayPolicy
 
 Originators = Callable[[str], Sequence[Ed25519PublicKey]]
 """The keys of an originator, by its certificates and the revocation list; none if there is none that is valid."""
@@ -133,7 +133,7 @@ class Carrier:
     def refusal(self, offer: Offer) -> Reason | None:
         """Why an offered bundle is not wanted; None if it is (M6)."""
         header, message_id = offer.header, offer.header.message_id
-        if self.is_delivered(header):
+        if self._is_over(header, offer.copies):
             return Reason.DELIVERED
         is_own = (header.originator, header.incarnation) == (self.name, self.incarnation)
         if is_own or message_id in self._held:  # an own message that comes back is known by its name, not by a list
@@ -169,7 +169,7 @@ class Carrier:
         held = self._held.get(bundle.message_id)
         if held is not None and held.bundle.signed != bundle.signed:
             raise ConflictError(f"another bundle of {bundle.header.originator} has the id {bundle.message_id}")
-        if held is None and not self.is_delivered(bundle.header):
+        if held is None and not self._is_over(bundle.header, copies):
             self._held[bundle.message_id] = Held(bundle, copies, now)
             self._bytes += bundle.size
 
@@ -209,7 +209,8 @@ class Carrier:
         """They are stored at the peer."""
         if (held := self._held.get(message_id)) is not None:
             held.reserved -= copies
-            held.copies = None if held.copies is None else max(0, held.copies - copies)
+            if held.copies is not None and held.copies != FOR_RECIPIENT:
+                held.copies = max(0, held.copies - copies)
 
     # -- certificates --------------------------------------------------------------------------------------------------
 
@@ -236,7 +237,8 @@ class Carrier:
         held = self._held.get(receipt.message_id)
         if held is not None and not receipt.settles(held.bundle.header):
             raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")
-        self._remove(receipt.message_id)
+        if held is None or held.copies != FOR_RECIPIENT or receipt.role is not Role.GATEWAY:
+            self._remove(receipt.message_id)
         return self.receipts.add(receipt, source)
 
     def hello(self, now: float) -> Hello:
@@ -252,11 +254,21 @@ class Carrier:
         receipt = self.receipts.get(header.message_id)
         return receipt is not None and receipt.settles(header)
 
+    def _is_over(self, header: Header, copies: int | None) -> bool:
+        """Whether a receipt ends the message. That the platform has it ends neither what the platform gave us for the
+        recipient, nor what is for us and has not arrived."""
+        receipt = self.receipts.get(header.message_id)
+        if receipt is None or not receipt.settles(header):
+            return False
+        return receipt.role is not Role.GATEWAY or not (copies == FOR_RECIPIENT or header.recipient == self.name)
+
     def _is_news(self, receipt: Receipt) -> bool:
         """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take
-        its place."""
+        its place. Our own we pass on in any case: whoever has brought the message from the platform needs it."""
         known = self.receipts.get(receipt.message_id)
         if known is None or receipt.message_id in self._held:
+            return True
+        if known.role is Role.GATEWAY and receipt.signer == self.name:
             return True
         return known.role is Role.RECIPIENT and receipt.role is not Role.RECIPIENT
 

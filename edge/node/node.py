@@ -27,6 +27,7 @@ from edge.client.errors import StoreError, StoreFull
 from edge.mesh.carrier import Carrier, Held
 from edge.mesh.contact_frames import Reason
 from edge.mesh.pending_reports import PendingReports
+from edge.mesh.spray import FOR_RECIPIENT
 from edge.node.batch import InboxRow, NoticeRow
 from edge.node.bundle_store import BundleStore, StepLog
 from edge.node.contacts import Contacts, PeerStatus
@@ -253,11 +254,14 @@ class MeshNode:
         return is_ours
 
     def sendable(self, most: int) -> list[Held]:
-        """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""
+        """The oldest bundles here that are alive and for the platform or other agents, without those that came from
+        the platform: at most `most`."""
         now_s, found = self._journal.now_s, []
         for message_id in self.carrier.ids():
             held = self.carrier.held(message_id)
-            if held is not None and held.remaining_s(now_s) and held.bundle.header.recipient != self._identity.name:
+            if held is None or held.copies == FOR_RECIPIENT:
+                continue
+            if held.remaining_s(now_s) and held.bundle.header.recipient != self._identity.name:
                 found.append(held)
                 if len(found) >= most:
                     break
