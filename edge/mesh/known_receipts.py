@@ -54,6 +54,10 @@ class KnownReceipts:
         """Those later than `number`, without what the peer itself has sent."""
         return [known.receipt for known in self._latest_first(number) if known.source != peer][::-1]
 
+    def numbered(self, number: int, most: int) -> list[tuple[int, Receipt]]:
+        """The oldest ones later than `number`, at most `most`, with their numbers."""
+        return [(known.number, known.receipt) for known in self._latest_first(number)][: -most - 1 : -1]
+
     def complete_up_to(self, peer: Peer) -> int:
         """The number up to which the peer has all of them."""
         return self._complete.complete_up_to(peer)

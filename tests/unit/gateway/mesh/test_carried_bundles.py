@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bundles.bundle import Bundle, Kind, decode
 from bundles.receipt import Receipt, Role
 from gateway.access.acl import parse
 from gateway.access.authorizer import Authorizer
 from gateway.access.method_authenticator import MethodAuthenticator
 from gateway.access.methods import EverybodyMethod
+from schemas.settings import process_settings
 from tests.unit.bundles.files import PLATFORM
 from tests.unit.bundles.keys import receipt
 from tests.unit.gateway.http.http_harness import Answer, run, until
@@ -29,6 +32,8 @@ class CarryingGateway(MeshGateway):
     def __init__(self, directory: Path, *, carried: Iterable[str] = ("van-*",), **mesh: Any) -> None:
         options = {"authenticator": mesh.pop("authenticator", None)}
         super().__init__(directory, mesh={"carried": tuple(carried), **mesh}, gateway=AT_ONCE, **options)
+        access_point = process_settings({}).gateway.access_point
+        self._gateway["access_point"] = msgspec.structs.replace(access_point, enabled=False)
         self.waiting: list[Bundle] = []
 
     async def device(self, *, bundles: int = 0, name: str = DEVICE) -> Client:
