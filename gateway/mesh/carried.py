@@ -23,12 +23,14 @@ from gateway.shard.messages import Message
 from gateway.shard.rules import ClientRules
 from mqtt.codes import ReasonCode
 from mqtt.topics import is_topic_name
-from schemas.mesh_api import WaitingAnswer
+from schemas.mesh_api import DEVICES_MAX, WaitingAnswer
 from schemas.mesh_settings import MeshSettings
 
 RIGHTS_TOPIC: Final = "$bundles"
-_PAGES: Final = 100
-"""Reads of the spool for one request, each of a bounded size."""
+_PAGES: Final = DEVICES_MAX + 100
+_PAGES_OF_DEVICE: Final = 20
+"""Reads of the spool for one request, each of a bounded size, and those for one device. Each device can be read once;
+and where more is read, a position moves on. So a further request finds what this one has left out."""
 
 
 class CarriedBundles:
@@ -66,9 +68,10 @@ class CarriedBundles:
     async def _read(self, agent: str, device: str, after: int, answer: "_Answer", pages: int) -> int:
         """Reads what waits for a device; how many pages are left."""
         waiting = self._home.home_of(device).waiting
+        least = max(0, pages - _PAGES_OF_DEVICE)
         while True:
             answer.positions[device] = after
-            if not pages or answer.is_full:
+            if pages == least or answer.is_full:
                 answer.more = True
                 return pages
             pages -= 1

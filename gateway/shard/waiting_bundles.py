@@ -107,19 +107,21 @@ class WaitingBundles:
             session = self._sessions.get(client)
             if session is None or session.is_group:
                 return NOTHING
-            over, later = await self._end(session, ids, is_settled)
-            if not over:
-                return Ended(frozenset(), later)
-            if session.persistent:
-                await durable(partial(self._writer.windows, session))
-            await self._cover()
+            over, later, all_ids = set[str](), set[str](), [*ids]
+            for start in range(0, len(all_ids), PAGE):  # messages may be large
+                ended = await self._end(session, frozenset(all_ids[start : start + PAGE]), is_settled)
+                over |= ended.ended
+                later |= ended.later
+            if over:
+                if session.persistent:
+                    await durable(partial(self._writer.windows, session))
+                await self._cover()
             if not self._spool.outage.is_writing:
-                return Ended(frozenset(), later | over)
-            return Ended(over, later)
+                over, later = set(), later | over
+            return Ended(frozenset(over), frozenset(later))
 
-    async def _end(
-        self, session: Session, ids: frozenset[str], is_settled: Callable[[Message], bool]
-    ) -> tuple[frozenset[str], frozenset[str]]:
+    async def _end(self, session: Session, ids: frozenset[str], is_settled: Callable[[Message], bool]) -> Ended:
+        """Ends what can be ended; nothing is durable yet."""
         for _ in range(_LOOKS):
             committed_row = self._spool.committed_row
             rows = await self._spool.rows_of_bundles(session.spool_key, [*ids])
@@ -137,8 +139,8 @@ class WaitingBundles:
                 if spooled.row not in here and is_settled(spooled.message) and self._end_in_spool(session, spooled):
                     over.add(spooled.message.id)
             if over or later or committed_row == self._spool.committed_row:  # else one may have moved meanwhile
-                return frozenset(over - later), frozenset(later)
-        return frozenset(), frozenset()
+                return Ended(frozenset(over - later), frozenset(later))
+        return NOTHING
 
     def _end_in_memory(self, session: Session, delivery: Delivery) -> bool:
         """False if it cannot be said now: a connected client answers itself; what is taken for sending goes back to the

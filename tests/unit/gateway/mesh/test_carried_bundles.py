@@ -132,6 +132,27 @@ def test_one_agent_carries_at_a_time(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_each_of_many_devices_is_read(tmp_path: Path) -> None:
+    """However many are asked for before it; and behind other messages, which take several reads."""
+
+    async def scenario() -> None:
+        gateway = await CarryingGateway(tmp_path, carried=["*"]).start()
+        sender = await gateway.client("sender")
+        device = await gateway.client(DEVICE)
+        device.lose()
+        for _ in range(700):
+            sender.publish(f"@{DEVICE}", b"")
+        await until(lambda: gateway.spool_rows() == 700)
+        gateway.waiting.append(made(1, destination=f"@{DEVICE}", kind=Kind.ENVELOPE, sealed_to=DEVICE))
+        assert outcomes(await gateway.bring(*gateway.waiting)) == ["taken"]
+        await until(lambda: gateway.spool_rows() == 701)
+        answer = await gateway.ask_for(*(f"other-{number}" for number in range(499)), DEVICE)
+        assert [one.signed for one in bundles_in(answer)] == [gateway.waiting[0].signed]
+        assert not answer.json["more"]
+
+    run(scenario())
+
+
 def test_nothing_is_given_of_devices_that_are_connected_or_not_registered(tmp_path: Path) -> None:
     """M15: the operator says for whom agents carry; a device that is connected gets its messages itself."""
 

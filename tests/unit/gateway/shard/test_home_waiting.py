@@ -21,7 +21,7 @@ from tests.unit.gateway.shard.virtual_time import run
 
 DEVICE, ORIGINATOR = "device", "agent"
 SPOOLED_S = 6.0
-SEEDS = draw.some(range(60), 8, "receipts")
+SEEDS = draw.some(range(60), 3, "receipts")
 
 
 class Waiting:
