@@ -127,6 +127,8 @@ class WaitingBundles:
             rows = await self._spool.rows_of_bundles(session.spool_key, [*ids])
             if session.ended:
                 break
+            if session.link is None and session.disconnected_ms is None:
+                return Ended(frozenset(), ids)  # its client comes: it must not get PUBREL before the log has that
             over, later = set[str](), set[str]()  # nobody else has a turn from here on
             found = [e for e in _in_memory(session) if e.pending.message.id in ids and is_settled(e.pending.message)]
             for delivery in found:
