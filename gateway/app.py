@@ -28,7 +28,6 @@ from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.process_load import ProcessLoad
 from gateway.members.table import MemberTable
-from gateway.mesh.admission import BundleAdmission
 from gateway.mesh.platform import Platform
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
@@ -178,7 +177,7 @@ def _mesh(platform: Platform | None, hosts: HostServer, settings: Settings) -> M
     if platform is None:
         return None
     log.info("bundles are taken", name=platform.name, revocations=platform.known.revocations.number)
-    return Mesh(platform, BundleAdmission(platform, hosts, settings.gateway))
+    return Mesh(platform, hosts, settings.gateway)
 
 
 def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:

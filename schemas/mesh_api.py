@@ -1,4 +1,5 @@
-"""What agents and gateways exchange over HTTP about bundles and message presence; JSON, bytes as base64 (M7, M9-M13).
+"""What agents and gateways exchange over HTTP about bundles and message presence; JSON, bytes as base64 (M7, M9-M13,
+M15, M21).
 
 | request | body | answer |
 |---|---|---|
@@ -6,6 +7,8 @@
 | `POST /v1/message-presence` | :class:`ReportsRequest` | :class:`ReportsAnswer`: a result for each event, in order |
 | `POST /v1/message-presence/query` | :class:`PresenceQuery` | :class:`PresenceAnswer` |
 | `GET /v1/mesh` | | :class:`MeshState` |
+| `POST /v1/bundles/waiting` | :class:`WaitingRequest` | :class:`WaitingAnswer`: bundles for devices that are away |
+| `POST /v1/receipts` | :class:`ReceiptsRequest` | :class:`ReceiptsAnswer`: a result for each receipt, in order |
 
 An answer with another status than 200 is a problem (RFC 9457), and nothing of the request is known to have happened;
 every request may be repeated.
@@ -22,11 +25,15 @@ BUNDLES_PATH: Final = "/v1/bundles"
 REPORTS_PATH: Final = "/v1/message-presence"
 QUERY_PATH: Final = "/v1/message-presence/query"
 MESH_PATH: Final = "/v1/mesh"
+WAITING_PATH: Final = "/v1/bundles/waiting"
+RECEIPTS_PATH: Final = "/v1/receipts"
 
 BUNDLES_MAX: Final = 500
 EVENTS_MAX: Final = 500
 IDS_MAX: Final = 500
 CERTIFICATES_MAX: Final = 500
+DEVICES_MAX: Final = 500
+RECEIPTS_MAX: Final = 500
 BUNDLE_TYPE: Final = "application/vnd.waystation.bundle"
 """Content type of a message whose payload is an encoded bundle: the platform hands it to the recipient's agent."""
 CERTIFICATE_PROPERTY: Final = "certificate"
@@ -36,6 +43,8 @@ agent may never have met anybody who has it."""
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_000_000)]
 """µs since the epoch, up to the year 9999."""
 Name = Annotated[str, Meta(max_length=1024)]
+Position = Annotated[int, Meta(ge=0, le=9_223_372_036_854_775_807)]
+"""A place among what waits for a device; it stays valid over restarts of gateways."""
 MESSAGE_ID_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 MessageId = Annotated[str, Meta(pattern=MESSAGE_ID_PATTERN)]
 
@@ -114,3 +123,45 @@ class MeshState(msgspec.Struct, frozen=True):
 
     certificates: list[bytes]
     revocations: bytes = b""
+
+
+class WaitingRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Devices that the agent reaches or may meet, each with the position up to which it has got what waits; 0 at
+    first."""
+
+    devices: Annotated[dict[Name, Position], Meta(max_length=DEVICES_MAX)]
+
+
+class WaitingAnswer(msgspec.Struct, frozen=True):
+    """Encoded bundles, for each device the oldest first; certificates (DER) of their originators as far as the gateway
+    knows them; `positions` of the devices that were read, for the next request; whether there may be `more` now; and
+    the devices of which the agent gets nothing, with the reason. Nothing is removed by that."""
+
+    bundles: list[bytes]
+    certificates: list[bytes]
+    positions: dict[str, int]
+    more: bool
+    refused: dict[str, str]
+
+
+class ReceiptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Encoded receipts of recipients (:mod:`bundles.receipt`), whoever has learnt them, and certificates (DER) of the
+    signers."""
+
+    receipts: Annotated[list[bytes], Meta(max_length=RECEIPTS_MAX)]
+    certificates: Annotated[list[bytes], Meta(max_length=CERTIFICATES_MAX)] = []
+
+
+class ReceiptResult(msgspec.Struct, frozen=True):
+    """`settled`: the message waits no more, and that is durable. `unknown`: it does not wait here, perhaps not any
+    more. `refused`: it is no receipt of a recipient, because of `reason`. `later`: bring it again, because of
+    `reason`."""
+
+    outcome: Literal["settled", "unknown", "refused", "later"]
+    reason: str = ""
+
+
+class ReceiptsAnswer(msgspec.Struct, frozen=True):
+    """The results, in the order of the receipts."""
+
+    results: list[ReceiptResult]

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from schemas.errors import SettingsError
 from schemas.mesh_api import BUNDLES_MAX
-from schemas.sections import NotNegative, Positive, Section
+from schemas.sections import NotEmpty, NotNegative, Positive, Section
 
 _FILES = ("authority_file", "certificate_file", "key_file")
 
@@ -28,6 +28,11 @@ class MeshSettings(Section, frozen=True, kw_only=True):
     destinations: Positive
     originator_destinations: Positive
     destination_bundles: Annotated[int, Meta(ge=1, le=30_000)]
+    carried: tuple[NotEmpty, ...]
+    carrier_s: NotNegative
+    carriers: Positive
+    waiting_bundles: Annotated[int, Meta(ge=1, le=BUNDLES_MAX)]
+    waiting_bytes: Annotated[int, Meta(ge=4_096, le=67_108_864)]
 
 
 def check_mesh(mesh: MeshSettings) -> None:
@@ -42,6 +47,12 @@ def check_mesh(mesh: MeshSettings) -> None:
         raise SettingsError(
             f"gateway.mesh.enabled = true needs {names}: the gateway signs receipts and opens payloads with them"
         )
+    for pattern in mesh.carried:
+        if "*" in pattern[:-1]:
+            raise SettingsError(
+                f"gateway.mesh.carried: {pattern!r} has a * before its end; allowed: a name, or the beginning of names "
+                "followed by *"
+            )
     if mesh.bundles_per_s and mesh.bundles_burst < mesh.request_bundles:
         raise SettingsError(
             f"gateway.mesh.bundles_burst = {mesh.bundles_burst} is too small: a full request would never be taken; "

@@ -28,7 +28,7 @@ from edge.mesh.held import Held, HeldWatcher, InMemory
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 from edge.mesh.limits import MeshLimits
-from edge.mesh.spray import Candidate, SprayPolicy
+from edge.mesh.spray import FOR_RECIPIENT, Candidate, SprayPolicy
 
 __all__ = ["Carrier", "Held", "HeldWatcher", "InMemory", "Originators"]
 
@@ -120,7 +120,7 @@ class Carrier:
     def refusal(self, offer: Offer) -> Reason | None:
         """Why an offered bundle is not wanted; None if it is (M6)."""
         header, message_id = offer.header, offer.header.message_id
-        if self.is_delivered(header):
+        if self._is_over(header, offer.copies):
             return Reason.DELIVERED
         if self._is_own(header) or message_id in self._held:  # an own one that comes back is known by its name
             return Reason.HAS_IT
@@ -155,7 +155,7 @@ class Carrier:
         held = self._held.get(bundle.message_id)
         if held is not None and held.bundle.signed != bundle.signed:
             raise ConflictError(f"another bundle of {bundle.header.originator} has the id {bundle.message_id}")
-        if held is None and not self.is_delivered(bundle.header):
+        if held is None and not self._is_over(bundle.header, copies):
             record = self._record(bundle, copies, now)
             record.is_shared = not self._is_own(bundle.header)
             self._hold(bundle.message_id, record)
@@ -197,7 +197,8 @@ class Carrier:
         if (held := self._held.get(message_id)) is not None:
             held.reserved -= copies
             held.is_shared = True
-            held.copies = None if held.copies is None else max(0, held.copies - copies)
+            if held.copies is not None and held.copies != FOR_RECIPIENT:
+                held.copies = max(0, held.copies - copies)
             for one in self._watchers:
                 one.given(held)
 
@@ -244,11 +245,21 @@ class Carrier:
     def _is_own(self, header: Header) -> bool:
         return (header.originator, header.incarnation) == (self.name, self.incarnation)
 
+    def _is_over(self, header: Header, copies: int | None) -> bool:
+        """Whether a receipt ends the message. That the platform has it ends neither what the platform gave us for the
+        recipient, nor what is for us and has not arrived."""
+        receipt = self.receipts.record(header.message_id)
+        if receipt is None or not receipt.settles(header):
+            return False
+        return receipt.role is not Role.GATEWAY or not (copies == FOR_RECIPIENT or header.recipient == self.name)
+
     def _is_news(self, receipt: Receipt) -> bool:
         """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take
-        its place."""
+        its place. Our own we pass on in any case: whoever has brought the message from the platform needs it."""
         known = self.receipts.record(receipt.message_id)
         if known is None or receipt.message_id in self._held:
+            return True
+        if known.role is Role.GATEWAY and receipt.signer == self.name:
             return True
         return known.role is Role.RECIPIENT and receipt.role is not Role.RECIPIENT
 
@@ -256,7 +267,8 @@ class Carrier:
         held = self._held.get(receipt.message_id)
         if held is not None and not receipt.settles(held.header):
             raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")
-        self._remove(receipt.message_id)
+        if held is None or held.copies != FOR_RECIPIENT or receipt.role is not Role.GATEWAY:
+            self._remove(receipt.message_id)
         return self.receipts.add(receipt, source)
 
     def _record(self, bundle: Bundle, copies: int | None, now: float) -> Held:

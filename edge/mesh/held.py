@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Protocol
 
 from bundles.bundle import Bundle, Header
+from edge.mesh.spray import FOR_RECIPIENT
 
 
 class Held:
@@ -96,23 +97,28 @@ class HeldWatcher(Protocol):
         """It is not held any more: delivered, expired, or given up."""
 
 
+def is_for_others(held: Held, name: str) -> bool:
+    """Whether the agent `name` brings the bundle to the platform: it is not for itself, and has not come from there."""
+    return held.recipient != name and held.copies != FOR_RECIPIENT
+
+
 class ForOthers:
-    """Passes on what concerns bundles that are not for the agent `name`."""
+    """Passes on what concerns bundles that the agent `name` brings to the platform."""
 
     def __init__(self, watcher: HeldWatcher, name: str) -> None:
         self._watcher, self._name = watcher, name
 
     def added(self, held: Held) -> None:
         """See :class:`HeldWatcher`."""
-        if held.recipient != self._name:
+        if is_for_others(held, self._name):
             self._watcher.added(held)
 
     def given(self, held: Held) -> None:
         """See :class:`HeldWatcher`."""
-        if held.recipient != self._name:
+        if is_for_others(held, self._name):
             self._watcher.given(held)
 
     def removed(self, held: Held) -> None:
         """See :class:`HeldWatcher`."""
-        if held.recipient != self._name:
+        if is_for_others(held, self._name):
             self._watcher.removed(held)

@@ -83,6 +83,11 @@ class KnownReceipts:
         """Those later than `number`, without what the peer itself has sent."""
         return [known for known in self._latest_first(number) if known.source != peer][::-1]
 
+    def numbered(self, number: int, most: int) -> list[tuple[int, Receipt]]:
+        """The oldest ones later than `number`, at most `most`, with their numbers."""
+        oldest = [*self._latest_first(number)][: -most - 1 : -1]
+        return [(known.number, receipt_format.decode(known.encoded)) for known in oldest]
+
     def complete_up_to(self, peer: Peer) -> int:
         """The number up to which the peer has all of them."""
         return self._complete.complete_up_to(peer)

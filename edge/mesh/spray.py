@@ -17,7 +17,7 @@ With unlimited copies none of this applies: everything goes to everybody, and on
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bundles.bundle import Header
 
@@ -49,6 +49,11 @@ class Candidate(NamedTuple):
     remaining_s: int
 
 
+FOR_RECIPIENT: Final = -1
+"""The budget of a bundle that came from the platform: only the recipient gets it, and only its own receipt ends it. The
+platform has it already, so bringing it there, or a gateway's receipt, is of no use."""
+
+
 def can_deliver(header: Header, peer: PeerView) -> bool:
     """Whether the peer is the recipient's agent (M15), or can reach the platform."""
     return peer.has_uplink or peer.name == header.recipient
@@ -61,6 +66,8 @@ def copies_to_give(
     gets it even if none is left. `predictability` is ours."""
     if copies is None:
         return None
+    if copies < 0:  # FOR_RECIPIENT, perhaps less what is offered
+        return 1 if peer.name == header.recipient else 0
     if can_deliver(header, peer):
         return 1
     if copies >= 2:

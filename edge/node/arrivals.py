@@ -9,10 +9,11 @@ It is settled: it counts as seen and gets a receipt, so that its copies disappea
 not get it, and `unreadable` counts it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from bundles import content as content_format
 from bundles.bundle import Bundle
@@ -21,9 +22,11 @@ from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, Role
 from bundles.seen import Seen, SeenState, Source, Verdict
+from edge.client.errors import StoreFull
 from edge.mesh.contact_frames import Reason
 from edge.node.batch import InboxRow, Step
 from edge.node.disk_carrier import DiskCarrier
+from edge.node.errors import NodeError
 from edge.node.journal import Journal
 
 SOURCES_MAX: Final = 10_000
@@ -108,6 +111,31 @@ class Arrivals:
             batch.arrived.append(InboxRow(self._number, left, plaintext))
             batch.done.append(self._on_arrival)
         return None
+
+    async def receipt_for(
+        self, bundle: Bundle, failed: asyncio.Future[None], on_arrival: Callable[[], None]
+    ) -> Receipt:
+        """As :meth:`arrive`: our receipt, once the bundle is durable. `failed` has the error if the store fails. Raises
+        StoreFull, StoreError, NodeError."""
+        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+
+        def refused(reason: Reason) -> None:
+            if reason is Reason.FULL:
+                answer.set_exception(StoreFull("the inbox is full: its application takes nothing"))
+            else:
+                answer.set_exception(NodeError("this agent has no certificate to sign receipts with"))
+
+        def then(receipt: Receipt) -> None:
+            if not answer.done():
+                answer.set_result(receipt)
+            on_arrival()
+
+        self.arrive(bundle, then, refused)
+        waiting: list[asyncio.Future[Any]] = [answer, failed]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            failed.result()
+        return await answer
 
     def _open(self, bundle: Bundle) -> tuple[bytes | None, str]:
         """The plaintext, if it is a content, and what to write in the log."""

@@ -18,6 +18,7 @@ import msgspec
 
 from bundles.certificates import Certificate
 from edge.answers import Changes
+from edge.node.recent_peers import RecentPeers
 
 SHARE: Final = 4
 """A refresh is followed by a pause of so many times its duration."""
@@ -54,6 +55,7 @@ class Contacts:
     def __init__(self, own_name: str, measure_s: Callable[[], float] = time.perf_counter) -> None:
         self._own_name, self._measure_s = own_name, measure_s
         self._running: dict[str, Running] = {}
+        self.recent = RecentPeers()
         self._is_due = False
         self._not_before = 0.0
         self._changes = Changes()
@@ -73,6 +75,7 @@ class Contacts:
                 return False
             before.end("there is another link between us")
         self._running[name] = contact
+        self.recent.met(name)
         self._changes.wake()
         return True
 

@@ -23,6 +23,7 @@ from edge.mesh.errors import ConflictError
 from edge.mesh.pending_reports import PendingReports
 from edge.node.arrivals import Arrivals
 from edge.node.batch import BundleRow, Step
+from edge.node.carrying import carry
 from edge.node.certificates import Certificates
 from edge.node.disk_carrier import DiskCarrier
 from edge.node.journal import Journal
@@ -57,6 +58,10 @@ class Desk:
     async def answered(self) -> None:
         """See :meth:`edge.node.journal.Journal.answered`."""
         await self._journal.answered()
+
+    async def carry(self, bundle: Bundle) -> bool:
+        """See :func:`edge.node.carrying.carry`."""
+        return await carry(self._journal, self.carrier, bundle, self._on_news)
 
     def handle(
         self, events: Sequence[Event], contact: Contact, peer: Certificate, on_output: Callable[[], None]

@@ -2,7 +2,7 @@
 
     application ── submit ──► submissions ─┐                                ┌─ contact_driver ── links ── peers
     application ◄─ hand_over ◄─ arrivals ◄─┴─ journal (bundle_store), carrier ┤       ▲ desk     (server, dialer)
-    uplink ── take, settle, sendable ──────────────────────────────────────┘
+    uplink ── take, settle, watch, load ────────────────────────────────────┘
 
 Everything that changes goes through the journal; what others may hear only then is done by its callbacks.
 """
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from bundles import content as content_format
 from bundles.bundle import Bundle, Header, Kind
@@ -25,10 +25,9 @@ from bundles.errors import SignatureError
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, VerifiedReceipt
-from edge.client.errors import StoreError, StoreFull
+from edge.client.errors import StoreError
 from edge.mesh.carrier import Carrier
-from edge.mesh.contact_frames import Reason
-from edge.mesh.held import ForOthers, Held, HeldWatcher
+from edge.mesh.held import ForOthers, Held, HeldWatcher, is_for_others
 from edge.mesh.pending_reports import PendingReports
 from edge.node.batch import InboxRow, NoticeRow
 from edge.node.bundle_store import BundleStore, StepLog
@@ -254,7 +253,7 @@ class MeshNode:
             raise NotForUs(f"bundle {bundle.message_id} is for {bundle.header.destination}, not for this agent")
         if not self.carrier.verify(bundle):
             raise SignatureError(f"there is no valid certificate of {bundle.header.originator}, who wrote the bundle")
-        return await self._arrived(bundle)
+        return await self._arrivals.receipt_for(bundle, self._failed, self._fresh)
 
     async def settle(self, receipts: Sequence[Receipt]) -> None:
         """Receipts from a gateway: once they are on disk, contacts pass them on. One that is not valid is logged.
@@ -291,9 +290,10 @@ class MeshNode:
         self.carrier.watch(watching)
 
     def sendable(self, most: int) -> list[Held]:
-        """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""
+        """The oldest bundles here that are alive and for the platform or other agents, without those that came from
+        the platform: at most `most`."""
         now_s, name = self._journal.now_s, self._identity.name
-        held = (one for one in self.carrier.all_held() if one.recipient != name and one.remaining_s(now_s))
+        held = (one for one in self.carrier.all_held() if is_for_others(one, name) and one.remaining_s(now_s))
         return list(islice(held, most))
 
     async def load(self, held: Sequence[Held]) -> list[Bundle]:
@@ -383,27 +383,6 @@ class MeshNode:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._has_keys.wait()
-
-    async def _arrived(self, bundle: Bundle) -> Receipt:
-        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-
-        def refused(reason: Reason) -> None:
-            if reason is Reason.FULL:
-                answer.set_exception(StoreFull("the inbox is full: its application takes nothing"))
-            else:
-                answer.set_exception(NodeError("this agent has no certificate to sign receipts with"))
-
-        def then(receipt: Receipt) -> None:
-            if not answer.done():
-                answer.set_result(receipt)
-            self._fresh()
-
-        self._arrivals.arrive(bundle, then, refused)
-        waiting: list[asyncio.Future[Any]] = [answer, self._failed]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            self._failed.result()
-        return await answer
 
     def _fresh(self) -> None:
         self.contacts.refresh()

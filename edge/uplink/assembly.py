@@ -9,6 +9,8 @@ from edge.uplink import settings as uplink_settings
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import Bearer
+from edge.uplink.carry_holder import CarryHolder
+from edge.uplink.carry_lane import CarryLane
 from edge.uplink.deliverer import Deliverer
 from edge.uplink.gateway_api import GatewayApi, credentials
 from edge.uplink.holder import Holder
@@ -22,16 +24,19 @@ def deliverer(
     *,
     tls: ssl.SSLContext | None,
     secret: str | None,
+    carrier: CarryHolder | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Deliverer:
     """`tls`: the context for https; None: the system's authorities. `secret`: the password, or a token if there is no
-    user name. `clock`: the holder's, in seconds. Raises ValueError for a URL that is none."""
+    user name. `carrier`: what takes along messages for devices that are away, and knows receipts; None: nothing does.
+    `clock`: the holder's, in seconds. Raises ValueError for a URL that is none."""
     return Deliverer(
         holder,
         [_link(holder.name, bearer, settings, tls, secret, clock) for bearer in uplink_settings.bearers(settings)],
         uplink_settings.plan_limits(settings),
         is_urgent=uplink_settings.urgency(settings),
         mesh_s=settings.mesh_s,
+        carrying=None if carrier is None else CarryLane(carrier, uplink_settings.fetch_limits(settings), clock),
         clock=clock,
     )
 

@@ -2,7 +2,7 @@
 
 For each bearer three tasks run side by side: one probes, one asks message presence and claims, one posts bundles. So a
 message that needs no claim never waits for presence, and claims are asked for while bundles are sent. One more task
-publishes pending reports and fetches the gateways' certificates.
+publishes pending reports, fetches the gateways' certificates, and takes along what waits for devices that are away.
 
 What is guaranteed: a bundle is settled only by a verified receipt; while presence is in reach, one that others may
 have is sent only with a claim that was granted and not over when the request began, unless presence has held it back
@@ -22,6 +22,7 @@ from typing import Final
 from bundles.bundle import Header
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import BearerState
+from edge.uplink.carry_lane import CarryLane
 from edge.uplink.delivery_plan import DeliveryPlan, PlanLimits
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.holder import Holder
@@ -47,7 +48,8 @@ Step = Callable[[BearerLink, Sequence[BearerState]], Awaitable[bool]]
 
 class Deliverer:
     """`clock`: seconds, never going back, the same as the holder's; `wall_us`: the time, microseconds since the
-    epoch. `is_urgent` answers for a message by its header."""
+    epoch. `is_urgent` answers for a message by its header. `carrying`: what
+    takes along what waits for devices, if anything does."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Deliverer:
         *,
         is_urgent: Callable[[Header], bool] = lambda header: False,
         mesh_s: float = 3_600.0,
+        carrying: CarryLane | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         draw: Callable[[], float] = random,
@@ -67,6 +70,7 @@ class Deliverer:
         self._presence = PresenceReach(draw=draw)
         self._news = MeshNews(holder, clock, mesh_s)
         self._publisher = Publisher(holder, clock, draw)
+        self._carrying = carrying
         settlement = Settlement(holder, self._plan, self._news, wall_us)
         self._asking = PresenceLane(holder, self._plan, self._presence, settlement, clock, wall_us)
         self._posting = PostLane(holder, self._plan, self._presence, self._asking, settlement, clock, wall_us)
@@ -171,8 +175,15 @@ class Deliverer:
                     self.wake()
                 except WaystationError as error:
                     self._complain(error)
+                if self._carrying is not None:
+                    try:
+                        is_moving = await self._carrying.step(usable[0])
+                    except (NotReachable, GatewayProblem):
+                        self.wake()
+                    except WaystationError as error:
+                        self._complain(error)
                 try:
-                    is_moving = await self._publisher.step(usable[0])
+                    is_moving |= await self._publisher.step(usable[0])
                 except (NotReachable, GatewayProblem):
                     self.wake()
                 except WaystationError as error:

@@ -22,15 +22,21 @@ from schemas.mesh_api import (
     BUNDLES_PATH,
     MESH_PATH,
     QUERY_PATH,
+    RECEIPTS_PATH,
     REPORTS_PATH,
+    WAITING_PATH,
     BundlesAnswer,
     BundlesRequest,
     MeshState,
     PresenceAnswer,
     PresenceQuery,
+    ReceiptsAnswer,
+    ReceiptsRequest,
     ReportedEvent,
     ReportsAnswer,
     ReportsRequest,
+    WaitingAnswer,
+    WaitingRequest,
 )
 
 PROBLEM: Final = "application/problem+json"
@@ -57,6 +63,12 @@ class Gateway(Protocol):
 
     async def mesh(self) -> MeshState:
         """The gateways' certificates and the revocation list."""
+
+    async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
+        """What waits for devices that are away."""
+
+    async def bring_receipts(self, request: ReceiptsRequest) -> ReceiptsAnswer:
+        """A result for each receipt, in order."""
 
     async def connect_points(self, client: str) -> list[ConnectPoint]:
         """The gateways that serve HTTP, as the access point says, in the order to try."""
@@ -119,6 +131,17 @@ class GatewayApi:
     async def mesh(self) -> MeshState:
         """As :meth:`Gateway.mesh`."""
         return _decoded(await self._ask("GET", MESH_PATH, None, self._limits.small_s), MeshState)
+
+    async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
+        """As :meth:`Gateway.waiting`."""
+        return _decoded(await self._ask("POST", WAITING_PATH, request, self._limits.request_s), WaitingAnswer)
+
+    async def bring_receipts(self, request: ReceiptsRequest) -> ReceiptsAnswer:
+        """As :meth:`Gateway.bring_receipts`."""
+        answer = await self._ask("POST", RECEIPTS_PATH, request, self._limits.request_s)
+        found = _decoded(answer, ReceiptsAnswer)
+        _check_count(len(found.results), len(request.receipts))
+        return found
 
     async def connect_points(self, client: str) -> list[ConnectPoint]:
         """As :meth:`Gateway.connect_points`."""

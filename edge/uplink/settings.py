@@ -19,6 +19,7 @@ from schemas.sections import NotEmpty, NotNegative, Positive, Seconds, Section
 
 if TYPE_CHECKING:
     from bundles.bundle import Header
+    from edge.uplink.carry_lane import FetchLimits
     from edge.uplink.delivery_plan import PlanLimits
     from edge.uplink.gateway_api import Limits
 
@@ -65,6 +66,10 @@ class UplinkSettings(Section, frozen=True):
     recheck_s: Annotated[float, Meta(ge=1)] = 20.0
     withheld_s: Annotated[float, Meta(ge=60)] = 900.0
     mesh_s: Annotated[float, Meta(ge=30)] = 3_600.0
+    fetch: bool = False
+    fetch_s: Annotated[float, Meta(ge=5)] = 60.0
+    fetch_bundles: Positive = 1_000
+    fetch_bytes: Positive = 16 << 20
 
 
 def broken_rules(settings: UplinkSettings) -> Iterator[str]:
@@ -124,6 +129,14 @@ def plan_limits(settings: UplinkSettings) -> "PlanLimits":
         recheck_s=settings.recheck_s,
         withheld_s=settings.withheld_s,
     )
+
+
+def fetch_limits(settings: UplinkSettings) -> "FetchLimits":
+    """Of what is taken along for devices that are away."""
+    from edge.uplink.carry_lane import FetchLimits
+
+    fetch_s = settings.fetch_s if settings.fetch else 0.0
+    return FetchLimits(fetch_s, settings.fetch_bundles, settings.fetch_bytes)
 
 
 def request_limits(settings: UplinkSettings) -> "Limits":

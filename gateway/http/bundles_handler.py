@@ -1,29 +1,51 @@
-"""Bundles over HTTP: agents bring them, and ask whom to seal to (M7, M14, M17)."""
+"""Bundles over HTTP: agents bring them, ask whom to seal to, take along what waits for devices that are away, and bring
+these devices' receipts (M7, M14, M15, M17, M21)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from gateway.errors import SpoolError
+from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
 from gateway.http.message_presence_handler import decoded
-from gateway.http.problems import Problem, refusal
+from gateway.http.problems import Problem, bad_request, refusal
 from gateway.mesh.admission import BundleAdmission
+from gateway.mesh.carried import RIGHTS_TOPIC, CarriedBundles
+from gateway.mesh.deliveries import DeliveryReports
 from gateway.mesh.platform import Platform
+from gateway.mesh.receipts import ReceiptAdmission
 from gateway.policy.bucket import TokenBucket
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
-from schemas.mesh_api import BundlesAnswer, BundlesRequest, MeshState
+from schemas.mesh_api import (
+    DEVICES_MAX,
+    BundlesAnswer,
+    BundlesRequest,
+    MeshState,
+    ReceiptsAnswer,
+    ReceiptsRequest,
+    WaitingAnswer,
+    WaitingRequest,
+)
 from schemas.mesh_settings import MeshSettings
+from schemas.settings import GatewaySettings
 
-RIGHTS_TOPIC: Final = "$bundles"
-"""Clients that may publish to `$bundles` may bring bundles, whoever wrote these."""
+WAITING_BYTES: Final = DEVICES_MAX * 1_100
+RECEIPTS_BYTES: Final = 4 << 20
+"""The most that a request may have."""
 
 
 class Mesh:
-    """What a gateway needs that takes bundles."""
+    """What a gateway needs that takes bundles. Clients that may publish to `$bundles` may bring bundles and receipts,
+    whoever wrote these; those that may subscribe to `$bundles/<device>` may carry for the device."""
 
-    def __init__(self, platform: Platform, admission: BundleAdmission) -> None:
-        self.platform, self.admission = platform, admission
+    def __init__(self, platform: Platform, hosts: HostServer, settings: GatewaySettings) -> None:
+        self.platform = platform
+        reports = DeliveryReports(hosts.home.message_presence, lambda: platform.name, hosts.clock, hosts.counts)
+        self.admission = BundleAdmission(platform, hosts, settings, reports)
+        self.carried = CarriedBundles(platform, hosts, settings.mesh)
+        self.receipts = ReceiptAdmission(platform, hosts, reports)
 
 
 class BundlesHandler:
@@ -48,6 +70,20 @@ class BundlesHandler:
         reason = caller.rules.publish(Publish(RIGHTS_TOPIC, b"")).reason
         if reason is not ReasonCode.SUCCESS:
             raise refusal(reason)
+        with self._counted():
+            yield
+
+    @contextmanager
+    def asking(self, caller: Caller) -> Iterator[None]:
+        """Entered before the body of a question for bundles is read. Raises Problem 400, 404, 503."""
+        self._enabled()
+        if not caller.is_known:
+            raise bad_request("nameless_client", "an agent needs a name: send X-Client-Id or credentials")
+        with self._counted():
+            yield
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         if self._requests >= self._settings.requests:
             raise Problem(503, "too_many_requests_at_once", "too many requests with bundles; nothing was done")
         self._requests += 1
@@ -63,12 +99,31 @@ class BundlesHandler:
         count, most = len(request.bundles), self._settings.request_bundles
         if count > most:
             raise Problem(413, "too_many_bundles", f"{count} bundles are more than {most}: send fewer at a time")
-        now = self._clock()
-        if not self._rate.has(now, count):
-            raise Problem(429, "bundle_rate", "too many bundles a second; try again later")
-        self._rate.take(now, count)
+        self._spend(count)
         await admission.learn(request.certificates)
         return BundlesAnswer(await admission.take(request.bundles, caller.peer))
+
+    async def give_waiting(self, caller: Caller, body: bytes) -> WaitingAnswer:
+        """Bundles for devices that are away. Raises Problem 400, 503."""
+        carried = self._enabled().carried
+        request = decoded(body, WaitingRequest)
+        try:
+            return await carried.take(caller.client, caller.rules, request.devices)
+        except SpoolError as error:
+            raise Problem(503, "spool_unreadable", "what waits cannot be read now; try again later") from error
+
+    async def take_receipts(self, caller: Caller, body: bytes) -> ReceiptsAnswer:
+        """A result for each receipt. Raises Problem 400, 429."""
+        receipts = self._enabled().receipts
+        request = decoded(body, ReceiptsRequest)
+        self._spend(len(request.receipts))
+        return ReceiptsAnswer(await receipts.take(request.receipts, request.certificates))
+
+    def _spend(self, count: int) -> None:
+        now = self._clock()
+        if not self._rate.has(now, count):
+            raise Problem(429, "bundle_rate", "too many bundles and receipts a second; try again later")
+        self._rate.take(now, count)
 
     def state(self) -> MeshState:
         """Whom to seal to, and who is revoked. Raises Problem 404."""

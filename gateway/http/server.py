@@ -15,7 +15,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
-from gateway.http.bundles_handler import BundlesHandler, Mesh
+from gateway.http.bundles_handler import RECEIPTS_BYTES, WAITING_BYTES, BundlesHandler, Mesh
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.enrolment_handler import EnrolmentHandler
@@ -36,7 +36,7 @@ from gateway.http.target import Query, raw_tail
 from gateway.members.access_point import AccessPoint
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
-from schemas.mesh_api import BUNDLES_PATH, MESH_PATH, QUERY_PATH, REPORTS_PATH
+from schemas.mesh_api import BUNDLES_PATH, MESH_PATH, QUERY_PATH, RECEIPTS_PATH, REPORTS_PATH, WAITING_PATH
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
@@ -87,6 +87,8 @@ class HttpServer:
                 web.get(STREAM, self._stream, allow_head=False),
                 web.post("/v1/stream/ack", self._acknowledge),
                 web.post(BUNDLES_PATH, self._take_bundles),
+                web.post(WAITING_PATH, self._give_waiting_bundles),
+                web.post(RECEIPTS_PATH, self._take_receipts),
                 web.get(MESH_PATH, self._mesh_state, allow_head=False),
                 web.post(REPORTS_PATH, self._tell_of_messages),
                 web.post(QUERY_PATH, self._ask_of_messages),
@@ -242,6 +244,20 @@ class HttpServer:
         with handler.bringing(caller):
             body = await read_json_body(request, handler.body_bytes, self._settings.read_timeout_s)
             return _json(await handler.take(caller, body))
+
+    async def _give_waiting_bundles(self, request: web.Request) -> web.Response:
+        caller, handler = await self._caller(request), self._bundles_handler
+        _query(request).done(())
+        with handler.asking(caller):
+            body = await read_json_body(request, WAITING_BYTES, self._settings.read_timeout_s)
+            return _json(await handler.give_waiting(caller, body))
+
+    async def _take_receipts(self, request: web.Request) -> web.Response:
+        caller, handler = await self._caller(request), self._bundles_handler
+        _query(request).done(())
+        with handler.bringing(caller):
+            body = await read_json_body(request, RECEIPTS_BYTES, self._settings.read_timeout_s)
+            return _json(await handler.take_receipts(caller, body))
 
     async def _mesh_state(self, request: web.Request) -> web.Response:
         await self._caller(request)

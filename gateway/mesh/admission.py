@@ -74,7 +74,9 @@ class _Originator:
 class BundleAdmission:
     """Of one gateway."""
 
-    def __init__(self, platform: Platform, hosts: HostServer, settings: GatewaySettings) -> None:
+    def __init__(
+        self, platform: Platform, hosts: HostServer, settings: GatewaySettings, reports: DeliveryReports
+    ) -> None:
         self._platform = platform
         self._home = hosts.home
         self._authenticator = hosts.authenticator
@@ -84,7 +86,7 @@ class BundleAdmission:
         self._clock = hosts.clock
         self._in_flight = hosts.in_flight
         self._counts = hosts.counts
-        self._reports = DeliveryReports(hosts.home.message_presence, lambda: platform.name, hosts.clock, hosts.counts)
+        self._reports = reports
         self._on_way: dict[str, asyncio.Future[_Answer]] = {}
         self._recent: OrderedDict[str, int] = OrderedDict()  # id: when it was taken, ms since the epoch
 

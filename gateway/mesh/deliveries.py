@@ -1,4 +1,5 @@
-"""Tells message presence what the platform has taken, so that other agents stop carrying it (M9, M12).
+"""Tells message presence what the platform has taken, so that other agents stop carrying it, and what recipients have
+got (M9, M12).
 
 A report follows the message onto Kafka, never the other way round: a `delivered` without a message would make carriers
 drop their copies of it. Nobody waits for it, because the receipt says what `ingress` has, and waiting would double the
@@ -17,6 +18,7 @@ import structlog
 from bundles.bundle import Header
 from gateway.shard.message_presence import MessagePresence, Place
 from schemas.events import MessagePresenceEvent
+from schemas.identity import inbox_of
 
 _AGAIN_S: Final = 5.0
 WAITING_MAX: Final = 100_000
@@ -47,6 +49,19 @@ class DeliveryReports:
                 at_us=int(self._clock() * 1e6),
                 origin=header.originator,
                 peer=header.destination,
+            )
+        )
+
+    def received(self, message_id: str, originator: str, recipient: str) -> None:
+        """The recipient has the message, says its receipt."""
+        self._report(
+            MessagePresenceEvent(
+                id=message_id,
+                event="delivered",
+                agent=recipient,
+                at_us=int(self._clock() * 1e6),
+                origin=originator,
+                peer=inbox_of(recipient),
             )
         )
 

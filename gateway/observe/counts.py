@@ -85,6 +85,9 @@ _PLAIN = {
     "mesh_certificates_refused": _Plain(
         "waystation_mesh_certificates_refused", "Certificates sent with bundles that the authority has not issued"
     ),
+    "waiting_bundles_given": _Plain(
+        "waystation_waiting_bundles_given", "Bundles given to agents that carry them to devices that are away"
+    ),
     "copies_dropped": _Plain("waystation_instruction_copies_dropped", "Second and further copies of instructions"),
     "held_back_full": _Plain(
         "waystation_held_back_full",
@@ -183,6 +186,13 @@ _LABELLED = (
         "Bundles that agents have brought, by what became of them",
         "outcome",
         ("later", "refused", "taken"),
+    ),
+    _Labelled(
+        "receipts_",
+        "waystation_receipts",
+        "Recipients' receipts that agents have brought, by what became of them",
+        "outcome",
+        ("later", "refused", "settled", "unknown"),
     ),
     _Labelled(
         "http_",

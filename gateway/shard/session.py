@@ -263,6 +263,13 @@ class Session(SessionQueue):
             self.queue.appendleft(delivery)
             self.queued_bytes += len(delivery.pending.message.payload)
 
+    def take_as_sent(self, delivery: Delivery) -> None:
+        """A delivery that was sent on an earlier connection, and has left the queue, is in flight once more without
+        being sent again: its packet id is free only when the client has completed the exchange."""
+        self.kept_packet_ids.discard(delivery.packet_id)
+        delivery.sent = True
+        self.in_flight[delivery.packet_id] = delivery
+
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
         return {delivery.row for delivery in waiting if delivery.row is not None}

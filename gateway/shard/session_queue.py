@@ -56,6 +56,11 @@ class SessionQueue(SessionLife):
                 waiting.remove(delivery)
                 self.queued_bytes -= len(delivery.pending.message.payload)
 
+    def take_out(self, delivery: Delivery) -> None:
+        """A delivery that waits in memory is over, or is counted as sent."""
+        self.remove(delivery)
+        self.put_back.discard(delivery.place)
+
     def take_unsent(self, *, behind_backlog: bool) -> Delivery | None:
         """Takes the oldest delivery that was never sent out of the queue, to be dropped; None if there is none before
         the backlog. `behind_backlog`: or behind it."""

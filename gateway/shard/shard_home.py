@@ -44,6 +44,7 @@ from gateway.shard.shares import Shares
 from gateway.shard.subscribing import Subscriber
 from gateway.shard.taken_bundles import BundleLimits
 from gateway.shard.timers import SessionTimers
+from gateway.shard.waiting_bundles import WaitingBundles
 from gateway.shard.wills import Wills
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Unsubscribe
@@ -134,6 +135,9 @@ class ShardHome:
         self.shares.connect(self.deliverer, self.writer, spool, self._checkpointer.cover)
         self._subscriber = Subscriber(
             node, self.state, routes, self.deliverer, self.writer, self.shares.requests, self._checkpointer.cover
+        )
+        self.waiting = WaitingBundles(
+            *(self.sessions, spool, self.deliverer, self.writer, self._operations, self._checkpointer.cover, node.clock)
         )
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.acknowledged = self.deliverer.acknowledged

@@ -6,7 +6,7 @@ Numbers of rows and messages are the shard's own, in the order in which they are
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -241,6 +241,16 @@ class ShardSpool:
     async def expired(self, now_ms: int) -> list[SpooledDelivery]:
         """Some of the rows whose message's time is over. Raises SpoolError."""
         return await self._thread.call(Spool.expired, now_ms)
+
+    async def bundle_rows(
+        self, spool_key: str, after_row: int, limit: int, scan: int
+    ) -> tuple[list[SpooledDelivery], int]:
+        """See :meth:`Spool.bundle_rows`. Raises SpoolError."""
+        return await self._thread.call(Spool.bundle_rows, spool_key, after_row, limit, scan)
+
+    async def rows_of_bundles(self, spool_key: str, ids: Sequence[str]) -> list[SpooledDelivery]:
+        """See :meth:`Spool.rows_of_bundles`. Raises SpoolError."""
+        return await self._thread.call(Spool.rows_of_bundles, spool_key, ids)
 
     async def load(self, spool_key: str, after_row: int, limit: int) -> list[SpooledDelivery]:
         """Up to `limit` rows of a session behind `after_row`, in order. While reading fails it is tried again: whoever

@@ -14,7 +14,7 @@ fails; a commit that raises has changed nothing and can be made again, alone or 
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -151,6 +151,19 @@ class Spool:
     def load(self, session: str, after_row: int, limit: int) -> list[SpooledDelivery]:
         """Up to `limit` rows of a session behind `after_row`, oldest first."""
         return self._deliveries(self._read("load", session, after_row, limit))
+
+    def bundle_rows(self, session: str, after_row: int, limit: int, scan: int) -> tuple[list[SpooledDelivery], int]:
+        """The oldest rows of a session behind `after_row` whose messages came in bundles: up to `limit` of them, out of
+        `scan` rows. Also up to which row that was looked at: `after_row` at the session's end."""
+        [(to_row,)] = self._read("scanned_to", session, after_row, scan)
+        if to_row is None:
+            return [], after_row
+        found = self._deliveries(self._read("bundle_rows", session, after_row, to_row, limit))
+        return found, found[-1].row if len(found) == limit else to_row
+
+    def rows_of_bundles(self, session: str, ids: Sequence[str]) -> list[SpooledDelivery]:
+        """The rows of a session with the messages of these ids that came in bundles."""
+        return self._deliveries(self._read("rows_of_bundles", json.dumps([*ids]), session))
 
     def expired(self, now_ms: int) -> list[SpooledDelivery]:
         """Up to 1,000 rows whose message's time is over."""

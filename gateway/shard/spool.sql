@@ -4,10 +4,12 @@ CREATE TABLE messages (
     mid INTEGER NOT NULL,
     expires INTEGER,
     payload_bytes INTEGER NOT NULL,
+    bundle TEXT,
     message BLOB NOT NULL,
     instructions BLOB NOT NULL
 );
 CREATE INDEX messages_by_mid ON messages (mid);
+CREATE INDEX messages_by_bundle ON messages (bundle) WHERE bundle IS NOT NULL;
 CREATE INDEX messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL;
 CREATE TABLE queue (
     row INTEGER PRIMARY KEY,
@@ -35,7 +37,7 @@ INSERT INTO state VALUES (NULL, 0, 0, 0, 0);
 SELECT name FROM sqlite_master WHERE type = 'table';
 
 -- name: put_message
-INSERT OR REPLACE INTO messages (number, mid, expires, payload_bytes, message, instructions) VALUES (?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO messages (number, mid, expires, payload_bytes, bundle, message, instructions) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: forget_messages
 DELETE FROM messages WHERE number IN (SELECT value FROM json_each(?)) RETURNING mid;
@@ -122,6 +124,19 @@ SELECT count(*) FROM queue;
 SELECT queue.row, queue.mid, queue.session, queue.entry, messages.message, messages.instructions
 FROM queue JOIN messages ON messages.number = queue.mid
 WHERE queue.session = ? AND queue.row > ? ORDER BY queue.row LIMIT ?;
+
+-- name: scanned_to
+SELECT max(row) FROM (SELECT row FROM queue WHERE session = ? AND row > ? ORDER BY row LIMIT ?);
+
+-- name: bundle_rows
+SELECT queue.row, queue.mid, queue.session, queue.entry, messages.message, messages.instructions
+FROM queue JOIN messages ON messages.number = queue.mid
+WHERE queue.session = ? AND queue.row > ? AND queue.row <= ? AND messages.bundle IS NOT NULL ORDER BY queue.row LIMIT ?;
+
+-- name: rows_of_bundles
+SELECT queue.row, queue.mid, queue.session, queue.entry, messages.message, messages.instructions
+FROM messages JOIN queue ON queue.mid = messages.number
+WHERE messages.bundle IN (SELECT value FROM json_each(?)) AND queue.session = ? ORDER BY queue.row;
 
 -- name: expired
 SELECT queue.row, queue.mid, queue.session, queue.entry, messages.message, messages.instructions

@@ -24,6 +24,7 @@ from edge.agent.envelope import id_of
 from edge.agent.errors import EnvelopeError
 from edge.agent.mesh.mesh_log import MeshLog
 from edge.agent.mesh.mesh_sender import MeshSender, MeshTransport, publish_of
+from edge.agent.mesh.node_carrier import NodeCarrier
 from edge.agent.mesh.node_holder import NodeHolder
 from edge.agent.mesh.renewal import Renewal
 from edge.agent.settings import AgentSettings, client_tls, read_secret
@@ -191,6 +192,7 @@ class Member:
             uplink,
             tls=client_tls("uplink", uplink.ca_file, uplink.certificate_file, uplink.key_file),
             secret=read_secret("uplink.password_file", uplink.password_file),
+            carrier=NodeCarrier(self._node),
             clock=lambda: self._node.now_s,
         )
 

@@ -32,9 +32,14 @@ from schemas.mesh_api import (
     BundlesRequest,
     MeshState,
     PresenceAnswer,
+    ReceiptResult,
+    ReceiptsAnswer,
+    ReceiptsRequest,
     ReportedEvent,
     ReportResult,
     ReportsAnswer,
+    WaitingAnswer,
+    WaitingRequest,
 )
 from schemas.states import Claim, MessagePresenceState
 from tests.unit.bundles import keys
@@ -71,6 +76,9 @@ class FakePlatform:
         self.unjudged_since: dict[tuple[str, str], float] = {}
         self.outcomes: dict[str, BundleResult] = {}
         self.asked: list[str] = []
+        self.waiting: dict[str, list[Bundle]] = {}
+        self.brought: list[str] = []
+        self.receipt_outcomes: dict[str, ReceiptResult] = {}
         self.watch: Callable[[str, str, float], None] = lambda agent, message_id, out_s: None
 
     def claimant(self, message_id: str) -> str:
@@ -114,6 +122,21 @@ class FakePlatform:
         known = [one for one in ids if one in self.claims or one in self.delivered or one in self.retired]
         receipts = {one: self.receipts[one].encoded for one in ids if one in self.receipts}
         return PresenceAnswer({one: self._state(one) for one in known}, receipts)
+
+    def wait(self, request: WaitingRequest) -> WaitingAnswer:
+        """Two bundles at most; a position is the number of bundles before it."""
+        found, positions = list[Bundle](), dict[str, int]()
+        for device, after in request.devices.items():
+            more = self.waiting.get(device, [])[after:][: 2 - len(found)]
+            found += more
+            positions[device] = after + len(more)
+        is_more = any(len(self.waiting.get(device, [])) > at for device, at in positions.items())
+        return WaitingAnswer([bundle_format.encode(one) for one in found], [b"certificate"], positions, is_more, {})
+
+    def bring(self, request: ReceiptsRequest) -> ReceiptsAnswer:
+        ids = [receipt_format.decode(raw).message_id for raw in request.receipts]
+        self.brought += ids
+        return ReceiptsAnswer([self.receipt_outcomes.get(one, ReceiptResult("settled")) for one in ids])
 
     def reported(self, kind: str) -> list[tuple[str, str]]:
         return [(agent, event.id) for agent, event in self.events if event.event == kind]
@@ -190,6 +213,16 @@ class FakeGateway:
 
     async def mesh(self) -> MeshState:
         return await self._served(lambda: MeshState([b"certificate"]))
+
+    async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
+        found = await self._served(lambda: self.platform.wait(request))
+        assert isinstance(found, WaitingAnswer)
+        return found
+
+    async def bring_receipts(self, request: ReceiptsRequest) -> ReceiptsAnswer:
+        found = await self._served(lambda: self.platform.bring(request))
+        assert isinstance(found, ReceiptsAnswer)
+        return found
 
     async def connect_points(self, client: str) -> list[ConnectPoint]:
         if not self.points:

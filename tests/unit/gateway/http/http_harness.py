@@ -21,7 +21,6 @@ from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.table import MemberTable
-from gateway.mesh.admission import BundleAdmission
 from gateway.mesh.platform import Platform
 from schemas.settings import Settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
@@ -77,7 +76,7 @@ class HttpHarness(HomeHarness):
         mesh = None
         if gateway.mesh.enabled:
             self.platform = Platform(gateway.mesh, self.clock)
-            mesh = Mesh(self.platform, BundleAdmission(self.platform, self.hosts, gateway))
+            mesh = Mesh(self.platform, self.hosts, gateway)
         self.enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
         self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment, mesh)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)

@@ -35,8 +35,12 @@ from schemas.mesh_api import (
     MeshState,
     PresenceAnswer,
     PresenceQuery,
+    ReceiptsAnswer,
+    ReceiptsRequest,
     ReportsAnswer,
     ReportsRequest,
+    WaitingAnswer,
+    WaitingRequest,
 )
 from schemas.settings import process_settings
 from schemas.states import MessagePresenceState
@@ -48,6 +52,7 @@ EXAMPLES = 15
 MESH = (
     *(BundlesRequest, BundlesAnswer, ReportsRequest, ReportsAnswer),
     *(PresenceQuery, PresenceAnswer, MeshState),
+    *(WaitingRequest, WaitingAnswer, ReceiptsRequest, ReceiptsAnswer),
 )
 PROPERTIES = ("content_type", "correlation_data", "expiry", "response_topic", "user_properties")
 OPERATIONS = [
@@ -59,6 +64,8 @@ OPERATIONS = [
     ("/v1/message-presence", "POST"),
     ("/v1/message-presence/query", "POST"),
     ("/v1/bundles", "POST"),
+    ("/v1/bundles/waiting", "POST"),
+    ("/v1/receipts", "POST"),
     ("/v1/mesh", "GET"),
     ("/v1/connect", "GET"),
     ("/v1/enrolments", "POST"),
