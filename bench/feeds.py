@@ -1,4 +1,4 @@
-"""The merger of redundant feeds: decoded copies a second, in one process, without I/O."""
+"""The merger of redundant feeds: decoded copies a CPU second, in one process, without I/O."""
 
 import time
 from collections.abc import Sequence

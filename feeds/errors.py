@@ -3,7 +3,8 @@
 WaystationError
 ├── RecordError
 │   └── FeedRecordError     a record is no feed message, or a stamp exceeds its limit
-└── FeedStateError          a stored state of the merger does not fit
+├── FeedStateError          a stored state of the merger does not fit
+└── AnnouncementRefused     too many administrative messages are announced already
 """
 
 from schemas.errors import RecordError, WaystationError
@@ -15,3 +16,7 @@ class FeedRecordError(RecordError):
 
 class FeedStateError(WaystationError):
     """A stored state is contradictory, so nothing can be continued from it."""
+
+
+class AnnouncementRefused(WaystationError):
+    """An administrative message is not announced, because as many as allowed are open."""

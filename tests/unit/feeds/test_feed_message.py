@@ -57,8 +57,20 @@ def test_every_truncation_is_refused_or_another_message() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [b"2;7;0;9;1;a", b"1;07;0;9;1;a", b"1;-7;0;9;1;a", b"1; 7;0;9;1;a", b"1;7_0;0;9;1;a", b"1;7;0;9;1;", b"1;7;0;9;1"]
-    + [b"1;9223372036854775808;0;9;1;a", b"1;7;0;9;1;a;b", b"1;7;0;9;1;\xff", b"1;7;0;9;1;a\n", b""],
+    [
+        b"2;7;0;9;1;a",
+        b"1;07;0;9;1;a",
+        b"1;-7;0;9;1;a",
+        b"1; 7;0;9;1;a",
+        b"1;7_0;0;9;1;a",
+        b"1;7;0;9;1;",
+        b"1;7;0;9;1",
+        b"1;9223372036854775808;0;9;1;a",
+        b"1;7;0;9;1;a;b",
+        b"1;7;0;9;1;\xff",
+        b"1;7;0;9;1;a\n",
+        b"",
+    ],
 )
 def test_malformed_headers_are_refused(header: bytes) -> None:
     with pytest.raises(FeedRecordError):
