@@ -1,4 +1,4 @@
-"""Digests of copies that wait for the other feed's copy, so that a difference between the two is noticed (S3, S5).
+"""Digests of copies that wait for the other feed's copy, so that a difference between the two is noticed (S3).
 
 A digest is the CRC-32 of the payload: it finds what went wrong, at a chance of 2^-32 to miss it, and not forgery. In
 one number with the feed it takes little space.

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
+from typing import Final
 
 from feeds.message import FeedMessage
+
+MESSAGE_BYTES: Final = 400
+"""About what a held message takes besides its payload."""
 
 Waiting = tuple[int, FeedMessage]
 """A message with the feed that brought it."""
 
 
 class HeldBytes:
-    """The bytes of payloads that all source streams of a merger hold together."""
+    """What all source streams of a merger hold together."""
 
     __slots__ = ("_max", "total")
 
@@ -18,9 +22,13 @@ class HeldBytes:
         self._max = bytes_max
         self.total = 0
 
-    def add(self, count: int) -> None:
-        """`count` more, or less if it is negative."""
-        self.total += count
+    def add(self, message: FeedMessage) -> None:
+        """It is held."""
+        self.total += MESSAGE_BYTES + len(message.payload)
+
+    def remove(self, message: FeedMessage) -> None:
+        """It is held no longer."""
+        self.total -= MESSAGE_BYTES + len(message.payload)
 
     @property
     def is_full(self) -> bool:
@@ -42,7 +50,7 @@ class Held:
 
     def add(self, feed: int, message: FeedMessage) -> None:
         """Holds a message that is not held yet."""
-        self._bytes.add(len(message.payload))
+        self._bytes.add(message)
         if message.part:
             self._parts.setdefault(message.sequence, {})[message.part] = feed, message
         else:
@@ -52,7 +60,7 @@ class Held:
         """Takes out `first` to `end` - 1, of which none is missing, with the administrative messages after each."""
         for number in range(first, end):
             waiting = self._messages.pop(number)
-            self._bytes.add(-len(waiting[1].payload))
+            self._bytes.remove(waiting[1])
             yield waiting
             if number in self._parts:
                 yield from self._pop_parts(number)
@@ -74,7 +82,7 @@ class Held:
 
     def _pop_parts(self, number: int) -> Iterator[Waiting]:
         for _, waiting in sorted(self._parts.pop(number).items(), key=itemgetter(0)):
-            self._bytes.add(-len(waiting[1].payload))
+            self._bytes.remove(waiting[1])
             yield waiting
 
 

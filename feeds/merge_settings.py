@@ -13,7 +13,7 @@ class MergeSettings:
     delivers_late: bool = True  # what comes after it was reported lost is delivered, marked; or only counted
     streams: int = 10_000  # source streams, epochs of one counted singly; more are refused
     held_messages: int = 10_000  # of a source stream, behind a gap; more end the gap as its deadline does
-    held_bytes: int = 67_108_864  # of payloads held by all source streams together; more end gaps likewise
+    held_bytes: int = 67_108_864  # held by all source streams together, overhead included; more end gaps likewise
     gaps: int = 1_000  # of a source stream at once; more end the first
     lost_ranges: int = 1_000  # of a source stream, remembered to know late copies; the oldest are forgotten first
     compared: int = 1_024  # copies of a source stream that wait for their second, to compare payloads

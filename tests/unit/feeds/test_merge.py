@@ -3,6 +3,7 @@
 import pytest
 
 from feeds.errors import FeedStateError
+from feeds.held import MESSAGE_BYTES
 from feeds.merge import Merger
 from feeds.merge_events import (
     Delivered,
@@ -106,7 +107,7 @@ def test_a_feed_that_was_joined_after_a_gap_has_not_passed_it() -> None:
     assert run.found(B, 4)[1:] == [Delivered(B, message(4)), Delivered(A, message(5)), Delivered(B, message(6))]
 
 
-@pytest.mark.parametrize("limit", [{"held_messages": 3}, {"held_bytes": 3}])
+@pytest.mark.parametrize("limit", [{"held_messages": 3}, {"held_bytes": 3 * (MESSAGE_BYTES + 1)}])
 def test_a_full_buffer_counts_as_the_deadline(limit: dict[str, float]) -> None:
     run = run_with(0, 2, 3, 4, **limit)
     assert run.seen() == [0]
@@ -146,7 +147,7 @@ def test_without_a_known_start_the_first_copy_is_the_start() -> None:
 
 
 def test_a_difference_between_the_feeds_is_an_event() -> None:
-    """S5: also if one feed repeats itself before the other's copy comes."""
+    """Also if one feed repeats itself before the other's copy comes."""
     run = run_with()
     run.copy(A, 0, payload=b"21.5")
     run.copy(A, 0, payload=b"21.5")

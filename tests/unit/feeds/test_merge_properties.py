@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feeds.held import MESSAGE_BYTES
 from feeds.merge_events import Delivered, Event, Late, Recover, Refused
 from feeds.merge_inputs import Alive, Begin, Copy, Dead, Forget, GiveUp, Input, Passed, Reason, Searched, Suspect
 from feeds.merge_settings import MergeSettings
@@ -50,7 +51,7 @@ class Logs:
         self._asked += [event for event in events if isinstance(event, Recover)]
 
 
-@settings(max_examples=draw.examples(120), deadline=None)
+@settings(max_examples=draw.examples(150), deadline=None)
 @given(st.data())
 def test_what_either_feed_has_is_seen_once_in_order_and_the_rest_is_reported_lost_once(data: st.DataObject) -> None:
     """S3, S6: whoever is ahead, falls behind or falls silent; a feed's copies may be out of order."""
@@ -96,7 +97,7 @@ limits = st.builds(
     recovers=st.booleans(),
     streams=st.integers(1, 4),
     held_messages=st.integers(1, 5),
-    held_bytes=st.integers(1, 8),
+    held_bytes=st.integers(1, 8).map(lambda count: count * (MESSAGE_BYTES + 1)),
     gaps=st.integers(1, 3),
     lost_ranges=st.integers(1, 3),
     compared=st.integers(1, 4),
@@ -105,9 +106,10 @@ limits = st.builds(
 
 
 def sizes_are_bounded(state: MergerState, limits: MergeSettings) -> bool:
-    return len(state.streams) + len(state.ended) <= limits.streams and all(
+    held_bytes = sum(len(held.payload) + MESSAGE_BYTES for one in state.streams for _, held in one.held)
+    is_bounded = held_bytes <= limits.held_bytes and len(state.streams) + len(state.ended) <= limits.streams
+    return is_bounded and all(
         len([1 for _, held in one.held if not held.part]) <= limits.held_messages
-        and sum(len(held.payload) for _, held in one.held) <= limits.held_bytes
         and len(one.gaps) <= limits.gaps
         and len(one.lost) <= limits.lost_ranges
         and len(one.digests) <= limits.compared
@@ -116,7 +118,7 @@ def sizes_are_bounded(state: MergerState, limits: MergeSettings) -> bool:
     )
 
 
-@settings(max_examples=draw.examples(200), deadline=None)
+@settings(max_examples=draw.examples(250), deadline=None)
 @given(limits, st.lists(inputs, max_size=60), st.integers(0, 60))
 def test_any_inputs_are_decided_alike_again_and_within_the_limits(
     limits: MergeSettings, given_inputs: list[Input], stop: int
