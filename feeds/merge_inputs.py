@@ -5,7 +5,8 @@ when it is applied.
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from feeds.message import Feed, FeedMessage
 
@@ -19,7 +20,7 @@ class Reason(StrEnum):
     ENDED = "ended"  # the source stream has ended
 
 
-class Copy(NamedTuple):
+class Copy(Struct, frozen=True, gc=False):
     """A message came on `feed`; or, `from_log`, was found in its log, which says nothing about the numbers before."""
 
     feed: Feed
@@ -27,14 +28,14 @@ class Copy(NamedTuple):
     from_log: bool = False
 
 
-class Begin(NamedTuple):
+class Begin(Struct, frozen=True, gc=False):
     """The source stream begins with `sequence`; the subscriber has all before it, or wants none of it."""
 
     stream: str
     sequence: int
 
 
-class Passed(NamedTuple):
+class Passed(Struct, frozen=True, gc=False):
     """`feed` says that it brings nothing more up to `through`; a heartbeat of an adapter whose source is quiet."""
 
     feed: Feed
@@ -42,7 +43,7 @@ class Passed(NamedTuple):
     through: int
 
 
-class Searched(NamedTuple):
+class Searched(Struct, frozen=True, gc=False):
     """The log of `feed` was read from `first` to `last`, and beyond; what it has of it came as copies before. A log
     that does not reach beyond `last` yet is not searched: ask again."""
 
@@ -52,14 +53,14 @@ class Searched(NamedTuple):
     last: int
 
 
-class Suspect(NamedTuple):
+class Suspect(Struct, frozen=True, gc=False):
     """Decision of the timer: what is missing up to `through` is a gap, and not merely out of order."""
 
     stream: str
     through: int
 
 
-class GiveUp(NamedTuple):
+class GiveUp(Struct, frozen=True, gc=False):
     """Decision of the timer: what is missing up to `through` is lost."""
 
     stream: str
@@ -67,19 +68,19 @@ class GiveUp(NamedTuple):
     reason: Reason
 
 
-class Dead(NamedTuple):
+class Dead(Struct, frozen=True, gc=False):
     """`feed` is declared dead: nothing more is expected of it."""
 
     feed: Feed
 
 
-class Alive(NamedTuple):
+class Alive(Struct, frozen=True, gc=False):
     """`feed` is declared alive again."""
 
     feed: Feed
 
 
-class Forget(NamedTuple):
+class Forget(Struct, frozen=True, gc=False):
     """The source stream has ended: its source has a new epoch. What is missing is lost, what is held is delivered;
     copies of this epoch and earlier ones that come later are dropped as expired."""
 

@@ -135,7 +135,6 @@ class MergedStream:
                 break
             if gap.first >= what.first:
                 gap.searched |= 1 << what.feed
-        self._settled_through = min(self._settled_through, what.first - 1)
         self._settle(now_ms)
 
     def dead_changed(self, now_ms: float) -> None:

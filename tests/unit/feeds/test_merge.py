@@ -205,6 +205,33 @@ def test_an_administrative_message_outlives_the_loss_of_its_number() -> None:
     ]
 
 
+def test_an_administrative_message_shows_that_its_feed_has_passed_the_number() -> None:
+    run = run_with(0, 2)
+    run.copy(B, 2, 1)
+    assert run.wait(25)[:2] == [Suspected(STREAM, 1, 1), Lost(STREAM, 1, 1, Reason.PASSED)]
+
+
+def test_what_was_suspected_is_not_suspected_again_after_a_restart() -> None:
+    run = run_with(0, 2)
+    run.wait(25)
+    again = restored(run.merger, run.settings, 0)
+    assert again.proposals(100) == []
+    assert again.due_ms() == 4975
+
+
+def test_a_copy_from_a_log_may_open_a_gap() -> None:
+    """And says nothing about the numbers before it."""
+    run = run_with(0)
+    assert run.found(B, 2) == []
+    assert run.wait(25) == [Suspected(STREAM, 1, 1), Recover(A, STREAM, 1, 1), Recover(B, STREAM, 1, 1)]
+
+
+def test_more_gaps_than_allowed_end_the_first() -> None:
+    run = run_with(0, 2, 4, gaps=2)
+    assert run.copy(A, 6)[0] == Lost(STREAM, 1, 1, Reason.FULL)
+    assert run.seen() == [0, 2]
+
+
 def test_a_contradictory_state_is_refused() -> None:
     run = run_with(0, 2)
     state = run.merger.export()
