@@ -8,9 +8,13 @@ its capacity in the store, and it ages. It is sealed when the key comes.
 """
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from bundles import content as content_format
@@ -19,14 +23,20 @@ from bundles.bundle import Bundle, Header, Kind, encode_header
 from bundles.content import Content
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
-from bundles.receipt import Receipt
+from bundles.receipt import Receipt, Role
 from edge.client.errors import LifetimeNotAllowed
 from edge.node.batch import BundleRow, NoticeRow, Step, UnsealedRow
 from edge.node.disk_carrier import DiskCarrier, signed_size
+from edge.node.held_on_disk import DiskHeld
 from edge.node.journal import Journal
 from edge.node.own_messages import OwnMessages
+from schemas.identity import message_id_of
 
 EXPIRED: Final = "its lifetime has passed"
+ACKNOWLEDGED: Final = "acknowledged"
+"""The step of a message that the platform has; it brings it to its recipient."""
+DELIVERED: Final = "delivered"
+"""The step of a message whose recipient, or exit agent, has it."""
 
 _log: Final = logging.getLogger("waystation.mesh")
 
@@ -46,14 +56,18 @@ class Submissions:
     ) -> None:
         self._journal, self._carrier, self._known, self._identity = journal, carrier, known, identity
         self._on_held, self._on_notice = on_held, on_notice
-        self._own = OwnMessages()
+        self._own = OwnMessages(partial(message_id_of, journal.name, journal.incarnation))
         self._unsealed: dict[int, UnsealedRow] = {}  # without their plaintext, in order
         self._notice = 0
 
-    def recover(self, bundles: list[Header], unsealed: list[UnsealedRow], last_notice: int) -> None:
-        """What was there at the start: headers of own bundles, and what is not sealed yet."""
-        for header in sorted((*bundles, *(row.header for row in unsealed)), key=lambda one: one.sequence):
-            self._own.begin(header, header.message_id)
+    def recover(self, bundles: list[DiskHeld], unsealed: list[UnsealedRow], last_notice: int) -> None:
+        """What was there at the start: own bundles, and what is not sealed yet."""
+        if any(one.sequence > other.sequence for one, other in pairwise(bundles)):  # sorting takes memory
+            bundles.sort(key=attrgetter("sequence"))
+        sealed = ((one.sequence, one.recipient, one.message_id) for one in bundles)
+        waiting = ((one.sequence, one.recipient, one.message_id) for one in (row.header for row in unsealed))
+        for sequence, recipient, message_id in heapq.merge(sealed, waiting, key=itemgetter(0)):
+            self._own.begin(recipient, sequence, message_id)
         for row in unsealed:
             self._wait_for_key(row)
         self._notice = last_notice
@@ -65,8 +79,16 @@ class Submissions:
 
     # -- the beginning -------------------------------------------------------------------------------------------------
 
-    async def submit(self, kind: Kind, destination: str, content: Content, lifetime_s: int) -> str:
-        """The message's id, once it is on disk. Raises NotAccepted, FormatError (a field does not fit), StoreError."""
+    async def submit(
+        self,
+        kind: Kind,
+        destination: str,
+        content: Content,
+        lifetime_s: int,
+        on_stored: Callable[[str], None] | None = None,
+    ) -> str:
+        """The message's id, once it is on disk. `on_stored` is called with it before it is committed: for a log that
+        keeps more in the same transaction. Raises NotAccepted, FormatError (a field does not fit), StoreError."""
         if lifetime_s < 1:
             raise LifetimeNotAllowed(f"a lifetime of {lifetime_s} s is not allowed: it must be at least 1")
         journal, plaintext = self._journal, content_format.encode(content)
@@ -76,8 +98,10 @@ class Submissions:
         message_id = header.message_id
         self._carrier.set_aside(header, size, message_id)
         batch = journal.change()
+        if on_stored is not None:
+            on_stored(message_id)
         journal.use_sequence(header.sequence)
-        self._own.begin(header, message_id)
+        self._own.begin(header.recipient, header.sequence, message_id)
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         bundle = self._sealed(header, plaintext, 0)
         since = journal.now_s
@@ -153,7 +177,8 @@ class Submissions:
         batch.receipts.append(receipt)
         if is_ours or receipt.message_id in batch.removed:
             detail = f"says {receipt.signer} as {receipt.role.name.lower()}"
-            batch.steps.append(Step(receipt.message_id, self._journal.wall_s, "delivered", detail))
+            event = ACKNOWLEDGED if receipt.role is Role.GATEWAY else DELIVERED
+            batch.steps.append(Step(receipt.message_id, self._journal.wall_s, event, detail))
         if is_ours:
             self._notify(receipt.message_id, receipt)
 

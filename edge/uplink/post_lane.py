@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from bundles import bundle as bundle_format
-from edge.uplink import reports
+from bundles.bundle import Bundle
+from edge.mesh import reports
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import BearerState
 from edge.uplink.delivery_plan import DeliveryPlan, Entry
@@ -53,15 +54,23 @@ class PostLane:
             self._plan.release(entries)
 
     async def _post(self, link: BearerLink, entries: Sequence[Entry]) -> bool:
+        loaded_at = self._clock()
+        loaded = {one.message_id: one for one in await self._holder.load([entry.held for entry in entries])}
+        for entry in entries:
+            if entry.id not in loaded:  # a receipt came meanwhile, or the store is damaged
+                self._plan.later(entry, loaded_at, holds_back=False)
+        entries = [entry for entry in entries if entry.id in loaded]
+        if not entries:
+            return False
         began = self._clock()
-        size = sum(entry.held.bundle.size for entry in entries)
+        size = sum(entry.held.size for entry in entries)
         sent: list[Entry] = []
         told = link.told
 
         async def post(gateway: Gateway) -> BundlesAnswer:
             nonlocal told
             told = link.told
-            return await gateway.post_bundles(self._request(link, entries, sent))
+            return await gateway.post_bundles(self._request(link, entries, sent, loaded, loaded_at))
 
         try:
             async with self._claims_renewed(link, entries):
@@ -78,7 +87,14 @@ class PostLane:
             link.delivered(settled, took_s)
         return settled > 0
 
-    def _request(self, link: BearerLink, entries: Sequence[Entry], sent: list[Entry]) -> BundlesRequest:
+    def _request(
+        self,
+        link: BearerLink,
+        entries: Sequence[Entry],
+        sent: list[Entry],
+        loaded: Mapping[str, Bundle],
+        loaded_at: float,
+    ) -> BundlesRequest:
         """The request to the link's current gateway; `sent` gets what is in it: as many as their certificates fit."""
         now, certificates, with_certificates = self._clock(), list[bytes](), set(link.told)
         bundles = []
@@ -90,8 +106,7 @@ class PostLane:
                     break
                 certificates += more
                 with_certificates.add(originator)
-            held = entry.held
-            bundles.append(bundle_format.encode(held.bundle.carried(int(now - held.since))))
+            bundles.append(bundle_format.encode(loaded[entry.id].carried(int(now - loaded_at))))
             sent.append(entry)
         return BundlesRequest(bundles, certificates)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from edge.uplink import reports
+from edge.mesh import reports
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import BearerState
 from edge.uplink.delivery_plan import DeliveryPlan, Entry
@@ -70,7 +70,7 @@ class PresenceLane:
         now, now_ms = self._clock(), self._wall_us() / 1000
         to_claim = []
         for entry in entries:
-            if entry.id not in self._plan:
+            if not self._plan.has(entry):
                 continue
             state = answer.states.get(entry.id)
             match verdict(state, self._holder.name, now_ms):
