@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from bench.demo import DemoBench
 from bench.edge import EdgeBench
+from bench.feeds import FeedsBench
 from bench.figures import AIMS, JSON, PER_CPU, PLOT, TIMES, Figures
 from bench.gateway import GatewayBench
 from bench.gateway_start import StartBench
@@ -206,6 +207,12 @@ def edge(figures: Figures, scale: float) -> None:
     say("the edge: an agent, a client, the access point; one gateway, no router")
     with running_broker() as bootstrap:
         EdgeBench(bootstrap, figures, scale).run()
+
+
+@measures("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s")
+def feeds(figures: Figures, scale: float) -> None:
+    say("the merger of redundant feeds, copies a CPU second")
+    FeedsBench(figures, round(400_000 * scale)).run()
 
 
 def say(what: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-ID = re.compile(r"\b[QRGM][1-9][0-9]?\b")
-SOURCES = ("edge", "gateway", "jobs", "mqtt", "pipelines", "schemas", "tests", "waystation")
+ID = re.compile(r"\b[QRGMS][1-9][0-9]?\b")
+SOURCES = ("edge", "feeds", "gateway", "jobs", "mqtt", "pipelines", "schemas", "tests", "waystation")
 
 
 def rows() -> dict[str, list[str]]:
