@@ -2,9 +2,10 @@
 
 This is the "plain" form of canboat, which signalk-server records: time (UTC), priority, PGN, source, destination (255:
 all), number of data bytes, data. Widths are those of the 29-bit CAN identifier (NMEA 2000 appendix D; ISO 11783-3,
-5.2): priority 3 bits, PGN 18 bits, addresses 8 bits. Data have at most 1,785 bytes, the limit of the transport protocol
-(ISO 11783-3, 5.10). A message in several frames (fast packet) stays as the source wrote it, joined or in frames. NMEA
-2000 has no sequence numbers: that of a fast packet has three bits, and only groups frames.
+5.2): priority 3 bits, PGN 18 bits, addresses 8 bits. PGNs from 0x40000 on are not of the bus: canboat numbers a
+gateway's own messages so. Data have at most 1,785 bytes, the limit of the transport protocol (ISO 11783-3, 5.10). A
+message in several frames (fast packet) stays as the source wrote it, joined or in frames. NMEA 2000 has no sequence
+numbers: that of a fast packet has three bits, and only groups frames.
 """
 
 import re
@@ -16,7 +17,8 @@ from edge.feeds.formats.lines import Content
 from edge.feeds.source import micros, quoted
 
 DATA_BYTES_MAX: Final = 1_785
-_PGN_MAX: Final = (1 << 18) - 1
+_PGN_MAX: Final = 0x40FFF
+"""18 bits, and what canboat numbers beyond them."""
 _BYTE_MAX: Final = 255
 _HEAD: Final = re.compile(
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?)Z,([0-7]),(\d{1,6}),(\d{1,3}),(\d{1,3}),(\d{1,4}),"

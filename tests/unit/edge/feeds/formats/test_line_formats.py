@@ -164,7 +164,7 @@ def test_a_frame_of_nmea_2000() -> None:
         (b"2014-08-15T19:00:00.048Z,2,128259,115,255,8", "no frame"),
         (n2k_line().replace(b"Z,2,", b"Z,8,"), "no frame"),
         (n2k_line().replace(b"08-15", b"02-30"), "is no time"),
-        (n2k_line(262_144), "PGN 262144 is more"),
+        (n2k_line(0x41000), "PGN 266240 is more"),
         (n2k_line(source=256), "source 256"),
         (n2k_line().replace(b",255,8,", b",999,8,"), "destination 999"),
         (n2k_line().replace(b",8,", b",7,"), "has 8 bytes of data, its length is 7"),
