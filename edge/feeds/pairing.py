@@ -1,4 +1,4 @@
-"""Which two adapters can be a redundant pair: those whose messages have numbers that both agree on (S1, S2).
+"""Which two adapters can be a redundant pair: those whose messages have numbers that both agree on (S2).
 
 The numbers come from the source (MoldUDP64, miniSEED, a column), or from one sequencer in front of both. Messages are
 never compared by content to find copies: 31 % of the frames in a recording of Mode S are legitimate repeats.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-ID = re.compile(r"\b[QRGM][1-9][0-9]?\b")
+ID = re.compile(r"\b(?:[QRGM][1-9][0-9]?|S2)\b")  # S3 is also the name of an object store
 SOURCES = ("edge", "gateway", "jobs", "mqtt", "pipelines", "schemas", "tests", "waystation")
 
 

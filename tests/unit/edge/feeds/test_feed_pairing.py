@@ -1,4 +1,4 @@
-"""Which two adapters can be a redundant pair, and why others cannot (S1, S2)."""
+"""Which two adapters can be a redundant pair, and why others cannot (S2)."""
 
 import pytest
 

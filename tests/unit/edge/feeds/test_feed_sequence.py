@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.feeds.errors import FeedSettingsError, OutputClosed, SequenceStateError
@@ -14,7 +14,9 @@ from edge.feeds.sequence import Reserved, Sequencer
 from edge.feeds.sequence_command import sequence
 from edge.feeds.sequence_state import SequenceState
 from edge.feeds.source import NUMBER_MAX
-from tests.draw import generator, times
+from tests.draw import examples, generator, times
+
+few = settings(max_examples=examples(40))
 
 NEW = Reserved("e1", 0, is_in_order=True)
 
@@ -27,6 +29,7 @@ def run(sequencer: Sequencer, *parts: bytes) -> bytes:
     return written + sequencer.end()
 
 
+@few
 @given(st.lists(st.sampled_from([b"a", b"bc\xff", b"\r", b"\n", b"\r\n", b"\n\n", b"", b"x\ty"]), max_size=30))
 def test_lines_come_out_numbered_in_any_pieces(parts: list[bytes]) -> None:
     data = b"".join(parts)
@@ -37,6 +40,7 @@ def test_lines_come_out_numbered_in_any_pieces(parts: list[bytes]) -> None:
     assert written == b"".join(b"e1:%d\t%b\n" % pair for pair in enumerate(wanted, start=1))
 
 
+@few
 @given(st.lists(st.binary(max_size=20), max_size=20), st.integers(1, 7), st.integers(0, 10**6))
 def test_numbers_are_reserved_before_they_are_used(parts: list[bytes], block: int, start: int) -> None:
     sequencer, reserved = Sequencer(Reserved("e1", start, is_in_order=True), block), start

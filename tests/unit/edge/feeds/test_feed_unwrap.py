@@ -1,11 +1,14 @@
 """Numbers that start over: late and early ones within half the range are what they were (S2)."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.feeds.errors import FeedSettingsError, FrameError
 from edge.feeds.unwrap import MINISEED, UINT32, Counter, StreamUnwrapper, Unwrapper
+from tests.draw import examples
+
+few = settings(max_examples=examples(40))
 
 COUNTERS = st.sampled_from([MINISEED, UINT32, Counter(0, 999_999), Counter(1, 10), Counter(0, 1), Counter(5, 11)])
 
@@ -15,6 +18,7 @@ def shown(counter: Counter, number: int) -> int:
     return counter.first + (number - counter.first) % counter.size
 
 
+@few
 @given(COUNTERS, st.integers(0, 2**63), st.data())
 def test_numbers_within_half_the_range_of_the_highest_are_right(
     counter: Counter, near: int, data: st.DataObject
@@ -28,6 +32,7 @@ def test_numbers_within_half_the_range_of_the_highest_are_right(
         assert unwrapper.highest == highest
 
 
+@few
 @given(COUNTERS.filter(lambda counter: counter.size > 9), st.data())
 def test_reordered_numbers_around_where_it_starts_over(counter: Counter, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 3)) * counter.size + counter.last - data.draw(st.integers(0, 6))

@@ -1,7 +1,7 @@
 """CSV and JSON lines with a mapping: what is read, numbers at the edges, and what is refused (S2)."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.feeds.errors import FeedSettingsError
@@ -11,6 +11,9 @@ from edge.feeds.formats.lines import LineParser
 from edge.feeds.formats.mapping import LineMapping
 from edge.feeds.source import NUMBER_MAX, Found, Malformed, SourceMessage
 from edge.feeds.unwrap import UINT32, Counter
+from tests.draw import examples
+
+few = settings(max_examples=examples(40))
 
 BY_SEQ = LineMapping(number="seq")
 
@@ -87,6 +90,7 @@ def test_numbers_are_exact_forwards_and_backwards(number: int) -> None:
     assert [one.number for one in csv(b"seq\n" + b"".join(b"%d\n" % one for one in others))] == others
 
 
+@few
 @given(st.lists(st.integers(2**32 - 5, 2**32 + 5), min_size=1, max_size=20))
 def test_a_32_bit_counter_that_starts_over(numbers: list[int]) -> None:
     mapping = LineMapping(stream="s", number="seq", counter=UINT32, near={"a": 2**32})

@@ -4,7 +4,7 @@ import re
 from struct import pack
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.feeds.errors import FeedSettingsError, FrameError
@@ -19,7 +19,9 @@ from edge.feeds.formats.moldudp64 import (
     parse_request,
 )
 from edge.feeds.source import NUMBER_MAX, Malformed, SourceMessage
-from tests.draw import generator, times
+from tests.draw import examples, generator, times
+
+few = settings(max_examples=examples(40))
 
 characters = st.characters(min_codepoint=0x21, max_codepoint=0x7E, exclude_characters="+#")
 sessions = st.text(characters, min_size=1, max_size=10)
@@ -28,6 +30,7 @@ messages = st.lists(st.binary(max_size=40), max_size=8)
 PACKET = build_downstream("S1", 7, [b"one", b"", b"three"])
 
 
+@few
 @given(sessions, numbers, messages)
 def test_a_downstream_packet_comes_back(session: str, number: int, sent: list[bytes]) -> None:
     found = MoldUdp64Parser("itch").datagram(build_downstream(session, number, sent))
@@ -41,6 +44,7 @@ def test_a_downstream_packet_comes_back(session: str, number: int, sent: list[by
     assert len(found) == len(sent)
 
 
+@few
 @given(sessions, numbers, st.integers(1, 20))
 def test_requests_and_ends_of_session_come_back(session: str, number: int, count: int) -> None:
     request = Request(session, number, count)
