@@ -26,7 +26,9 @@ def feed() -> None:
 
 
 def sequence(
-    file: Annotated[Path | None, typer.Argument(help="Lines to number; the standard input without it.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="Lines to number, the first one 1; without it those of the standard input.")
+    ] = None,
     state: Annotated[
         Path | None,
         typer.Option(help="Where numbering continues after a restart, crash or power cut. Without it: a new epoch."),
@@ -46,12 +48,16 @@ def sequence(
     """Number lines once, in front of receivers that are all given the same numbered lines: the numbers are what two
     adapters agree on, where the source has none. Writes EPOCH:NUMBER, a tab and the line to the standard output.
 
-    A number is never used twice. After a crash some are left out, which subscribers see as a gap. Empty lines are left
-    out.
+    With --state a number is never used twice. After a crash some are left out, which subscribers see as a gap. A FILE
+    needs no state: with the same --epoch its lines get the same numbers each time. Empty lines are left out.
     """
     from edge.feeds.sequence_command import sequence as number_lines
     from schemas.errors import SettingsError
 
+    if file is not None and state is not None:
+        raise SettingsError(
+            "a file's lines get the same numbers each time: remove --state and set --epoch, or pipe the file"
+        )
     new_epoch = str(time.time_ns() // 1_000)
     output = sys.stdout.fileno()
     if file is None:
@@ -62,4 +68,4 @@ def sequence(
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
     with source:
-        number_lines(source.fileno(), output, state, new_epoch, epoch=epoch, block=block)
+        number_lines(source.fileno(), output, None, new_epoch, epoch=epoch, block=block)
