@@ -22,7 +22,7 @@ def commands() -> typer.Typer:
     """The group `agent`."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.callback()(agent)
-    for command in (init, enrol, up, status, log, trace, send):
+    for command in (init, enrol, up, status, peers, log, trace, send):
         app.command()(command)
     return app
 
@@ -98,11 +98,33 @@ def status(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:
         _print_json(found)
         return
     for name, value in found.items():
-        if isinstance(value, dict):
-            facts = [f"{key.replace('_', ' ')} {_shown(one)}" for key, one in value.items() if one != ""]
-            typer.echo(f"{name:<11} {', '.join(facts)}")
+        if name == "bearers":
+            for bearer, facts in value.items():
+                typer.echo(f"{'bearer':<11} {visible(bearer)}: {_facts(facts)}")
+        elif isinstance(value, dict):
+            typer.echo(f"{name:<11} {_facts(value)}")
         elif value != "":
             typer.echo(f"{name:<11} {_shown(value)}")
+
+
+def _facts(table: dict[str, Any]) -> str:
+    facts = [f"{key.replace('_', ' ')} {_shown(one)}" for key, one in table.items() if one not in ("", None)]
+    return ", ".join(facts)
+
+
+def peers(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:
+    """Show the agents that this one is connected to, and the addresses where it finds none."""
+    found = _ask(conf, "peers")
+    if json:
+        _print_json(found)
+        return
+    for one in found:
+        if one["state"] == "connected":
+            facts = [f"for {one['connected_s']:,.0f} s", "gateway in reach" if one["has_uplink"] else ""]
+        else:
+            facts = [one["problem"]]
+        text = ", ".join(fact for fact in facts if fact)
+        typer.echo(visible(f"{one['name'] or '-':<20}  {one['address']:<22}  {one['state']:<10}  {text}".rstrip()))
 
 
 def log(
