@@ -34,7 +34,10 @@ def sequence(
         typer.Option(help="Where numbering continues after a restart, crash or power cut. Without it: a new epoch."),
     ] = None,
     epoch: Annotated[
-        str | None, typer.Option(help="A name for the series of numbers, letters and digits. Default: the time.")
+        int | None,
+        typer.Option(
+            min=0, max=2**63 - 1, help="Names the series of numbers; greater for a new one. Default: the time."
+        ),
     ] = None,
     block: Annotated[
         int,
@@ -58,7 +61,7 @@ def sequence(
         raise SettingsError(
             "a file's lines get the same numbers each time: remove --state and set --epoch, or pipe the file"
         )
-    new_epoch = str(time.time_ns() // 1_000)
+    new_epoch = time.time_ns() // 1_000
     output = sys.stdout.fileno()
     if file is None:
         number_lines(sys.stdin.fileno(), output, state, new_epoch, epoch=epoch, block=block)

@@ -42,13 +42,15 @@ _MAPPED: Final = (SourceFormat.CSV, SourceFormat.JSON)
 class FeedSource(Struct, frozen=True, kw_only=True):
     """What an adapter reads, as far as it decides on pairs. `name`: of the source, first part of its stream ids.
     `sequencer`: a name for the one `waystation feed sequence` that numbers its lines; None without one. `mapping`: of
-    CSV and JSON. `counter`: of miniSEED's numbers."""
+    CSV and JSON. `counter`: of miniSEED's numbers. `epoch`: of the source's numbers; a sequencer and MoldUDP64 state it
+    themselves."""
 
     format: SourceFormat
     name: str
     sequencer: str | None = None
     mapping: LineMapping | None = None
     counter: Counter = MINISEED
+    epoch: int = 0
 
     def check(self) -> None:
         """Raises FeedSettingsError if options contradict each other."""
@@ -94,6 +96,8 @@ def decide(one: FeedSource, other: FeedSource) -> Paired | Refused:
         return _sequenced(one, other)
     if one.format is SourceFormat.MOLDUDP64:
         return Paired("MoldUDP64's sequence numbers")
+    if one.epoch != other.epoch:
+        return Refused(f"the adapters are set to epochs {one.epoch} and {other.epoch}, so their streams differ")
     if one.format is SourceFormat.MINISEED:
         if one.counter != other.counter:
             return Refused("the adapters disagree on where miniSEED's numbers start over: set the same counter")

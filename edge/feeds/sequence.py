@@ -7,23 +7,19 @@ Numbers are **reserved** in blocks before they are used: the greatest reserved n
 numbering continues above it, so that no number is used twice; the rest of a block is then a gap.
 """
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 from msgspec import Struct
 
 from edge.feeds.errors import FeedSettingsError
-from edge.feeds.source import NUMBER_MAX, quoted
-
-EPOCH: Final = re.compile(r"[0-9A-Za-z]{1,32}", re.ASCII)
+from edge.feeds.source import NUMBER_MAX
 
 
 class Reserved(Struct, frozen=True):
     """What is on disk: numbers up to `number` may have been used. `is_in_order`: the last run has ended in order, so
     its last line is complete."""
 
-    epoch: str
+    epoch: int
     number: int
     is_in_order: bool
 
@@ -33,8 +29,8 @@ class Sequencer:
     reserved at a time."""
 
     def __init__(self, start: Reserved, block: int) -> None:
-        if not EPOCH.fullmatch(start.epoch):
-            raise FeedSettingsError(f"an epoch is 1 to 32 letters and digits, unlike {quoted(start.epoch)}")
+        if not 0 <= start.epoch <= NUMBER_MAX:
+            raise FeedSettingsError(f"an epoch is 0 to {NUMBER_MAX}, unlike {start.epoch}")
         if block < 1:
             raise FeedSettingsError(f"a block has at least one number, not {block}")
         self._epoch = start.epoch

@@ -12,16 +12,21 @@ READ_BYTES = 65_536
 
 
 def sequence(
-    source: int, output: int, state: Path | None, new_epoch: str, *, epoch: str | None = None, block: int
+    source: int, output: int, state: Path | None, new_epoch: int, *, epoch: int | None = None, block: int
 ) -> int:
     """Numbers the lines of the descriptor `source` until it ends; the last number. `new_epoch`: if there is no state;
     `epoch`: what the user asks for. Raises FeedError, OSError."""
     if state is None:
-        return _run(source, output, Sequencer(Reserved(epoch or new_epoch, 0, is_in_order=True), block), _nowhere)
+        return _run(
+            source,
+            output,
+            Sequencer(Reserved(new_epoch if epoch is None else epoch, 0, is_in_order=True), block),
+            _nowhere,
+        )
     with SequenceState(state) as file:
         start = file.read()
         if start is None:
-            start = Reserved(epoch or new_epoch, 0, is_in_order=True)
+            start = Reserved(new_epoch if epoch is None else epoch, 0, is_in_order=True)
         elif epoch is not None and epoch != start.epoch:
             raise FeedSettingsError(f"{state} is of epoch {start.epoch}: remove it to begin epoch {epoch}")
         return _run(source, output, Sequencer(start, block), file.write)

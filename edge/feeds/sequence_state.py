@@ -14,7 +14,7 @@ import msgspec
 
 from edge.durable import sync_directory
 from edge.feeds.errors import SequenceStateError
-from edge.feeds.sequence import EPOCH, Reserved
+from edge.feeds.sequence import Reserved
 from edge.feeds.source import NUMBER_MAX
 
 FILE_MODE: Final = 0o644
@@ -61,7 +61,7 @@ class SequenceState:
             raise SequenceStateError(f"{self._path} cannot be read: {error.strerror}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise SequenceStateError(self._damaged(str(error))) from error
-        if not EPOCH.fullmatch(found.epoch) or not 0 <= found.number <= NUMBER_MAX:
+        if not 0 <= found.epoch <= NUMBER_MAX or not 0 <= found.number <= NUMBER_MAX:
             raise SequenceStateError(self._damaged("epoch or number is not possible"))
         return found
 

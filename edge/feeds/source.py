@@ -1,7 +1,7 @@
 """What a parser of a source format returns: messages of the source, and reports of malformed input (S2).
 
-A **stream** is the source stream id: within it numbers are consecutive, and different streams have no common order.
-A source that starts over begins a new epoch, which is part of the id: `name@epoch`.
+A **stream** is the source stream id, `name@epoch` or `name/part@epoch`: within it numbers are consecutive, and
+different streams have no common order. A source that numbers anew begins a greater epoch, a whole number.
 """
 
 from collections.abc import Mapping
@@ -62,6 +62,11 @@ def checked_stream(text: str) -> str:
     if not text.isprintable() or not _NOT_IN_TOPICS.isdisjoint(text):
         raise FrameError(f"a stream id has no control characters, '+' or '#', unlike {quoted(text)}")
     return text
+
+
+def stream_id(name: str, part: str | None, epoch: int) -> str:
+    """The id of a stream of the source `name`; `part` tells its streams apart. Raises FrameError."""
+    return checked_stream(f"{name}@{epoch}" if part is None else f"{name}/{part}@{epoch}")
 
 
 def checked_number(number: int) -> int:

@@ -1,7 +1,8 @@
 """Sources that are text lines: cuts a stream of bytes into lines and takes off the sequencer's number.
 
 `waystation feed sequence` writes `EPOCH:NUMBER<TAB>line`. Its numbers run over all lines, so all of them are one
-stream, `name@epoch`, whatever they are about. Without a sequencer a format may name a part of the source (`name/part`).
+stream, `name@epoch`, whatever they are about. Without a sequencer a format may name a part of the source
+(`name/part@epoch`), and the epoch is an option.
 Line ends are LF or CR LF. Empty lines are skipped.
 """
 
@@ -10,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from edge.feeds.errors import FrameError
-from edge.feeds.source import Field, Found, Malformed, SourceMessage, checked_number, checked_stream, quoted
+from edge.feeds.source import Field, Found, Malformed, SourceMessage, checked_number, checked_stream, quoted, stream_id
 
 LINE_BYTES_MAX: Final = 65_536
-PREFIX: Final = re.compile(rb"([0-9A-Za-z]{1,32}):(\d{1,20})\t")
-_PREFIX_BYTES_MAX: Final = 54
+PREFIX: Final = re.compile(rb"(\d{1,20}):(\d{1,20})\t")
+_PREFIX_BYTES_MAX: Final = 42
 
 
 class Content(NamedTuple):
@@ -31,13 +32,21 @@ LineFormat: TypeAlias = Callable[[bytes], Content | None]
 
 
 class LineParser:
-    """Reads the lines of one source. `name`: of the source; `is_numbered`: the lines come from a sequencer."""
+    """Reads the lines of one source. `name`: of the source; `epoch`: of its numbers, unless `is_numbered`: then the
+    lines come from a sequencer, which states it."""
 
     def __init__(
-        self, line_format: LineFormat, name: str, *, is_numbered: bool = False, line_bytes_max: int = LINE_BYTES_MAX
+        self,
+        line_format: LineFormat,
+        name: str,
+        *,
+        epoch: int = 0,
+        is_numbered: bool = False,
+        line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
         self._format = line_format
         self._name = checked_stream(name)
+        self._epoch = checked_number(epoch)
         self._is_numbered = is_numbered
         self._most = line_bytes_max
         self._rest = bytearray()
@@ -112,7 +121,7 @@ class LineParser:
             found.append(Malformed(self._position, str(error), stream, number))
 
     def _stream(self, part: str | None) -> str:
-        return self._name if part is None else checked_stream(f"{self._name}/{part}")
+        return stream_id(self._name, part, self._epoch)
 
     def _stream_if_possible(self, part: str | None) -> str | None:
         try:
@@ -124,7 +133,8 @@ class LineParser:
         prefix = PREFIX.match(line)
         if prefix is None:
             raise FrameError(f"the line does not begin with a sequencer's number: {quoted(line)}")
-        return f"{self._name}@{prefix[1].decode()}", checked_number(int(prefix[2])), line[prefix.end() :]
+        stream = stream_id(self._name, None, checked_number(int(prefix[1])))
+        return stream, checked_number(int(prefix[2])), line[prefix.end() :]
 
     def _prefix_of_torn(self) -> tuple[str | None, int | None]:
         """Stream and number of a line that cannot be read, if a sequencer wrote them and they are there."""

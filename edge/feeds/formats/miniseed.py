@@ -1,6 +1,6 @@
 """miniSEED 2: records of seismic data with a six-digit sequence number, which starts over.
 
-A record's stream is `name/network.station.location.channel`; its number counts on when the six digits start over
+A record's stream is `name/network.station.location.channel@epoch`; its number counts on when the six digits start over
 (:mod:`edge.feeds.unwrap`). The payload is the whole record. After malformed input the parser looks for the next place
 where a record could begin.
 """
@@ -16,7 +16,7 @@ from edge.feeds.formats.miniseed_header import (
     Header,
     decode_header,
 )
-from edge.feeds.source import Field, Found, Malformed, SourceMessage, checked_stream
+from edge.feeds.source import Field, Found, Malformed, SourceMessage, checked_number, checked_stream, stream_id
 from edge.feeds.unwrap import MINISEED, STREAMS_MAX, Counter, StreamUnwrapper
 
 RECORD_BYTES_MAX: Final = 65_536
@@ -25,14 +25,16 @@ RECORD_BYTES_MAX: Final = 65_536
 class MiniSeedParser:
     """Reads the records of one source.
 
-    `counter`: what the six digits count from and to. `near`: by stream the highest number of the pair, for an adapter
-    that starts later. `record_bytes`: the length of records without blockette 1000; None: these are malformed.
+    `epoch`: of its numbers. `counter`: what the six digits count from and to. `near`: by stream the highest number of
+    the pair, for an adapter that starts later. `record_bytes`: the length of records without blockette 1000; None:
+    these are malformed.
     """
 
     def __init__(
         self,
         name: str,
         *,
+        epoch: int = 0,
         counter: Counter = MINISEED,
         near: Mapping[str, int] | None = None,
         record_bytes: int | None = None,
@@ -42,6 +44,7 @@ class MiniSeedParser:
         if record_bytes is not None and not RECORD_BYTES_MIN <= record_bytes <= record_bytes_max:
             raise FeedSettingsError(f"record_bytes is {RECORD_BYTES_MIN} to {record_bytes_max}, not {record_bytes}")
         self._name = checked_stream(name)
+        self._epoch = checked_number(epoch)
         self._unwrapper = StreamUnwrapper(counter, near, streams_max)
         self._record_bytes = record_bytes
         self._most = record_bytes_max
@@ -105,7 +108,7 @@ class MiniSeedParser:
     def _record(self, header: Header, start: int, record: bytes) -> Found:
         stream: str | None = None
         try:
-            stream = checked_stream(f"{self._name}/{header.source}")
+            stream = stream_id(self._name, header.source, self._epoch)
             number = self._unwrapper.unwrap(stream, header.sequence)
         except FrameError as error:
             return Malformed(self._position + start, str(error), stream)

@@ -3,11 +3,13 @@
     downstream packet:  session 10 | sequence number 8 | message count 2 | messages, each length 2 | data
     request packet:     session 10 | sequence number 8 | requested message count 2
 
-Integers are big-endian; the session is ASCII, padded with spaces. The sequence number is that of the first message. In
-a heartbeat (count 0) and at the end of the session (count 0xFFFF), packets without messages, it is the number that
-comes next. A new session numbers from 1 again, so it is the epoch of the stream id: `name@session`.
+Integers are big-endian; the session is letters and digits, padded with spaces. The sequence number is that of the first
+message. In a heartbeat (count 0) and at the end of the session (count 0xFFFF), packets without messages, it is the
+number that comes next. A new session numbers from 1 again, so it is the epoch of the stream id, as a number
+(:func:`epoch_of_session`).
 """
 
+import string
 from collections.abc import Sequence
 from struct import Struct as Layout
 from typing import Final, TypeAlias
@@ -15,7 +17,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from edge.feeds.errors import FeedSettingsError, FrameError
-from edge.feeds.source import NUMBER_MAX, Malformed, SourceMessage, checked_number, checked_stream, quoted
+from edge.feeds.source import NUMBER_MAX, Malformed, SourceMessage, checked_number, checked_stream, quoted, stream_id
 
 SESSION_BYTES: Final = 10
 COUNT_MAX: Final = 0xFFFE
@@ -23,6 +25,7 @@ MESSAGE_BYTES_MAX: Final = 0xFFFF
 DATAGRAM_BYTES_MAX: Final = 65_507
 """What fits a UDP datagram over IPv4."""
 _END_OF_SESSION: Final = 0xFFFF
+_CHARACTERS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _HEAD: Final = Layout(">10sQH")
 _LENGTH: Final = Layout(">H")
 
@@ -68,7 +71,7 @@ class MoldUdp64Parser:
         number: int | None = None
         try:
             session, number, count = _head(data)
-            stream = checked_stream(f"{self._name}@{session}")
+            stream = stream_id(self._name, None, epoch_of_session(session))
             if count == _END_OF_SESSION or not count:
                 _nothing_follows(data, _HEAD.size)
                 return [(EndOfSession if count else Heartbeat)(stream, checked_number(number))]
@@ -81,6 +84,15 @@ class MoldUdp64Parser:
         except FrameError as error:
             readable = number if number is not None and number <= NUMBER_MAX else None
             return [Malformed(position, str(error), stream, readable)]
+
+
+def epoch_of_session(session: str) -> int:
+    """The session as a number below 2^60: another one for each session. It grows if sessions do as numbers, or in the
+    order of ASCII with the same length, such as dates."""
+    epoch = 0
+    for character in session:
+        epoch = epoch * (len(_CHARACTERS) + 1) + 1 + _CHARACTERS.index(character)
+    return epoch
 
 
 def build_downstream(session: str, number: int, messages: Sequence[bytes]) -> bytes:
@@ -123,9 +135,7 @@ def parse_request(data: bytes) -> Request:
 def _built_head(session: str, number: int, count: int) -> bytes:
     raw = session.encode(errors="replace")
     if not _is_session(raw) or len(raw) > SESSION_BYTES:
-        raise FeedSettingsError(
-            f"a session is 1 to {SESSION_BYTES} printable ASCII characters, unlike {quoted(session)}"
-        )
+        raise FeedSettingsError(f"a session is 1 to {SESSION_BYTES} letters and digits, unlike {quoted(session)}")
     if not 1 <= number <= NUMBER_MAX:
         raise FeedSettingsError(f"a sequence number is 1 to {NUMBER_MAX}, not {number}")
     return _HEAD.pack(raw.ljust(SESSION_BYTES), number, count)
@@ -137,14 +147,14 @@ def _head(data: bytes) -> tuple[str, int, int]:
     raw, number, count = _HEAD.unpack_from(data)
     raw = raw.rstrip(b" ")
     if not _is_session(raw):
-        raise FrameError(f"a session is printable ASCII without leading spaces, unlike {quoted(raw)}")
+        raise FrameError(f"a session is letters and digits, unlike {quoted(raw)}")
     if not number:
         raise FrameError("the sequence number is 0; sessions begin with 1")
     return raw.decode(), number, count
 
 
 def _is_session(raw: bytes) -> bool:
-    return bool(raw) and raw == raw.strip() and all(0x20 <= byte <= 0x7E for byte in raw)
+    return raw.isalnum()
 
 
 def _messages(data: bytes, count: int) -> list[bytes]:

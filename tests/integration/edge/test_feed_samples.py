@@ -53,7 +53,7 @@ def test_every_line_of_a_recording_is_a_message(name: str, line_format: LineForm
 
 def test_miniseed_with_gaps_and_with_other_contents_under_the_same_numbers() -> None:
     gaps, other = records("gaps.mseed"), records("timingquality.mseed")
-    assert {one.stream for one in (*gaps.values(), *other.values())} == {"quakes/BW.BGLD..EHE"}
+    assert {one.stream for one in (*gaps.values(), *other.values())} == {"quakes/BW.BGLD..EHE@0"}
     assert set(range(763_445, 763_577)) - gaps.keys() == {763_446, 763_449, 763_452, 763_453}
     assert (min(gaps), max(gaps)) == (763_445, 763_576)
     assert sorted(other) == list(range(763_445, 763_546))

@@ -14,7 +14,7 @@ def test_no_number_is_used_again_after_a_power_cut(tmp_path: Path) -> None:
     with mounted(tmp_path) as disk:
         for _ in range(times(2, 20)):
             with SequenceState(disk.directory / "numbers.json") as state:
-                start = state.read() or Reserved("e1", 0, is_in_order=True)
+                start = state.read() or Reserved(51, 0, is_in_order=True)
                 assert start.number >= last
                 sequencer = Sequencer(start, 3)
                 for _ in range(draws.randint(1, 20)):

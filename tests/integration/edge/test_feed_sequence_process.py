@@ -17,7 +17,7 @@ LOOP = """
 import sys
 from pathlib import Path
 from edge.feeds.sequence_command import sequence
-sequence(0, 1, Path(sys.argv[1]), "e1", block=7)
+sequence(0, 1, Path(sys.argv[1]), 51, block=7)
 """
 COMMAND = (
     "import sys; from edge.cli.main import main; sys.argv[:1] = ['waystation', 'feed', 'sequence', '--state']; main()"
@@ -58,6 +58,6 @@ def test_a_number_is_never_used_twice_whenever_it_is_killed(tmp_path: Path) -> N
     numbers = [one.number for one in found if one.number is not None]
     assert numbers == sorted(set(numbers))
     messages = [one for one in found if isinstance(one, SourceMessage)]
-    assert {one.stream for one in messages} == {"pipe@e1"}
+    assert {one.stream for one in messages} == {"pipe@51"}
     assert len(found) - len(messages) <= kills  # the last line before each may be torn
     assert messages[-1].payload == b'{"line":"last"}'

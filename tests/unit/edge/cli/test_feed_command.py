@@ -21,8 +21,8 @@ def test_a_file_is_numbered_from_1(
     lines = tmp_path / "lines"
     lines.write_text("a\n\nb")
     for _ in range(2):
-        assert run(monkeypatch, str(lines), "--epoch", "a1") == 0
-        assert capfd.readouterr().out == "a1:1\ta\na1:2\tb\n"
+        assert run(monkeypatch, str(lines), "--epoch", "51") == 0
+        assert capfd.readouterr().out == "51:1\ta\n51:2\tb\n"
 
 
 def test_errors_are_one_sentence(
@@ -32,7 +32,7 @@ def test_errors_are_one_sentence(
     for words, reason in (
         ((str(tmp_path / "none"),), "cannot be read"),
         ((str(tmp_path / "none"), "--state", str(state)), "remove --state"),
-        ((str(Path(__file__)), "--epoch", "a:b"), "letters and digits"),
+        ((str(Path(__file__)), "--epoch", "51", "--state", "x"), "remove --state"),
     ):
         assert run(monkeypatch, *words) == 1
         output = capfd.readouterr()

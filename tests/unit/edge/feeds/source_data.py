@@ -91,7 +91,7 @@ def lines(*texts: bytes) -> tuple[bytes, ...]:
 
 def numbered(*texts: bytes) -> tuple[bytes, ...]:
     """Lines as a sequencer writes them."""
-    return tuple(b"e1:%d\t%b\n" % (number, text) for number, text in enumerate(texts, start=1))
+    return tuple(b"51:%d\t%b\n" % (number, text) for number, text in enumerate(texts, start=1))
 
 
 CASES = (

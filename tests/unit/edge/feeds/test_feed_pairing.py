@@ -49,6 +49,7 @@ def test_sources_with_numbers_are_pairs() -> None:
         (source(SourceFormat.MINISEED), source(SourceFormat.MOLDUDP64), "one adapter reads"),
         (source(SourceFormat.MINISEED), source(SourceFormat.MINISEED, name="y"), "differently"),
         (source(SourceFormat.MINISEED), source(SourceFormat.MINISEED, counter=Counter(0, 999_999)), "start over"),
+        (source(SourceFormat.MINISEED), source(SourceFormat.MINISEED, epoch=1), "epochs"),
         (mapped(number="n"), mapped(number="m"), "different fields"),
         (mapped(number="n"), mapped(), "different fields"),
         (mapped(number="n", stream="s"), mapped(number="n"), "different fields"),

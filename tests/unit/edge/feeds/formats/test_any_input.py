@@ -117,14 +117,14 @@ def test_any_bytes_are_no_error(case: Case) -> None:
 
 def test_a_line_that_is_too_long_is_reported_once_and_passed_over() -> None:
     case = BY_NAME["numbered"]
-    long = b"e1:77\t" + b"x" * 200_000 + b"\n"
+    long = b"51:77\t" + b"x" * 200_000 + b"\n"
     found = fed(
         case.parser(), case.frames[0], *(long[at : at + 999] for at in range(0, len(long), 999)), case.frames[1]
     )
     assert [type(one) for one in found] == [SourceMessage, Malformed, SourceMessage]
     report = found[1]
     assert isinstance(report, Malformed)
-    assert (report.position, report.stream, report.number) == (len(case.frames[0]), "radar@e1", 77)
+    assert (report.position, report.stream, report.number) == (len(case.frames[0]), "radar@51", 77)
     assert "longer than 65536 bytes" in report.reason
     bad = case.parser().feed(long + b"oh\n")
     assert bad[1] == Malformed(len(long), "the line does not begin with a sequencer's number: 'oh'")
@@ -132,13 +132,13 @@ def test_a_line_that_is_too_long_is_reported_once_and_passed_over() -> None:
 
 def test_a_malformed_line_uses_its_number_up() -> None:
     """Both adapters see it; neither can publish it, and subscribers must not wait for it."""
-    found = BY_NAME["numbered"].parser().feed(b'e1:5\t{"frame":1}\ne1:9\t')
-    assert [(one.stream, one.number) for one in found] == [("radar@e1", 5)]
+    found = BY_NAME["numbered"].parser().feed(b'51:5\t{"frame":1}\n51:9\t')
+    assert [(one.stream, one.number) for one in found] == [("radar@51", 5)]
     csv = BY_NAME["csv"].parser().feed(b"7,a,never,0\n")
-    assert [(one.stream, one.number) for one in csv] == [("plant/a", 7)]
+    assert [(one.stream, one.number) for one in csv] == [("plant/a@0", 7)]
 
 
 def test_a_torn_line_of_a_sequencer_is_no_message() -> None:
     line = BY_NAME["numbered"].frames[0]
     torn = fed(BY_NAME["numbered"].parser(), line.removesuffix(b"\n"))
-    assert torn == [Malformed(0, "the input ends within a line", "radar@e1", 1)]
+    assert torn == [Malformed(0, "the input ends within a line", "radar@51", 1)]

@@ -32,7 +32,7 @@ def test_a_squitter_is_checked_by_itself() -> None:
 def test_an_aircraft_is_a_stream_unless_lines_are_numbered() -> None:
     unnumbered = LineParser(mode_s, "radar").feed(AIRBORNE + b"\n")
     assert unnumbered == [
-        SourceMessage("radar/4840d6", None, AIRBORNE, 1_720_248_189_525_094, content(mode_s, AIRBORNE).fields)
+        SourceMessage("radar/4840d6@0", None, AIRBORNE, 1_720_248_189_525_094, content(mode_s, AIRBORNE).fields)
     ]
     (numbered,) = LineParser(mode_s, "radar", is_numbered=True).feed(b"20261127:7\t" + AIRBORNE + b"\n")
     assert (numbered.stream, numbered.number) == ("radar@20261127", 7)

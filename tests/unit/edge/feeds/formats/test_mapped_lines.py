@@ -37,7 +37,7 @@ def reason(found: list[Found]) -> str:
 def test_a_header_names_the_columns_also_after_a_byte_order_mark() -> None:
     mapping = LineMapping(stream="sensor", number="seq", time="at", time_unit="s")
     found = csv(b'\xef\xbb\xbfseq,sensor,at,"v"\r\n5,a,1700000000.5,"x, ""y"""\r\n', mapping)
-    assert found == [SourceMessage("plant/a", 5, b'5,a,1700000000.5,"x, ""y"""', 1_700_000_000_500_000, {})]
+    assert found == [SourceMessage("plant/a@0", 5, b'5,a,1700000000.5,"x, ""y"""', 1_700_000_000_500_000, {})]
 
 
 def test_a_dialect() -> None:
@@ -101,7 +101,7 @@ def test_a_32_bit_counter_that_starts_over(numbers: list[int]) -> None:
 def test_pointers_into_json() -> None:
     mapping = LineMapping(stream="/h/a~1b", number="/h/n", time="t", time_unit="ns")
     (found,) = json(b'{"h":{"a/b":12,"n":3},"t":1700000000000000999}', mapping)
-    assert (found.stream, found.number) == ("plant/12", 3)
+    assert (found.stream, found.number) == ("plant/12@0", 3)
     assert isinstance(found, SourceMessage)
     assert found.at_us == 1_700_000_000_000_000
 
@@ -144,7 +144,7 @@ def test_malformed_json(data: bytes, why: str) -> None:
 def test_times(value: str, unit: str, at_us: int | None) -> None:
     mapping = LineMapping(number="seq", time="t", time_unit=unit)  # type: ignore[arg-type]
     (found,) = json(f'{{"seq":1,"t":{value}}}'.encode(), mapping)
-    assert (found.stream, found.number) == ("plant", 1)
+    assert (found.stream, found.number) == ("plant@0", 1)
     assert (found.at_us if isinstance(found, SourceMessage) else None) == at_us
 
 
@@ -170,8 +170,8 @@ def test_options_that_contradict_each_other() -> None:
 
 def test_the_sequencers_number_is_that_of_a_line() -> None:
     mapping = LineMapping(is_numbered=True)
-    found = csv(b"e:1\ta,b\ne:2\ta,b,c\n", mapping, CsvDialect(columns=("x", "y")))
+    found = csv(b"5:1\ta,b\n5:2\ta,b,c\n", mapping, CsvDialect(columns=("x", "y")))
     assert [(one.stream, one.number, type(one)) for one in found] == [
-        ("plant@e", 1, SourceMessage),
-        ("plant@e", 2, Malformed),
+        ("plant@5", 1, SourceMessage),
+        ("plant@5", 2, Malformed),
     ]

@@ -23,7 +23,7 @@ def read(data: bytes, **options: object) -> list[Found]:
 def test_a_record_in_either_byte_order(order: str) -> None:
     (found,) = read(record(order=order))
     assert found == SourceMessage(
-        "quakes/EH.BGLD.00.EBW",
+        "quakes/EH.BGLD.00.EBW@0",
         763_445,
         record(order=order),
         START_US + 65_000 - 150_000 + 35,
@@ -41,12 +41,12 @@ def test_numbers_start_over_in_each_stream_by_itself() -> None:
     other = record(7).replace(b"EBW", b"EBN")
     found = read(record(999_999) + other + record(1) + record(999_998))
     assert [(one.stream, one.number) for one in found] == [
-        ("quakes/EH.BGLD.00.EBW", 999_999),
-        ("quakes/EH.BGLD.00.EBN", 7),
-        ("quakes/EH.BGLD.00.EBW", 1_000_000),
-        ("quakes/EH.BGLD.00.EBW", 999_998),
+        ("quakes/EH.BGLD.00.EBW@0", 999_999),
+        ("quakes/EH.BGLD.00.EBN@0", 7),
+        ("quakes/EH.BGLD.00.EBW@0", 1_000_000),
+        ("quakes/EH.BGLD.00.EBW@0", 999_998),
     ]
-    (late,) = read(record(3), near={"quakes/EH.BGLD.00.EBW": 1_999_990})
+    (late,) = read(record(3), near={"quakes/EH.BGLD.00.EBW@0": 1_999_990})
     assert late.number == 2_000_001
 
 
