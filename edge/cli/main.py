@@ -1,4 +1,4 @@
-"""The entry point of `waystation`: `agent …` and `ca …` here; all other words are the platform's, if it is installed.
+"""The entry point of `waystation`: `agent …`, `ca …`, `feed …`; all other words are the platform's, if it is installed.
 
 The distribution `waystation` names its command line as an entry point of the group `waystation.commands`. It is loaded
 only if the first word is none of ours: on a device the agent must not pay for what it does not use.
@@ -11,14 +11,14 @@ from typing import Final
 
 import typer
 
-from edge.cli import agent, ca
+from edge.cli import agent, ca, feed
 from edge.cli.application import Version, new_application
 from edge.cli.helptext import let_flow
 from schemas.errors import WaystationError
 from schemas.visible import visible
 
 GROUP: Final = "waystation.commands"
-OWN: Final = {"agent": agent.commands, "ca": ca.commands}
+OWN: Final = {"agent": agent.commands, "ca": ca.commands, "feed": feed.commands}
 USAGE_STATUS: Final = 2
 
 

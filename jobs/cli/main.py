@@ -40,6 +40,7 @@ COMMANDS = {
     "submit": ("submit",),
     "agent": ("agent",),
     "ca": ("ca",),
+    "feed": ("feed",),
 }
 """Modules of this package and their commands, in the order in which `--help` lists them."""
 

@@ -1,0 +1,39 @@
+"""Errors of feeds. The text of each says what was wrong, and what to do.
+
+WaystationError
+└── FeedError
+    ├── FrameError            one frame or line of a source is malformed; the parser goes on with the next
+    ├── FeedSettingsError     a format's options contradict each other, or a value does not fit
+    ├── SequenceStateError    the state file of `waystation feed sequence` cannot be used
+    └── OutputClosed          nobody reads the output of `waystation feed sequence` any more
+
+A parser never raises FrameError: it returns :class:`edge.feeds.source.Malformed` with its text.
+"""
+
+from schemas.errors import WaystationError
+
+
+class FeedError(WaystationError):
+    """Base of all errors of feeds."""
+
+
+class FrameError(FeedError):
+    """A frame does not follow its format; the text is the reason. `part` of the source and `number` are set if they
+    could be read all the same."""
+
+    def __init__(self, reason: str, part: str | None = None, number: int | None = None) -> None:
+        super().__init__(reason)
+        self.part = part
+        self.number = number
+
+
+class FeedSettingsError(FeedError):
+    """Options of a format or a field of a packet to be built are not allowed."""
+
+
+class SequenceStateError(FeedError):
+    """The state file is locked, damaged, or cannot be read or written. No line was numbered."""
+
+
+class OutputClosed(FeedError):
+    """The reader of the numbered lines has ended. Numbers that it has not read are not used again."""
