@@ -35,6 +35,13 @@ async def echo(mark: bytes) -> AsyncIterator[int]:
         server.close()
 
 
+async def the_rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
 @asynccontextmanager
 async def forwarder() -> AsyncIterator[Forwarder]:
     made = Forwarder()
@@ -83,9 +90,7 @@ def test_open_connections_are_cut(*, moves: bool) -> None:
                 made.lead_to(HOST, other)
             else:
                 made.cut()
-            with pytest.raises(ConnectionResetError):
-                if await reader.read() == b"":
-                    raise ConnectionResetError
+            assert await the_rest(reader) == b""
             writer.close()
 
     asyncio.run(run())
