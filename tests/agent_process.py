@@ -19,6 +19,7 @@ class AgentProcess:
     def __init__(self, directory: Path, text: str, inside: Namespace | None = None) -> None:
         directory.mkdir()
         self.directory, self._inside = directory, inside
+        self._process: subprocess.Popen[bytes] | None = None
         (directory / "agent.toml").write_text(text)
 
     def start(self) -> None:
@@ -38,11 +39,18 @@ class AgentProcess:
 
     def signal(self, number: signal.Signals) -> int:
         """Returns its exit status once it has ended."""
+        assert self._process is not None
         self._process.send_signal(number)
         return self._process.wait(STOP_S)
 
     def kill(self) -> None:
         assert self.signal(signal.SIGKILL) == -signal.SIGKILL
+
+    def end(self) -> None:
+        """Kills it, if it runs still: for the end of a test that has failed."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(STOP_S)
 
     def stop(self) -> None:
         """As an operator would."""

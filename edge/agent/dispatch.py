@@ -1,22 +1,28 @@
-"""Messages from the platform: each goes to the relay, the folder or MQTT clients, and is acknowledged once on disk.
+"""What comes for the agent: each message goes to the relay, the folder or MQTT clients (M1, M21).
 
-If it does not fit it is not acknowledged, and those behind it wait at the platform. What no part takes is refused, and
-the log says why: it would come again for ever.
+It comes from the platform, and is acknowledged there once it is on disk; or from the mesh. If it does not fit it waits
+where it is, and those behind it with it. What no part takes is refused, and the log says why: it would come again for
+ever. A bundle that comes from the platform goes to the mesh's node, which hands out what is in it.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from edge.agent.envelope import Mail, id_of, read
 from edge.agent.errors import EnvelopeError
 from edge.agent.inbox_folder import InboxFolder
+from edge.agent.mqtt.message import is_mqtt, unpacked
 from edge.agent.mqtt.standin import Standin
 from edge.agent.relay import Relay
 from edge.client.client import Client
 from edge.client.errors import DiskFull, StoreFailed, StoreFull
 from edge.client.message import IncomingMessage
+from schemas.mesh_api import BUNDLE_TYPE
+
+if TYPE_CHECKING:
+    from edge.agent.mesh.member import Member
 
 AGAIN_S: Final = 5.0
 UNKNOWN: Final = "-"
@@ -29,38 +35,51 @@ class Dispatch:
 
     def __init__(
         self,
-        client: Client,
         relay: Relay | None,
         inbox: InboxFolder,
         on_thread: Callable[..., Awaitable[Any]],
         standin: Standin | None = None,
     ) -> None:
-        self._client, self._relay, self._inbox, self._on_thread = client, relay, inbox, on_thread
+        self._relay, self._inbox, self._on_thread = relay, inbox, on_thread
         self._standin = standin
 
-    async def run(self) -> None:
-        """For ever; raises the error that ended the client."""
-        async for message in self._client.messages():
-            await self._take(message)
+    async def receive(self, client: Client, member: "Member | None") -> None:
+        """Takes what the platform sends, for ever; raises the error that ended the client."""
+        async for message in client.messages():
+            await self._insist(message, lambda one: self._from_platform(one, member))
             message.acknowledge()
 
-    async def _take(self, message: IncomingMessage) -> None:
+    async def take(self, message: IncomingMessage) -> None:
+        """Takes an envelope that came over the mesh; returns once it is on disk, or refused."""
+        await self._insist(message, self._from_mesh)
+
+    async def _insist(self, message: IncomingMessage, attempt: Callable[[IncomingMessage], Awaitable[None]]) -> None:
         has_complained = False
         while True:
             try:
-                return await self._try(message)
+                return await attempt(message)
             except EnvelopeError as error:
                 identifier = id_of(message.user_properties) or UNKNOWN
                 return await self._refuse(identifier, str(error))
             except (StoreFull, DiskFull, StoreFailed) as error:
                 if not has_complained:
-                    _log.warning("a message waits at the platform: %s", error)
+                    _log.warning("a message waits to be taken: %s", error)
                 has_complained = True
                 await asyncio.sleep(AGAIN_S)
 
-    async def _try(self, message: IncomingMessage) -> None:
-        if self._standin is not None and await self._standin.take(message):
-            return
+    async def _from_platform(self, message: IncomingMessage, member: "Member | None") -> None:
+        if member is not None and message.content_type == BUNDLE_TYPE:
+            await member.bundle_arrived(message)
+        elif self._standin is None or not await self._standin.take(message):
+            await self._mail_or_file(message)
+
+    async def _from_mesh(self, message: IncomingMessage) -> None:
+        if self._standin is not None and is_mqtt(message.user_properties):
+            await self._standin.take_from_agent(unpacked(message))
+        else:
+            await self._mail_or_file(message)
+
+    async def _mail_or_file(self, message: IncomingMessage) -> None:
         found = read(message.user_properties, message.payload)
         if isinstance(found, Mail):
             if self._relay is None:
@@ -73,5 +92,5 @@ class Dispatch:
             await self._on_thread(self._inbox.take, found)
 
     async def _refuse(self, identifier: str, reason: str) -> None:
-        _log.warning("the message %s from the platform is refused: %s", identifier, reason)
+        _log.warning("the message %s is refused: %s", identifier, reason)
         await self._on_thread(self._inbox.refused, identifier, reason)

@@ -109,10 +109,14 @@ def _status_code(failure: Failure) -> str:
     return found[1] if found is not None and found[1].startswith("5") else REFUSED_STATUS
 
 
+def head_of(content: bytes) -> bytes:
+    """The header of a mail: what a report about it needs of its content."""
+    return re.split(rb"\r?\n\r?\n", content, maxsplit=1)[0][:_HEADER_BYTES_MAX]
+
+
 def _header(content: bytes) -> str:
     """The mail's header, for its sender to recognise it."""
-    head = re.split(rb"\r?\n\r?\n", content, maxsplit=1)[0][:_HEADER_BYTES_MAX]
-    lines = head.decode("utf-8", errors="replace").splitlines()
+    lines = head_of(content).decode("utf-8", errors="replace").splitlines()
     return "\n".join("".join(c if c.isprintable() or c == "\t" else " " for c in line) for line in lines) + "\n"
 
 

@@ -1,13 +1,13 @@
 """Tells senders about mail that the platform refused, or that expired here (M2: nothing ends silently).
 
-Such messages are in the store's table `failed` until the report is on disk. A report that is made twice, because the
-agent was killed in between, has the same id, by which the relay recognises it.
+Such messages are in a table of the outbox, or of the mesh's store, until the report is on disk. A report that is made
+twice, because the agent was killed in between, has the same id, by which the relay recognises it.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from edge.agent.agent_store import AgentStore, Failed
 from edge.agent.dsn import Failure
@@ -24,31 +24,69 @@ _log: Final = logging.getLogger("waystation.agent")
 Report = Callable[[Mail, list[Failure]], Awaitable[str]]
 
 
+class FailedMessages(Protocol):
+    """Messages that failed, on disk until their senders know."""
+
+    def take_news(self) -> bool:
+        """Whether there may be more than at the last call."""
+        ...
+
+    def try_again(self) -> None:
+        """A sender could not be told yet: there is news."""
+        ...
+
+    async def first(self) -> Failed | None:
+        """The oldest one."""
+        ...
+
+    async def forget(self, sequence: int) -> None:
+        """The sender knows, or cannot be told."""
+        ...
+
+
+class OutboxFailures:
+    """Those of a client whose store is `store`."""
+
+    def __init__(self, client: Client, store: AgentStore) -> None:
+        self._client, self._store = client, store
+
+    def take_news(self) -> bool:
+        return self._store.take_news()
+
+    def try_again(self) -> None:
+        self._store.try_again()
+
+    async def first(self) -> Failed | None:
+        return await self._client.on_store(lambda _: self._store.first_failed())
+
+    async def forget(self, sequence: int) -> None:
+        await self._client.on_store(lambda _: self._store.forget_failed(sequence))
+
+
 class Failures:
     """`report`: see :class:`edge.agent.relay.Relay`."""
 
-    def __init__(self, client: Client, store: AgentStore, report: Report) -> None:
-        self._client, self._store, self._report = client, store, report
+    def __init__(self, messages: FailedMessages, report: Report) -> None:
+        self._messages, self._report = messages, report
 
     async def run(self) -> None:
         """For ever; raises the error that ended the client."""
         while True:
             pause_s = CHECK_S
-            if self._store.take_news():
+            if self._messages.take_news():
                 pause_s = CHECK_S if await self.step() else AGAIN_S
             await asyncio.sleep(pause_s)
 
     async def step(self) -> bool:
         """Reports all that have failed; False if that must be tried again."""
-        while (failed := await self._client.on_store(lambda _: self._store.first_failed())) is not None:
+        while (failed := await self._messages.first()) is not None:
             try:
                 await self._tell(failed)
             except NotAccepted as error:
                 _log.warning("a report waits: %s", error)
-                self._store.try_again()
+                self._messages.try_again()
                 return False
-            sequence = failed.sequence
-            await self._client.on_store(lambda _, number=sequence: self._store.forget_failed(number))  # type: ignore[misc]
+            await self._messages.forget(failed.sequence)
         return True
 
     async def _tell(self, failed: Failed) -> None:

@@ -8,17 +8,13 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Final
 
 from edge.agent.dsn import Failure, report
 from edge.agent.envelope import FILE_TYPE, MAIL_TYPE, File, Mail
 from edge.agent.routes import HERE, Routes
-from edge.client.client import Client
+from edge.agent.sender import Sender
 from edge.client.errors import NotAccepted
 from schemas.identity import inbox_of
-
-QOS: Final = 1
-"""The receiver recognises repetitions by their id, so QoS 2 would only cost time."""
 
 Take = Callable[[Mail], Awaitable[bool]]
 
@@ -32,9 +28,9 @@ class Mailroom:
     """`take`: the relay's, if there is one here. `host`: this agent's name in reports. `wall_s`: the time."""
 
     def __init__(
-        self, client: Client, routes: Routes, *, take: Take | None, host: str, wall_s: Callable[[], float]
+        self, sender: Sender, routes: Routes, *, take: Take | None, host: str, wall_s: Callable[[], float]
     ) -> None:
-        self._client, self._routes, self._take = client, routes, take
+        self._sender, self._routes, self._take = sender, routes, take
         self._host, self._wall_s = host, wall_s
 
     async def send(self, sender: str, recipients: list[str], content: bytes, *, smtputf8: bool) -> list[str]:
@@ -54,9 +50,7 @@ class Mailroom:
 
     async def send_file(self, topic: str, file: File) -> None:
         """Returns once the file is on disk. Raises NotAccepted."""
-        await self._client.publish(
-            topic, file.content, qos=QOS, content_type=FILE_TYPE, user_properties=file.properties()
-        )
+        await self._sender.send(topic, file.content, FILE_TYPE, file.properties())
 
     async def report(self, mail: Mail, failures: list[Failure]) -> str:
         """Tells the mail's sender; returns what was done. Raises NotAccepted if that must be tried again."""
@@ -75,6 +69,4 @@ class Mailroom:
                 raise NotAccepted("the relay is off")
             await self._take(mail)
             return
-        topic = inbox_of(route)
-        properties = mail.properties()
-        await self._client.publish(topic, mail.content, qos=QOS, content_type=MAIL_TYPE, user_properties=properties)
+        await self._sender.send(inbox_of(route), mail.content, MAIL_TYPE, mail.properties())

@@ -10,7 +10,7 @@ from typing import Final
 from edge.agent.agent import Agent
 from edge.agent.settings import AgentSettings
 
-LOGGED: Final = ("waystation.agent", "waystation.client")
+LOGGED: Final = ("waystation.agent", "waystation.client", "waystation.mesh", "waystation.uplink")
 
 
 def run(settings: AgentSettings, say: Callable[[str], None]) -> None:
@@ -29,6 +29,7 @@ async def _run(settings: AgentSettings, say: Callable[[str], None]) -> None:
     async with Agent(settings) as agent:
         where = f", SMTP on {settings.smtp.submission.host}:{agent.submission_port}" if agent.submission_port else ""
         where += f", MQTT on {settings.mqtt.listener.host}:{agent.mqtt_port}" if agent.mqtt_port else ""
+        where += f", peers on {settings.mesh.host}:{agent.mesh_port}" if agent.mesh_port else ""
         say(f"ready: agent {settings.client_id}{where}")
         tasks = [asyncio.ensure_future(agent.ended()), asyncio.ensure_future(stopping.wait())]
         try:

@@ -1,8 +1,6 @@
 """The agent's settings: one TOML file, in which an unknown key is an error (M19). `agent.toml` explains every key."""
 
-import math
 import ssl
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -11,20 +9,17 @@ import msgspec
 from msgspec import Meta
 
 from edge.agent.envelope import RECIPIENTS_MAX
-from edge.agent.mqtt.settings import MqttSettings, broken_rules
-from edge.client.access_point import AccessPoint
-from edge.client.connect_points import Bearer, parse_connect_points
+from edge.agent.mqtt.settings import MqttSettings
+from edge.agent.settings_rules import broken_rules
+from edge.client.connect_points import Bearer
 from edge.client.limits import Limits
-from edge.client.options import HTTP_NAME
-from mqtt.client_keep_alive import PING_FACTOR
-from schemas.access_settings import is_loopback
+from edge.node.settings import MeshSettings
+from edge.uplink.settings import UplinkSettings
 from schemas.errors import SettingsError
 from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
 from schemas.settings_files import Sources
 from schemas.validation import convert, settings_error
 
-ENVELOPE_BYTES: Final = 65_536
-"""What the largest mail leaves of `store.message_bytes` for its envelope."""
 EXAMPLE: Final = "agent.toml"
 
 
@@ -43,6 +38,11 @@ class PlatformSettings(Section, frozen=True):
     keep_alive_s: Annotated[int, Meta(ge=1, le=65_535)] = 60
     ping_timeout_s: Seconds = 20.0
     reconnect_most_s: Seconds = 60.0
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is anything to connect to."""
+        return bool(self.access_points or self.connect_points)
 
 
 class StoreSettings(Section, frozen=True):
@@ -113,6 +113,8 @@ class AgentSettings(Section, frozen=True):
     smtp: SmtpSettings = SmtpSettings()
     folders: FoldersSettings = FoldersSettings()
     mqtt: MqttSettings = MqttSettings()
+    mesh: MeshSettings = MeshSettings()
+    uplink: UplinkSettings = UplinkSettings()
 
 
 def example(client_id: str) -> str:
@@ -131,7 +133,7 @@ def load(path: Path) -> AgentSettings:
     found = convert(sources.table, AgentSettings)
     if isinstance(found, list):
         raise settings_error(sources.sentences(found))
-    broken = [f"{path}: {sentence}" for sentence in _broken_rules(found)]
+    broken = [f"{path}: {sentence}" for sentence in broken_rules(found)]
     if broken:
         raise settings_error(broken)
     return _resolved(found, path.absolute().parent)
@@ -188,64 +190,6 @@ def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLCon
     return context
 
 
-def _broken_rules(settings: AgentSettings) -> Iterator[str]:
-    yield from _broken_in_platform(settings.platform, settings.client_id)
-    yield from broken_rules(settings.mqtt, settings.store.message_bytes)
-    submission, relay, folders = settings.smtp.submission, settings.smtp.relay, settings.folders
-    if submission.enabled:
-        if submission.message_bytes + ENVELOPE_BYTES > settings.store.message_bytes:
-            yield (
-                f"smtp.submission.message_bytes = {submission.message_bytes} leaves no space for the envelope: it must "
-                f"be at least {ENVELOPE_BYTES} below store.message_bytes = {settings.store.message_bytes}"
-            )
-        if not (settings.smtp.routes or (relay.enabled and relay.domains)):
-            yield 'smtp.submission needs a route: set [smtp.routes], for example "example.org" = "the-other-agent"'
-        is_safe = submission.password_file and submission.certificate_file
-        if not is_loopback(submission.host) and not is_safe:
-            yield (
-                f"smtp.submission.host = {submission.host!r} can be reached from other machines: set "
-                "smtp.submission.password_file and smtp.submission.certificate_file, or host = '127.0.0.1'"
-            )
-    if relay.enabled and not relay.domains:
-        yield 'smtp.relay.domains is empty: list the domains of the mail server, or "*" to relay to all'
-    if relay.enabled and relay.username and not relay.password_file:
-        yield "smtp.relay.username needs smtp.relay.password_file"
-    if relay.retry_most_s < relay.retry_first_s:
-        yield "smtp.relay.retry_most_s must not be below smtp.relay.retry_first_s"
-    if folders.enabled and not (folders.outboxes or folders.inbox):
-        yield "folders.enabled needs an inbox or [folders.outboxes]"
-    for folder, topic in folders.outboxes.items():
-        if any(character in topic for character in "+#\0") or not topic.strip("@"):
-            yield f"folders.outboxes: {topic!r}, for {folder!r}, is not a topic and not @ and a client id"
-
-
-def _broken_in_platform(platform: PlatformSettings, client_id: str) -> Iterator[str]:
-    if bool(platform.access_points) is bool(platform.connect_points):
-        yield "set either platform.access_points or platform.connect_points"
-    if platform.bearer and platform.connect_points:
-        yield "platform.bearer is for access points only: connect points name their bearer"
-    shortest_s = math.ceil(platform.ping_timeout_s / PING_FACTOR)
-    if platform.keep_alive_s < shortest_s:
-        yield (
-            f"platform.keep_alive_s = {platform.keep_alive_s} is too short for platform.ping_timeout_s = "
-            f"{platform.ping_timeout_s:g}: the gateway would end a connection as slow as that before it gets a ping; "
-            f"it must be at least {shortest_s}"
-        )
-    if platform.key_file and not platform.certificate_file:
-        yield "platform.key_file needs platform.certificate_file"
-    try:
-        points = parse_connect_points(platform.connect_points)
-        bearers = {point.protocol for point in points} | {platform.bearer}
-        if "kafka" in bearers:
-            yield "platform.connect_points: an agent has an inbox, and there is none over kafka: use mqtts:// or https://"
-        if bearers & {"http", "https"} and not HTTP_NAME.fullmatch(client_id):
-            yield f"client_id: over HTTP it must have 1 to 128 letters, digits and - . _ ~, not {client_id!r:.100}"
-        for url in platform.access_points:
-            AccessPoint.parse(url)
-    except ValueError as error:
-        yield f"platform: {error}"
-
-
 def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
     def place(name: str) -> str:
         return str(base / name) if name else ""
@@ -274,4 +218,5 @@ def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:
             listener=replace(mqtt.listener, **files(mqtt.listener)),
             broker=replace(mqtt.broker, **files(mqtt.broker)),
         ),
+        uplink=replace(settings.uplink, **files(settings.uplink)),
     )

@@ -74,6 +74,7 @@ class Submission:
         self._passwords = None if text is None else Passwords.read(text, settings.password_file)
         self._server: asyncio.Server | None = None
         self._sessions: set[_Session] = set()
+        self.port = 0
 
     async def open(self) -> int:
         """Listens; returns the port. Raises ListenerError."""
@@ -85,7 +86,8 @@ class Submission:
                 f"smtp.submission cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; choose "
                 "another port, or end the program that has it"
             ) from error
-        return int(self._server.sockets[0].getsockname()[1])
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        return self.port
 
     async def close(self) -> None:
         """Ends the listener and all connections. A mail that is not answered yet may have been accepted."""

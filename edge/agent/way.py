@@ -19,7 +19,8 @@ DETAIL_MAX: Final = 500  # characters
 TRACE_MAX: Final = 10_000
 
 # Events. The part says where: "mail" or "file" (accepted here), "outbox" (to the platform), "relay", "inbox", "mqtt"
-# (accepted here, or received for MQTT clients and the broker), "onward" (not passed on), "broker" (to the broker).
+# (accepted here, or received for MQTT clients and the broker), "onward" (not passed on), "broker" (to the broker),
+# "mesh" (in a bundle, here or over peers).
 ACCEPTED: Final = "accepted"
 HANDED_OVER: Final = "handed over"
 ACKNOWLEDGED: Final = "acknowledged"
@@ -34,6 +35,10 @@ DOUBTFUL: Final = "doubtful"
 HELD: Final = "held"
 WRITTEN: Final = "written"
 REPORTED: Final = "reported"
+CARRIED: Final = "carried"
+GIVEN: Final = "given"
+SEALED: Final = "sealed"
+DELIVERED: Final = "delivered"
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ def commands() -> typer.Typer:
     """The group `agent`."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.callback()(agent)
-    for command in (init, enrol, up, status, log, trace, send):
+    for command in (init, enrol, up, status, peers, log, trace, send):
         app.command()(command)
     return app
 
@@ -103,6 +103,21 @@ def status(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:
             typer.echo(f"{name:<11} {', '.join(facts)}")
         elif value != "":
             typer.echo(f"{name:<11} {_shown(value)}")
+
+
+def peers(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:
+    """Show the agents that this one is connected to, and the addresses where it finds none."""
+    found = _ask(conf, "peers")
+    if json:
+        _print_json(found)
+        return
+    for one in found:
+        if one["state"] == "connected":
+            facts = [f"for {one['connected_s']:,.0f} s", "gateway in reach" if one["has_uplink"] else ""]
+        else:
+            facts = [one["problem"]]
+        text = ", ".join(fact for fact in facts if fact)
+        typer.echo(visible(f"{one['name'] or '-':<20}  {one['address']:<22}  {one['state']:<10}  {text}".rstrip()))
 
 
 def log(

@@ -43,6 +43,7 @@ class Held:
     copies: int | None
     since: float
     reserved: int = 0
+    is_shared: bool = False  # others may have a copy: it came from another, or one has left this agent (M11)
 
     def age_s(self, now: float) -> int:
         """How old the bundle is."""
@@ -135,8 +136,9 @@ class Carrier:
         header, message_id = offer.header, offer.header.message_id
         if self.is_delivered(header):
             return Reason.DELIVERED
-        is_own = (header.originator, header.incarnation) == (self.name, self.incarnation)
-        if is_own or message_id in self._held:  # an own message that comes back is known by its name, not by a list
+        if (
+            self._is_own(header) or message_id in self._held
+        ):  # an own one that comes back is known by its name, not a list
             return Reason.HAS_IT
         if message_id in self._arriving:
             return Reason.BUSY
@@ -170,7 +172,7 @@ class Carrier:
         if held is not None and held.bundle.signed != bundle.signed:
             raise ConflictError(f"another bundle of {bundle.header.originator} has the id {bundle.message_id}")
         if held is None and not self.is_delivered(bundle.header):
-            self._held[bundle.message_id] = Held(bundle, copies, now)
+            self._held[bundle.message_id] = Held(bundle, copies, now, is_shared=not self._is_own(bundle.header))
             self._bytes += bundle.size
 
     def copies_taken(self, offered: int) -> int | None:
@@ -179,11 +181,11 @@ class Carrier:
         taken = None if offered == UNLIMITED else offered
         return min((one for one in (taken, most) if one is not None), default=None)
 
-    def expire(self, now: float) -> list[Bundle]:
+    def expire(self, now: float) -> list[Held]:
         """Removes the bundles whose lifetime has passed, and returns them."""
-        over = [held.bundle for held in self._held.values() if not held.remaining_s(now)]
-        for bundle in over:
-            self._remove(bundle.message_id)
+        over = [held for held in self._held.values() if not held.remaining_s(now)]
+        for held in over:
+            self._remove(held.bundle.message_id)
         return over
 
     def candidates(self, now: float) -> list[Candidate]:
@@ -209,6 +211,7 @@ class Carrier:
         """They are stored at the peer."""
         if (held := self._held.get(message_id)) is not None:
             held.reserved -= copies
+            held.is_shared = True
             held.copies = None if held.copies is None else max(0, held.copies - copies)
 
     # -- certificates --------------------------------------------------------------------------------------------------
@@ -251,6 +254,9 @@ class Carrier:
         """Whether there is a receipt by one who may sign it for this message."""
         receipt = self.receipts.get(header.message_id)
         return receipt is not None and receipt.settles(header)
+
+    def _is_own(self, header: Header) -> bool:
+        return (header.originator, header.incarnation) == (self.name, self.incarnation)
 
     def _is_news(self, receipt: Receipt) -> bool:
         """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take

@@ -11,6 +11,7 @@ not get it, and `unreadable` counts it.
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from bundles import content as content_format
@@ -103,7 +104,8 @@ class Arrivals:
             self._number += 1
             self.messages += 1
             self.size += len(plaintext)
-            batch.arrived.append(InboxRow(self._number, header, plaintext))
+            left = replace(header, lifetime_s=max(1, bundle.remaining_s))
+            batch.arrived.append(InboxRow(self._number, left, plaintext))
             batch.done.append(self._on_arrival)
         return None
 

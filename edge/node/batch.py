@@ -38,7 +38,7 @@ class UnsealedRow(NamedTuple):
 
 
 class InboxRow(NamedTuple):
-    """A message that has arrived for the application here."""
+    """A message that has arrived for the application here. The lifetime in its header is what was left then."""
 
     number: int
     header: Header

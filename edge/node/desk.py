@@ -6,6 +6,8 @@ from typing import Final
 
 from bundles.bundle import Bundle
 from bundles.certificates import Certificate
+from edge.mesh import reports
+from edge.mesh.carrier import Held
 from edge.mesh.contact import Contact
 from edge.mesh.contact_events import (
     CertificateTaken,
@@ -18,6 +20,7 @@ from edge.mesh.contact_events import (
 )
 from edge.mesh.contact_frames import Reason
 from edge.mesh.errors import ConflictError
+from edge.mesh.pending_reports import PendingReports
 from edge.node.arrivals import Arrivals
 from edge.node.batch import BundleRow, Step
 from edge.node.certificates import Certificates
@@ -29,7 +32,8 @@ _log: Final = logging.getLogger("waystation.mesh")
 
 
 class Desk:
-    """`on_news` is called when other contacts, or the uplink, have something new. Read-only: `carrier`."""
+    """`on_news` is called when other contacts, or the uplink, have something new. `presence`: where events for message
+    presence are logged; None if there are none to be (M6, M13). Read-only: `carrier`."""
 
     def __init__(
         self,
@@ -39,8 +43,9 @@ class Desk:
         arrivals: Arrivals,
         certificates: Certificates,
         on_news: Callable[[], None],
+        presence: PendingReports | None = None,
     ) -> None:
-        self.carrier = carrier
+        self.carrier, self._presence = carrier, presence
         self._journal, self._submissions, self._arrivals = journal, submissions, arrivals
         self._certificates, self._on_news = certificates, on_news
 
@@ -116,3 +121,17 @@ class Desk:
         if held is not None:
             batch.budgets[message_id] = held.copies
         batch.steps.append(Step(message_id, self._journal.wall_s, "given", f"to {peer.name}"))
+        if self._presence is not None and held is not None:
+            self._presence.append(reports.propagated(held.bundle.header, self.carrier.name, peer.name, self._now_us))
+        self._on_news()
+
+    def expired(self, held: Held) -> None:
+        """The lifetime of a bundle has passed: message presence is told of one of ours that others may have."""
+        header = held.bundle.header
+        is_ours = (header.originator, header.incarnation) == (self.carrier.name, self.carrier.incarnation)
+        if self._presence is not None and is_ours and held.is_shared:
+            self._presence.append(reports.expired(header, self.carrier.name, self._now_us))
+
+    @property
+    def _now_us(self) -> int:
+        return self._journal.now_ms * 1000

@@ -162,7 +162,9 @@ class DiskCarrier(Carrier):
         """Holds a bundle that was on disk at the start."""
         bundle = StoredBundle(row.header, row.signature, row.hops, row.age_s, row.size, self.ciphertexts)
         vars(bundle)["message_id"] = row.message_id
-        self._held[row.message_id] = Held(bundle, row.copies, row.since)
+        is_whole = row.copies is not None and row.copies == (self.limits.copies or None)  # unlimited: nobody knows
+        is_shared = not (is_whole and self._is_own(row.header))
+        self._held[row.message_id] = Held(bundle, row.copies, row.since, is_shared=is_shared)
         self._bytes += row.size
 
     def set_aside(self, header: Header, size: int, message_id: str) -> None:

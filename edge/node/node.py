@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bundles import content as content_format
 from bundles.bundle import Bundle, Header, Kind
@@ -45,6 +45,7 @@ OnEnvelope = Callable[[Header, Content], Awaitable[None]]
 OnReceipt = Callable[[str, Receipt], Awaitable[None]]
 OnFailed = Callable[[str, str], Awaitable[None]]
 OpenStore = Callable[..., BundleStore]
+T = TypeVar("T")
 
 FILE: Final = "mesh"
 TICK_S: Final = 1.0
@@ -60,7 +61,8 @@ class MeshNode:
     `directory`: of the file, which must be this agent's own. `on_envelope` gets each message for this agent, in the
     order in which they came, and returns once it is on disk there; it is called again until it does, and perhaps once
     more for the same id if the process is killed in between. `on_receipt` and `on_failed` (with the reason) get
-    what became of own messages, at least once each. `log`: where messages' ways are written down.
+    what became of own messages, at least once each. `log`: where messages' ways are written down. `presence`: whether
+    events for message presence are logged in `pending`; without an uplink nobody would publish them.
 
     Entering raises StoreError, NodeError. Read-only for others: `carrier`, `known`, `pending`, `port`,
     `contacts`.
@@ -83,13 +85,14 @@ class MeshNode:
         on_receipt: OnReceipt | None = None,
         on_failed: OnFailed | None = None,
         log: StepLog | None = None,
+        presence: bool = False,
         backoff: Callable[[], FullJitter] = lambda: FullJitter(0.5, 60.0),
         open_store: OpenStore = BundleStore,
     ) -> None:
         self._settings, self._directory, self._identity, self._authority = settings, directory, identity, authority
         self._wall_s, self._running_s = wall_s, running_s
         self._on_envelope, self._on_receipt, self._on_failed = on_envelope, on_receipt, on_failed
-        self._log, self._backoff, self._open_store = log, backoff, open_store
+        self._log, self._presence, self._backoff, self._open_store = log, presence, backoff, open_store
         self._tasks: list[asyncio.Task[None]] = []
         self._when_fresh: list[Callable[[], None]] = []
 
@@ -138,7 +141,8 @@ class MeshNode:
         tls = self._tls = LinkTls(self._authority, self._directory)
         tls.use(self._identity)
         desk = self.desk = Desk(
-            self._journal, parts.carrier, self._submissions, self._arrivals, self._certificates, self._fresh
+            *(self._journal, parts.carrier, self._submissions, self._arrivals, self._certificates, self._fresh),
+            presence=parts.pending if self._presence else None,
         )
         self.links = Links(
             *(name, desk, self.contacts, self._certificates, tls),
@@ -189,9 +193,21 @@ class MeshNode:
 
     # -- the application -----------------------------------------------------------------------------------------------
 
-    async def submit(self, kind: Kind, destination: str, content: Content, lifetime_s: int) -> str:
+    async def submit(
+        self,
+        kind: Kind,
+        destination: str,
+        content: Content,
+        lifetime_s: int,
+        on_stored: Callable[[str], None] | None = None,
+    ) -> str:
         """See :meth:`edge.node.submissions.Submissions.submit`."""
-        return await self._submissions.submit(kind, destination, content, lifetime_s)
+        return await self._submissions.submit(kind, destination, content, lifetime_s, on_stored)
+
+    async def on_store(self, call: Callable[[BundleStore], T]) -> T:
+        """Runs `call` with the open file on its thread, after the commit that runs. For programs that bring a log; an
+        error of the call ends the node. Raises StoreError, NodeClosed."""
+        return await self._journal.read(call)
 
     def peers(self) -> list[PeerStatus]:
         """Peers with a contact, then addresses without one."""
@@ -348,8 +364,9 @@ class MeshNode:
                 await self._submissions.seal()
             if loop.time() >= not_before:
                 began = loop.time()
-                for bundle in self.carrier.expire(self._journal.now_s):
-                    self._submissions.expired(bundle)
+                for held in self.carrier.expire(self._journal.now_s):
+                    self._submissions.expired(held.bundle)
+                    self.desk.expired(held)
                 self._submissions.expire_unsealed()
                 not_before = loop.time() + EXPIRY_SHARE * (loop.time() - began)
             with contextlib.suppress(TimeoutError):

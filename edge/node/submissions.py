@@ -19,7 +19,7 @@ from bundles.bundle import Bundle, Header, Kind, encode_header
 from bundles.content import Content
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
-from bundles.receipt import Receipt
+from bundles.receipt import Receipt, Role
 from edge.client.errors import LifetimeNotAllowed
 from edge.node.batch import BundleRow, NoticeRow, Step, UnsealedRow
 from edge.node.disk_carrier import DiskCarrier, signed_size
@@ -27,6 +27,10 @@ from edge.node.journal import Journal
 from edge.node.own_messages import OwnMessages
 
 EXPIRED: Final = "its lifetime has passed"
+ACKNOWLEDGED: Final = "acknowledged"
+"""The step of a message that the platform has; it brings it to its recipient."""
+DELIVERED: Final = "delivered"
+"""The step of a message whose recipient, or exit agent, has it."""
 
 _log: Final = logging.getLogger("waystation.mesh")
 
@@ -65,8 +69,16 @@ class Submissions:
 
     # -- the beginning -------------------------------------------------------------------------------------------------
 
-    async def submit(self, kind: Kind, destination: str, content: Content, lifetime_s: int) -> str:
-        """The message's id, once it is on disk. Raises NotAccepted, FormatError (a field does not fit), StoreError."""
+    async def submit(
+        self,
+        kind: Kind,
+        destination: str,
+        content: Content,
+        lifetime_s: int,
+        on_stored: Callable[[str], None] | None = None,
+    ) -> str:
+        """The message's id, once it is on disk. `on_stored` is called with it before it is committed: for a log that
+        keeps more in the same transaction. Raises NotAccepted, FormatError (a field does not fit), StoreError."""
         if lifetime_s < 1:
             raise LifetimeNotAllowed(f"a lifetime of {lifetime_s} s is not allowed: it must be at least 1")
         journal, plaintext = self._journal, content_format.encode(content)
@@ -76,6 +88,8 @@ class Submissions:
         message_id = header.message_id
         self._carrier.set_aside(header, size, message_id)
         batch = journal.change()
+        if on_stored is not None:
+            on_stored(message_id)
         journal.use_sequence(header.sequence)
         self._own.begin(header, message_id)
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -153,7 +167,8 @@ class Submissions:
         batch.receipts.append(receipt)
         if is_ours or receipt.message_id in batch.removed:
             detail = f"says {receipt.signer} as {receipt.role.name.lower()}"
-            batch.steps.append(Step(receipt.message_id, self._journal.wall_s, "delivered", detail))
+            event = ACKNOWLEDGED if receipt.role is Role.GATEWAY else DELIVERED
+            batch.steps.append(Step(receipt.message_id, self._journal.wall_s, event, detail))
         if is_ours:
             self._notify(receipt.message_id, receipt)
 

@@ -23,6 +23,9 @@ class Holder(Protocol):
     def held(self) -> Iterable[Held]:
         """Everything that is held and alive. `since` goes by the same clock as the deliverer's."""
 
+    async def load(self, held: Sequence[Held]) -> Sequence[Bundle]:
+        """The bundles, with their ciphertexts and their present age, to be sent; without those that are gone."""
+
     def needs_claim(self, held: Held) -> bool:
         """Whether others may have a copy: one has left this agent, or it came from another (M11)."""
 

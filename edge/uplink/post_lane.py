@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from bundles import bundle as bundle_format
-from edge.uplink import reports
+from bundles.bundle import Bundle
+from edge.mesh import reports
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import BearerState
 from edge.uplink.delivery_plan import DeliveryPlan, Entry
@@ -55,13 +56,17 @@ class PostLane:
     async def _post(self, link: BearerLink, entries: Sequence[Entry]) -> bool:
         began = self._clock()
         size = sum(entry.held.bundle.size for entry in entries)
+        loaded = {one.message_id: one for one in await self._holder.load([entry.held for entry in entries])}
+        entries = [entry for entry in entries if entry.id in loaded]
+        if not entries:
+            return False
         sent: list[Entry] = []
         told = link.told
 
         async def post(gateway: Gateway) -> BundlesAnswer:
             nonlocal told
             told = link.told
-            return await gateway.post_bundles(self._request(link, entries, sent))
+            return await gateway.post_bundles(self._request(link, entries, loaded, sent))
 
         try:
             async with self._claims_renewed(link, entries):
@@ -78,9 +83,11 @@ class PostLane:
             link.delivered(settled, took_s)
         return settled > 0
 
-    def _request(self, link: BearerLink, entries: Sequence[Entry], sent: list[Entry]) -> BundlesRequest:
+    def _request(
+        self, link: BearerLink, entries: Sequence[Entry], loaded: Mapping[str, Bundle], sent: list[Entry]
+    ) -> BundlesRequest:
         """The request to the link's current gateway; `sent` gets what is in it: as many as their certificates fit."""
-        now, certificates, with_certificates = self._clock(), list[bytes](), set(link.told)
+        certificates, with_certificates = list[bytes](), set(link.told)
         bundles = []
         for entry in entries:
             originator = entry.header.originator
@@ -90,8 +97,7 @@ class PostLane:
                     break
                 certificates += more
                 with_certificates.add(originator)
-            held = entry.held
-            bundles.append(bundle_format.encode(held.bundle.carried(int(now - held.since))))
+            bundles.append(bundle_format.encode(loaded[entry.id].carried(0)))
             sent.append(entry)
         return BundlesRequest(bundles, certificates)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from edge.uplink import reports
+from edge.mesh import reports
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import BearerState
 from edge.uplink.delivery_plan import DeliveryPlan, Entry

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
+from edge.mesh.reports import reported
 from edge.reconnect import FullJitter
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.errors import GatewayProblem
 from edge.uplink.holder import Holder
-from edge.uplink.reports import reported
 from schemas.mesh_api import EVENTS_MAX
 
 _STUCK_MOST: Final = 2_000

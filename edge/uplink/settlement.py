@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bundles.receipt import Receipt
-from edge.uplink import reports
+from edge.mesh import reports
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.delivery_plan import DeliveryPlan, Entry
 from edge.uplink.errors import GatewayProblem, NotReachable

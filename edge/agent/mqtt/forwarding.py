@@ -1,7 +1,7 @@
 """Carries messages from the spool to what brings them on: the platform, other agents, a broker (M1, M16).
 
-What brings them on is a :class:`Transport`, with one method. Today it is a client with its outbox; the forwarder knows
-nothing of it.
+What brings them on is a :class:`Transport`, with one method: a client with its outbox, or the mesh
+(:class:`edge.agent.mesh.mesh_sender.MeshTransport`); the forwarder knows nothing of it.
 """
 
 import asyncio

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from edge.agent.dsn import Failure
 from edge.agent.envelope import Mail
-from edge.agent.failures import Failures
+from edge.agent.failures import Failures, OutboxFailures
 from edge.agent.mqtt.arrivals import Arrivals
 from edge.agent.mqtt.changes import Changes
 from edge.agent.mqtt.exact_store import ExactStore
 from edge.agent.mqtt.far_broker import LANE, broker_client_id, broker_options, stay_subscribed, way_back
-from edge.agent.mqtt.forwarding import ClientTransport, Forwarder, to_broker, to_platform
+from edge.agent.mqtt.forwarding import ClientTransport, Forwarder, Transport, to_broker
 from edge.agent.mqtt.hub import ONWARD, Hub
 from edge.agent.mqtt.listener import Listener
 from edge.agent.mqtt.message import MqttMessage, is_mqtt, unpacked
@@ -41,20 +41,24 @@ _log: Final = logging.getLogger("waystation.agent")
 
 
 class Standin:
-    """An asynchronous context manager, inside which `parts` run. `client` and `store`: of the platform; the client is
-    open. Entering raises StoreError, SettingsError, ListenerError."""
+    """An asynchronous context manager, inside which `parts` run. `client` and `store`: of the platform, if the agent is
+    connected to it; the client is open. `onward`: what brings messages on. Entering raises StoreError, SettingsError,
+    ListenerError."""
 
     def __init__(
         self,
         settings: AgentSettings,
-        client: Client,
-        store: ExactStore,
+        client: Client | None,
+        store: ExactStore | None,
+        onward: Transport,
         *,
         backoff: FullJitter | None,
         wall_s: Callable[[], float],
         running_s: Callable[[], float],
     ) -> None:
         self._settings, self._mqtt, self._client, self._store = settings, settings.mqtt, client, store
+        self._onward = onward
+        self._arrivals: Arrivals | None = None
         self._backoff, self._wall_s, self._running_s = backoff, wall_s, running_s
         self._directory = Path(settings.store.directory)
         self._broker: Client | None = None
@@ -69,14 +73,15 @@ class Standin:
             stack.push_async_callback(self._changes.close)
             listener = self._mqtt.listener
             self._hub = Hub(listener, TopicRoutes(self._mqtt.routes), self._changes)
-            self._arrivals = Arrivals(
-                PLATFORM_SOURCE,
-                self._client,
-                self._store,
-                self._changes,
-                self._take_from_platform,
-                self._hub.distribute,
-            )
+            if self._client is not None and self._store is not None:
+                self._arrivals = Arrivals(
+                    PLATFORM_SOURCE,
+                    self._client,
+                    self._store,
+                    self._changes,
+                    self._take_from_platform,
+                    self._hub.distribute,
+                )
             if self._mqtt.broker.enabled:
                 self._broker = await stack.enter_async_context(self._make_broker())
                 back = way_back(self._mqtt.broker)
@@ -101,14 +106,10 @@ class Standin:
     def parts(self) -> list[Coroutine[Any, Any, None]]:
         """To be run while it is open; each runs for ever, or raises the error that ended it."""
         listener, broker = self._mqtt.listener, self._mqtt.broker
-        onward = ClientTransport(
-            self._client,
-            self._store,
-            partial(to_platform, prefix=listener.platform_prefix),
-            self._settings.store.lifetime_s,
-        )
-        found = [Forwarder(ONWARD, self._changes, onward, self._hub.news).run(), self._arrivals.run(), self._expire()]
-        if listener.enabled and listener.platform_subscriptions:
+        found = [Forwarder(ONWARD, self._changes, self._onward, self._hub.news).run(), self._expire()]
+        if self._arrivals is not None:
+            found.append(self._arrivals.run())
+        if self._client is not None and listener.enabled and listener.platform_subscriptions:
             subscriptions = PlatformSubscriptions(
                 self._client,
                 self._changes,
@@ -124,7 +125,7 @@ class Standin:
                 stay_subscribed(self._broker, broker),
                 self._receive_from_broker(self._broker),
                 self._broker_arrivals.run(),
-                Failures(self._broker, self._broker_store, _nobody).run(),
+                Failures(OutboxFailures(self._broker, self._broker_store), _nobody).run(),
             ]
         return found
 
@@ -133,6 +134,8 @@ class Standin:
     async def take(self, message: IncomingMessage) -> bool:
         """Takes a message from the platform; False if it is for another part of the agent. Acknowledge it when this has
         returned, in the same turn. Raises EnvelopeError, StoreFull, StoreError."""
+        assert self._store is not None
+        assert self._arrivals is not None
         if is_mqtt(message.user_properties) and message.topic.startswith(INBOX_MARK):
             self._store.arrives(message.packet_id, None)
             await self.take_from_agent(unpacked(message))

@@ -261,7 +261,7 @@ def test_a_full_or_late_message_is_refused_at_its_origin() -> None:
     small.submit(bundle(), 0)
     with pytest.raises(RefusedError, match="full"):
         small.submit(bundle(2), 0)
-    assert [one.message_id for one in small.expire(86_400)] == [bundle().message_id]
+    assert [one.bundle.message_id for one in small.expire(86_400)] == [bundle().message_id]
     assert (len(small), small.stored_bytes) == (0, 0)
 
 

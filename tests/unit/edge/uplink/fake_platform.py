@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -252,6 +253,9 @@ class FakeHolder:
 
     def held(self) -> list[Held]:
         return list(self.store.values())
+
+    async def load(self, held: Sequence[Held]) -> Sequence[Bundle]:
+        return [replace(one.bundle, age_s=one.age_s(now())) for one in held]
 
     def needs_claim(self, held: Held) -> bool:
         return held.bundle.header.originator != self.name or held.bundle.message_id in self.propagated
