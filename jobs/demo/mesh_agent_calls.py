@@ -42,6 +42,10 @@ class AgentCalls:
         """The newest steps of all messages' ways."""
         return msgspec.convert(await self._ask(place, "log", count=LOG_MAX), list[Step])
 
+    async def peers(self, place: str) -> list[str]:
+        """The names of the agents that it is connected with."""
+        return [peer["name"] for peer in await self._ask(place, "peers") if peer["state"] == "connected"]
+
     async def logs(self, places: Iterable[str]) -> dict[str, list[Step]]:
         """By client id."""
         wanted = list(places)

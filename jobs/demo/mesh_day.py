@@ -18,12 +18,17 @@ from jobs.demo.mesh_agent_calls import AgentCalls
 from jobs.demo.mesh_agents import MeshFiles
 from jobs.demo.mesh_hosts import Hosts
 from jobs.demo.mesh_network import Network
-from jobs.demo.mesh_plan import TOPIC, MeshPlan, Send, agent_of
+from jobs.demo.mesh_plan import TOPIC, Arrive, Leave, MeshPlan, Send, agent_of
 
 SUBSCRIBER: Final = "demo-notes"
 LOOK_S: Final = 0.05
 """Between two looks into the folders where messages arrive."""
 CONNECTED_S: Final = 60.0
+VISIT_S: Final = 0.7
+"""How long aircraft stand somewhere the day before, once they have linked."""
+VISIT_MOST_S: Final = 10.0
+LEFT_S: Final = 0.3
+"""How long they are in the air then."""
 PATIENCE_S: Final = 45.0
 """How long to wait, at the end of the day, while nothing more arrives."""
 LATE_S: Final = 3.0
@@ -87,6 +92,8 @@ class MeshDay:
             async with self._subscribed(gateway) as watching:
                 act("airports connect")
                 await self._airports_connected(watching)
+                act("the day before: aircraft visit the airports")
+                await self._get_acquainted(watching)
                 self._pace.start()
                 act(f"the day at {self._pace.speed:g} times its speed")
                 await self._play(watching)
@@ -125,6 +132,25 @@ class MeshDay:
                 found = statuses[waiting[0]]
                 raise DemoError(f"{agent_of(waiting[0])} has not reached the platform in {CONNECTED_S:.0f} s: {found}")
             await self._pause(0.2, watching)
+
+    async def _get_acquainted(self, watching: list[asyncio.Task[None]]) -> None:
+        """A message to an agent is sealed to the key in its certificate, and certificates travel with aircraft. So some
+        have been everywhere before: one from each airport goes to the same airport, and back."""
+        airports = self._plan.airports
+        visitors = dict(zip(self._plan.aircraft, airports, strict=False))
+        for hub in ("", airports[0], airports[0], ""):
+            for aircraft, airport in visitors.items():
+                self._network.do(Arrive(aircraft, hub or airport))
+            until = time.monotonic() + VISIT_MOST_S
+            while time.monotonic() < until:
+                peers = await asyncio.gather(*(self._calls.peers(aircraft) for aircraft in visitors))
+                if all(peers):
+                    break
+                await self._pause(LOOK_S, watching)
+            await self._pause(VISIT_S, watching)
+            for aircraft, airport in visitors.items():
+                self._network.do(Leave(aircraft, hub or airport))
+            await self._pause(LEFT_S, watching)
 
     async def _play(self, watching: list[asyncio.Task[None]]) -> None:
         for at, action in self._plan.steps:

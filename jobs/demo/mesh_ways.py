@@ -2,7 +2,8 @@
 
 An agent writes down `accepted` (as which bundle), `carried` (from whom) when it has a copy, `given` (to whom) when a
 peer has said that it stored one, `received` (after how many links) when the message is for itself, and `delivered` (who
-says so) when it has a receipt. The agent that brings a message to a gateway is the first to have the gateway's receipt.
+says so) or `acknowledged` when it has a receipt. The agent that brings a message to a gateway is the first to have the
+gateway's receipt.
 """
 
 import re
@@ -14,7 +15,7 @@ from edge.agent.way import Step
 
 _RECEIVED: Final = re.compile(r"from \S+, after (\d+) links?")
 _BY_GATEWAY: Final = re.compile(r"says \S+ as gateway")
-_BUNDLE: Final = re.compile(r"as bundle ([0-9a-f]{32})\Z")
+_BUNDLE: Final = re.compile(r"as bundle ([0-9a-f-]{32,36})\Z")
 PLATFORM: Final = "platform"
 """On a way: a gateway."""
 
@@ -91,7 +92,7 @@ def _chain(originator: str, last: str, from_whom: Mapping[str, str]) -> list[str
 
 
 def _is_gateways(step: Step) -> bool:
-    return step.event == "delivered" and _BY_GATEWAY.match(step.detail) is not None
+    return step.event in ("acknowledged", "delivered") and _BY_GATEWAY.match(step.detail) is not None
 
 
 def _bundle(step: Step) -> str | None:

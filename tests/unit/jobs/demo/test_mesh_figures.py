@@ -40,7 +40,7 @@ def figures(plan: MeshPlan, *, copies: int = 1) -> tuple[dict[str, Any], list[me
     logs = {
         "agent-JFK": [
             Step("m1", 1, "file", "accepted", f"as bundle {first}"),
-            Step(first, 2, "mesh", "delivered", "says platform as gateway"),
+            Step(first, 2, "mesh", "acknowledged", "says platform as gateway"),
             Step("m2", 1, "file", "accepted", f"as bundle {second}"),
             Step(second, 3, "mesh", "given", f"to {plane}"),
         ],

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from edge.agent.way import Step
 from jobs.demo.mesh_ways import LoggedStep, Way, bundle_of, by_message, hops, way_of
 
-MESSAGE, BUNDLE = "a" * 32, "b" * 32
+MESSAGE, BUNDLE = "a" * 32, "8516cda5-eeb3-8bf5-baf7-8e209d2f6cf6"
 Logged = tuple[str, str, str]
 
 
@@ -41,7 +41,7 @@ def test_another_airport_brings_it_to_the_platform() -> None:
         *GIVEN_TO_PLANE,
         ("bos", "carried", "from n1"),
         ("n1", "given", "to bos"),
-        ("bos", "delivered", "says platform as gateway"),
+        ("bos", "acknowledged", "says platform as gateway"),
         ("jfk", "delivered", "says platform as gateway"),
     )
     assert found == Way(2, ("jfk", "n1", "bos", "platform"), by_platform=True)
