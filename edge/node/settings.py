@@ -1,15 +1,22 @@
-"""The settings of a node: the table `[mesh]` of the agent's file; docs/edge.md explains every key (M19)."""
+"""The settings of a node: the table `[mesh]` of the agent's file; docs/edge.md explains every key (M19).
+
+Agents without a mesh read it too, so it imports no cryptography: that takes 10 MB.
+"""
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from bundles.bundle import HOPS_MAX
-from edge.mesh.contact_frames import UNLIMITED
-from edge.mesh.limits import MeshLimits
 from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
+
+if TYPE_CHECKING:
+    from edge.mesh.limits import MeshLimits
+
+HOPS_MAX: Final = 255
+UNLIMITED: Final = 0xFFFF
+"""As in :mod:`bundles.bundle` and :mod:`edge.mesh.contact_frames`; a test compares them."""
 
 FRAGMENT: Final = """\
 [mesh]               # agents near each other carry messages for one another; docs/edge.md
@@ -60,8 +67,10 @@ class MeshSettings(Section, frozen=True):
     down_most_s: Seconds = 86_400.0
 
 
-def limits(settings: MeshSettings) -> MeshLimits:
+def limits(settings: MeshSettings) -> "MeshLimits":
     """The limits of the cores."""
+    from edge.mesh.limits import MeshLimits
+
     return MeshLimits(
         copies=settings.copies,
         hops=settings.hops,

@@ -1,21 +1,26 @@
-"""The uplink's settings, a section of the agent's file (M19); docs/edge.md explains every key."""
+"""The uplink's settings, a section of the agent's file (M19); docs/edge.md explains every key.
+
+Agents without an uplink read it too, so it imports no cryptography: that takes 10 MB.
+"""
 
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
-from bundles.bundle import Header
 from edge.client.access_point import AccessPoint
 from edge.uplink.bearers import Bearer
-from edge.uplink.delivery_plan import PlanLimits
-from edge.uplink.gateway_api import Limits
 from edge.uplink.reachability import ReachabilityLimits
 from mqtt.topics import is_topic_filter, matches
 from schemas.sections import NotEmpty, NotNegative, Positive, Seconds, Section
+
+if TYPE_CHECKING:
+    from bundles.bundle import Header
+    from edge.uplink.delivery_plan import PlanLimits
+    from edge.uplink.gateway_api import Limits
 
 PROTOCOL_BYTES = 3 / 4
 """Of a request's body, what bundles may take: base64 makes them a third larger."""
@@ -109,8 +114,10 @@ def reachability_limits(settings: UplinkSettings, bearer: Bearer) -> Reachabilit
     )
 
 
-def plan_limits(settings: UplinkSettings) -> PlanLimits:
+def plan_limits(settings: UplinkSettings) -> "PlanLimits":
     """Of what is done with each bundle."""
+    from edge.uplink.delivery_plan import PlanLimits
+
     return PlanLimits(
         patience_s=settings.patience_s,
         lease_s=settings.claim_s,
@@ -119,8 +126,10 @@ def plan_limits(settings: UplinkSettings) -> PlanLimits:
     )
 
 
-def request_limits(settings: UplinkSettings) -> Limits:
+def request_limits(settings: UplinkSettings) -> "Limits":
     """Of a request."""
+    from edge.uplink.gateway_api import Limits
+
     return Limits(settings.request_s, settings.answer_s, settings.answer_bytes)
 
 
@@ -129,7 +138,7 @@ def batch_bytes(settings: UplinkSettings) -> int:
     return int(settings.request_bytes * PROTOCOL_BYTES)
 
 
-def urgency(settings: UplinkSettings) -> Callable[[Header], bool]:
+def urgency(settings: UplinkSettings) -> "Callable[[Header], bool]":
     """Whether a message is urgent: by its destination."""
     filters = tuple(settings.urgent)
     return lambda header: any(matches(one, header.destination) for one in filters)

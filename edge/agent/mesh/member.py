@@ -7,7 +7,7 @@ relay, folder, MQTT ◄── dispatch ◄──── node ◄── bundles fr
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +29,7 @@ from edge.agent.settings import AgentSettings, client_tls, read_secret
 from edge.agent.way import Step
 from edge.client.message import IncomingMessage
 from edge.enrol import identity_files
-from edge.enrol.command import IDENTITY, TIMEOUT_S
-from edge.enrol.enrolment import Post
-from edge.enrol.errors import EnrolError
-from edge.enrol.gateway_post import GatewayPost
+from edge.enrol.command import IDENTITY, gateways
 from edge.enrol.identity_files import Stored
 from edge.node.bundle_store import BundleStore
 from edge.node.contacts import PeerStatus
@@ -82,15 +79,16 @@ class Member:
         )
         lifetime_s = max(1, int(min(settings.store.lifetime_s, settings.mesh.lifetime_s)))
         self.sender = MeshSender(self._node, self._log, lifetime_s)
-        self._renewal = Renewal(directory / IDENTITY, self._stored, _posts(settings), self._use, wall_s)
-        self._deliverer = self._make_deliverer() if settings.uplink.enabled else None
+        self._renewal = Renewal(directory / IDENTITY, self._stored, gateways(settings), self._use, wall_s)
+        self._deliverer: Deliverer | None = None
         self._take: asyncio.Future[Take] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> "Member":
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._node)
             self._take_certificates(self._stored)
-            if self._deliverer is not None:
+            if self._settings.uplink.enabled:
+                self._deliverer = self._make_deliverer()
                 self._node.on_fresh(self._deliverer.wake)
             self._stack = stack.pop_all()
         return self
@@ -214,20 +212,3 @@ class Member:
                 return getattr(self._log, method)(db, *arguments)
 
         return await self._node.on_store(call)
-
-
-def _posts(settings: AgentSettings) -> Sequence[Post]:
-    """The gateways that may renew the certificate: those of the uplink, in its order, then the access points."""
-    uplink, platform = settings.uplink, settings.platform
-    places = []
-    if uplink.enabled:
-        tls = client_tls("uplink", uplink.ca_file, uplink.certificate_file, uplink.key_file)
-        bearers = sorted(uplink.bearers, key=lambda one: (one.priority, one.cost))
-        places += [(url, tls, uplink.server_name) for url in dict.fromkeys(one.url for one in bearers)]
-    tls = client_tls("platform", platform.ca_file, platform.certificate_file, platform.key_file)
-    places += [(url, tls, platform.server_name) for url in platform.access_points]
-    found: list[Post] = []
-    for url, context, server_name in places:
-        with contextlib.suppress(EnrolError):  # plain http to another machine: never
-            found.append(GatewayPost(url, context, TIMEOUT_S, server_name))
-    return found

@@ -48,8 +48,9 @@ async def killed_after(seconds: float, *arguments: str) -> list[int]:
     return told
 
 
-async def cut_off_after(seconds: float, cut: Callable[[], None], *arguments: str) -> list[int]:
-    """Runs the publisher, calls `cut`, which takes its disk away, and kills it; the accepted sequences.
+async def cut_off_after(seconds: float, cut: Callable[[], None], *arguments: str, script: str = PUBLISHER) -> list[int]:
+    """Runs the publisher, or another script that prints what was accepted; calls `cut`, which takes its disk away, and
+    kills it; the accepted sequences.
 
     It is stopped meanwhile, between two system calls: an fsync that the shutdown of a file system overtakes may report
     success."""
@@ -59,7 +60,7 @@ async def cut_off_after(seconds: float, cut: Callable[[], None], *arguments: str
         assert wait_until(lambda: _is_stopped(process.pid), STOPPED_S)
         cut()
 
-    told, _ = await _run(seconds, stop_and_cut, *arguments)
+    told, _ = await _run(seconds, stop_and_cut, *arguments, script=script)
     return told
 
 
@@ -70,10 +71,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 async def _run(
-    seconds: float, end: Callable[[asyncio.subprocess.Process], None], *arguments: str
+    seconds: float, end: Callable[[asyncio.subprocess.Process], None], *arguments: str, script: str = PUBLISHER
 ) -> tuple[list[int], bytes]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PUBLISHER, *arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        sys.executable, "-c", script, *arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stderr is not None

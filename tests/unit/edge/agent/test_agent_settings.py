@@ -10,6 +10,7 @@ from edge.agent.routes import HERE, Routes
 from edge.agent.settings import AgentSettings, example, limits, load
 from schemas.errors import SettingsError
 from schemas.validation import convert, paths, type_of
+from tests.documents import ROOT, code_blocks
 
 MINIMAL = 'client_id = "a"\n[platform]\nconnect_points = ["mqtt://127.0.0.1:1883"]\n'
 
@@ -54,11 +55,37 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
         ("[mqtt.broker]\nenabled = true\nconnect_point = 'b:1883'", "mqtt.broker.connect_point"),
         ("[mqtt.broker]\nenabled = true\nusername = 'u'", "mqtt.broker.password_file"),
         ("[mqtt.broker]\nenabled = true\n[mqtt.broker.subscriptions]\n'a' = 'far'", "is not @ and a client id"),
+        ("[mesh]\npeers = ['b']", "mesh.peers: 'b' is not"),
+        ("[mesh]\nenabled = true\nbundle_bytes = 1_000_000", "mesh.bundle_bytes = 1000000 is too small"),
+        ("[mesh]\nenabled = true\ninbox_bytes = 1", "mesh.inbox_bytes must not be below"),
+        (
+            "[mesh]\nenabled = true\n[smtp.routes]\n'b' = 'x'\n[smtp.submission]\nenabled = true\nrecipients = 1_000",
+            "990",
+        ),
+        ("[uplink]\nenabled = true\nbearers = [{ name = 'a', url = 'http://g' }]", "uplink.enabled needs mesh.enabled"),
+        ("[mesh]\nenabled = true\n[uplink]\nenabled = true", "uplink.enabled needs at least one"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, more: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         loaded(tmp_path, MINIMAL + more)
+
+
+def test_an_agent_of_a_mesh_needs_no_platform(tmp_path: Path) -> None:
+    """M19"""
+    assert not loaded(tmp_path, "client_id = 'a'\n[mesh]\nenabled = true").platform.is_set
+    with pytest.raises(SettingsError, match=r"or mesh\.enabled = true"):
+        loaded(tmp_path, "client_id = 'a'")
+    subscribes = "[mqtt.listener]\nenabled = true\nplatform_subscriptions = true"
+    with pytest.raises(SettingsError, match="platform_subscriptions needs platform"):
+        loaded(tmp_path, f"client_id = 'a'\n[mesh]\nenabled = true\n{subscribes}")
+
+
+def test_the_uplink_as_documented(tmp_path: Path) -> None:
+    """M19: the section of docs/edge.md is that of the class."""
+    text = next(one for one in code_blocks((ROOT / "docs/edge.md").read_text(), "toml") if one.startswith("[uplink]"))
+    found = loaded(tmp_path, f"client_id = 'a'\n[mesh]\nenabled = true\n{text}")
+    assert [one.name for one in found.uplink.bearers] == ["lan", "cellular", "satellite"]
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

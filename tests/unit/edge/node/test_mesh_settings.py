@@ -5,6 +5,9 @@ import tomllib
 import msgspec
 import pytest
 
+from bundles.bundle import HOPS_MAX
+from edge.mesh.contact_frames import UNLIMITED
+from edge.node import settings as node_settings
 from edge.node.settings import FRAGMENT, MeshSettings, broken_rules, limits, parse_peer
 from tests.documents import ROOT
 
@@ -16,6 +19,11 @@ def test_the_documented_fragment_has_every_key_with_its_default() -> None:
     assert list(table) == list(MeshSettings.__struct_fields__)
     assert all("#" in line for line in FRAGMENT.splitlines() if not line.startswith("enabled"))
     assert FRAGMENT in (ROOT / "docs" / "edge.md").read_text(encoding="utf-8")
+
+
+def test_limits_of_the_formats_are_those_of_the_formats() -> None:
+    """The settings import neither module: agents without a mesh spare the memory."""
+    assert (node_settings.HOPS_MAX, node_settings.UNLIMITED) == (HOPS_MAX, UNLIMITED)
 
 
 def test_the_cores_get_the_limits() -> None:

@@ -91,7 +91,7 @@ def test_the_mesh_spares_transmissions_and_hits() -> None:
     assert mesh.delivered
     assert mesh.given_each == 1
     assert mesh.transmissions < spray.transmissions
-    assert mesh.hits <= spray.hits
+    assert mesh.hits_each <= spray.hits_each
 
 
 def test_a_run_is_repeatable() -> None:

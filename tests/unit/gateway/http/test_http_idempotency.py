@@ -190,9 +190,9 @@ def test_the_window_of_keys_is_bounded(tmp_path: Path) -> None:
             await keyed(harness, f"k{n}")
         assert len(harness.shard_of("http:c").keyed) == 3
         assert harness.node.counts["idempotency_keys_full"] == 2
-        kept = [derived_message_id("http:c", f"k{n}") for n in (2, 3, 4)]
+        kept = {derived_message_id("http:c", f"k{n}") for n in (2, 3, 4)}
         file = str(harness.spool_directory / f"{harness.shard_of('http:c').number}.sqlite")
-        await until(lambda: [row[0] for row in Spool(file).keyed()] == kept)
+        await until(lambda: {row[0] for row in Spool(file).keyed()} == kept)
         assert "Idempotency-Replayed" in (await keyed(harness, "k2")).headers
         assert "Idempotency-Replayed" not in (await keyed(harness, "k1")).headers
         harness._http["idempotency_s"] = 0.001

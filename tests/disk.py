@@ -1,0 +1,62 @@
+"""A disk whose power can fail, for tests: what was not synced is gone.
+
+It is a file system of its own, ext4 in a file. A cut is its shutdown without writing anything back
+(`EXT4_IOC_SHUTDOWN` with EXT4_GOING_FLAGS_NOLOGFLUSH): what a disk has when the power fails.
+"""
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SHUTDOWN = 0x8004587D
+WITHOUT_LOG = 2
+SIZE = 64 << 20
+
+needs_disk = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0 or not Path("/dev/loop-control").exists(),
+    reason="only root of Linux can mount a file system in a file, and containers often cannot",
+)
+
+
+class Disk:
+    """A file system in a file, mounted on a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._image = directory / "disk.ext4"
+        self.directory = directory / "disk"
+        self.directory.mkdir()
+        with self._image.open("wb") as image:
+            image.truncate(SIZE)
+        subprocess.run(["mkfs.ext4", "-q", "-F", str(self._image)], check=True)
+        self.mount()
+
+    def mount(self) -> None:
+        subprocess.run(["mount", "-o", "loop", str(self._image), str(self.directory)], check=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.directory)], check=True)
+
+    def cut(self) -> None:
+        """The power fails: nothing more is written."""
+        root = os.open(self.directory, os.O_RDONLY)
+        try:
+            fcntl.ioctl(root, SHUTDOWN, struct.pack("I", WITHOUT_LOG))
+        finally:
+            os.close(root)
+
+
+@contextmanager
+def mounted(directory: Path) -> Iterator[Disk]:
+    """A new disk below the directory."""
+    disk = Disk(directory)
+    try:
+        yield disk
+    finally:
+        disk.unmount()
