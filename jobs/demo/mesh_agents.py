@@ -75,6 +75,10 @@ _GATEWAY = """\
 [gateway.access_point]
 enabled = false
 
+# As long as the claims of agents.
+[presence]
+claim_s = 5.0
+
 [gateway.mesh]
 enabled = true
 """

@@ -18,7 +18,7 @@ from edge.agent.settings import load
 from edge.reconnect import FullJitter
 from schemas.errors import WaystationError
 
-DIAL_FIRST_S, DIAL_MOST_S = 0.1, 0.4
+DIAL_FIRST_S, DIAL_MOST_S = 0.1, 0.8
 """Between two attempts to reach the platform, or the airport: an hour of flights takes about three seconds."""
 
 

@@ -16,6 +16,8 @@ from edge.agent.way import Step
 _RECEIVED: Final = re.compile(r"from \S+, after (\d+) links?")
 _BY_GATEWAY: Final = re.compile(r"says \S+ as gateway")
 _BUNDLE: Final = re.compile(r"as bundle ([0-9a-f-]{32,36})\Z")
+_TO_AND_FROM_PLATFORM: Final = 2
+"""Of the links that the recipient counts, if it came through the platform."""
 PLATFORM: Final = "platform"
 """On a way: a gateway."""
 
@@ -73,10 +75,14 @@ def way_of(originator: str, recipient: str, steps: Iterable[LoggedStep]) -> Way 
     links = next((found for one in steps if one.agent == recipient and (found := _links(one.step)) is not None), None)
     if links is None:
         return None
-    if links and recipient in givers:
+    if recipient in givers:
         return Way(links, (*_chain(originator, givers[recipient], from_whom), recipient), by_platform=False)
     brought = next((one.agent for one in steps if _is_gateways(one.step)), originator)
-    return Way(links, (*_chain(originator, brought, from_whom), PLATFORM, recipient), by_platform=True)
+    return Way(
+        max(0, links - _TO_AND_FROM_PLATFORM),
+        (*_chain(originator, brought, from_whom), PLATFORM, recipient),
+        by_platform=True,
+    )
 
 
 def hops(ways: Iterable[Way]) -> dict[int, int]:
