@@ -16,7 +16,7 @@ from jobs.runtime.signals import interrupt_on_signals
 DEFAULT_DATE = "2013-12-02"
 DIRECTORY = "demo"
 SPEED = 1440.0
-MESH_SPEED = 1000.0
+MESH_SPEED = 1100.0
 """Slower: airports' and aircraft's agents need a second or two for what they do while an aircraft stands."""
 INTERRUPTED = 130
 
@@ -33,7 +33,7 @@ def demo(
     ] = DEFAULT_DATE,  # type: ignore[assignment]
     speed: Annotated[
         float | None,
-        typer.Option(min=1.0, help="Speed-up: 1440, the default, replays a day in a minute. With --mesh 1000."),
+        typer.Option(min=1.0, help="Speed-up: 1440, the default, replays a day in a minute. With --mesh 1100."),
     ] = None,
     until: Annotated[
         datetime | None,
