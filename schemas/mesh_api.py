@@ -29,6 +29,9 @@ IDS_MAX: Final = 500
 CERTIFICATES_MAX: Final = 500
 BUNDLE_TYPE: Final = "application/vnd.waystation.bundle"
 """Content type of a message whose payload is an encoded bundle: the platform hands it to the recipient's agent."""
+CERTIFICATE_PROPERTY: Final = "certificate"
+"""User property of such a message, once for each certificate of the originator: its DER as base64. The recipient's
+agent may never have met anybody who has it."""
 
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_000_000)]
 """µs since the epoch, up to the year 9999."""

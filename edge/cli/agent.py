@@ -98,11 +98,18 @@ def status(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:
         _print_json(found)
         return
     for name, value in found.items():
-        if isinstance(value, dict):
-            facts = [f"{key.replace('_', ' ')} {_shown(one)}" for key, one in value.items() if one != ""]
-            typer.echo(f"{name:<11} {', '.join(facts)}")
+        if name == "bearers":
+            for bearer, facts in value.items():
+                typer.echo(f"{'bearer':<11} {visible(bearer)}: {_facts(facts)}")
+        elif isinstance(value, dict):
+            typer.echo(f"{name:<11} {_facts(value)}")
         elif value != "":
             typer.echo(f"{name:<11} {_shown(value)}")
+
+
+def _facts(table: dict[str, Any]) -> str:
+    facts = [f"{key.replace('_', ' ')} {_shown(one)}" for key, one in table.items() if one not in ("", None)]
+    return ", ".join(facts)
 
 
 def peers(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:

@@ -110,7 +110,7 @@ class BundleAdmission:
                 publisher, link = await self._publisher(bundle.header.originator, peer, originators, links)
                 answer = self._earlier(bundle)  # nobody else has a turn between this and its publish
                 if answer is None:
-                    answer = self._publish(open_bundle(bundle, self._platform.identity), number, publisher, link)
+                    answer = self._publish(self._opened(bundle), number, publisher, link)
                 begun.append((bundle.message_id, answer))
             except Refused as error:
                 begun.append(BundleResult("refused", str(error)))
@@ -138,6 +138,10 @@ class BundleAdmission:
             raise _Later(f"no certificate of {name} is known here that is in force: send it along")
         verify(bundle, keys)
         return bundle
+
+    def _opened(self, bundle: Bundle) -> Opened:
+        certificates = [one.der for one in self._platform.known.of(bundle.header.originator)]
+        return open_bundle(bundle, self._platform.identity, certificates)
 
     def _earlier(self, bundle: Bundle) -> asyncio.Future[_Answer] | None:
         """The answer to an earlier copy, here or at another gateway; None if none is known."""

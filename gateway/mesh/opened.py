@@ -3,6 +3,7 @@
 Everything in a bundle is hostile until its originator's signature is verified, and much of it afterwards.
 """
 
+import base64
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ from bundles.identity import Identity
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
 from schemas.envelope import BundleMark
-from schemas.mesh_api import BUNDLE_TYPE
+from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY
 
 _QOS: Final = 2
 """A recipient that subscribes at QoS 2 gets it once, over crashes too."""
@@ -61,9 +62,9 @@ def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey]) -> None:
         raise Refused("its lifetime is over")
 
 
-def open_bundle(bundle: Bundle, platform: Identity) -> Opened:
-    """What a verified bundle says: of a message the content; an envelope stays closed, and is the payload. Raises
-    Refused."""
+def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes] = ()) -> Opened:
+    """What a verified bundle says: of a message the content; an envelope stays closed, and is the payload, with the
+    originator's `certificates` (DER), by which the recipient verifies it. Raises Refused."""
     header = bundle.header
     if not is_topic_name(header.destination):
         raise Refused(f"the destination {header.destination!r} is neither a topic nor an inbox")
@@ -71,6 +72,8 @@ def open_bundle(bundle: Bundle, platform: Identity) -> Opened:
     properties: dict[str, Any] = {"message_expiry_interval": bundle.remaining_s}
     if header.kind is Kind.ENVELOPE:
         properties["content_type"] = BUNDLE_TYPE
+        encoded = [base64.b64encode(one).decode("ascii") for one in certificates]
+        properties["user_property"] = [(CERTIFICATE_PROPERTY, one) for one in encoded]
         payload, retain = bundle_format.encode(bundle.carried(0)), False
     else:
         content = _content(bundle, platform)

@@ -5,6 +5,7 @@ relay, folder, MQTT ◄── dispatch ◄──── node ◄── bundles fr
 """
 
 import asyncio
+import base64
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -27,18 +28,20 @@ from edge.agent.mesh.node_holder import NodeHolder
 from edge.agent.mesh.renewal import Renewal
 from edge.agent.settings import AgentSettings, client_tls, read_secret
 from edge.agent.way import Step
+from edge.client.errors import StoreFull
 from edge.client.message import IncomingMessage
 from edge.enrol import identity_files
 from edge.enrol.command import IDENTITY, gateways
 from edge.enrol.identity_files import Stored
 from edge.node.bundle_store import BundleStore
 from edge.node.contacts import PeerStatus
-from edge.node.errors import NotForUs
+from edge.node.errors import NodeError, NotForUs
 from edge.node.node import MeshNode
 from edge.reconnect import FullJitter
 from edge.uplink import assembly
 from edge.uplink.deliverer import Deliverer
 from schemas.errors import SettingsError
+from schemas.mesh_api import CERTIFICATE_PROPERTY
 
 Take = Callable[[IncomingMessage], Awaitable[None]]
 
@@ -118,9 +121,14 @@ class Member:
         """A bundle in the agent's inbox on the platform: returns once it is durable here. Raises EnvelopeError if it
         can never be taken, StoreFull, StoreError."""
         try:
+            for name, value in message.user_properties:
+                if name == CERTIFICATE_PROPERTY:
+                    self._node.take_certificate(base64.b64decode(value))
             await self._node.take(bundle_format.decode(message.payload))
-        except (BundleError, NotForUs) as error:
+        except (BundleError, NotForUs, ValueError) as error:
             raise EnvelopeError(f"the bundle in it cannot be taken: {error}") from error
+        except NodeError as error:  # our certificate has expired, for instance: it waits
+            raise StoreFull(str(error)) from error
 
     # -- mails that failed ---------------------------------------------------------------------------------------------
 

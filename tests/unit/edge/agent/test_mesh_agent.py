@@ -2,6 +2,7 @@
 M8, M15, M16, M17, M20, M21)."""
 
 import asyncio
+import base64
 import email
 import time
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ from edge.reconnect import FullJitter
 from mqtt.packets import Publish
 from schemas.enrolment import EnrolmentAnswer, RenewalRequest
 from schemas.errors import SettingsError
-from schemas.mesh_api import BUNDLE_TYPE, MeshState
+from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY, MeshState
 from tests.faithful_client import eventually
 from tests.unit.bundles import keys
 from tests.unit.edge.agent.agent_harness import HOST, StockServer, settings, submit
@@ -215,12 +216,12 @@ def test_bundles_from_the_platform(tmp_path: Path) -> None:
 
 
 def test_an_envelope_that_comes_by_way_of_the_platform(gateway: SocketGateway, tmp_path: Path) -> None:
-    """M15, M21: B has the platform and no peer; what a gateway puts into its inbox is a bundle, twice: once to the
-    folder."""
+    """M15, M21: B has the platform and no peer, and gets the originator's certificate with the bundle; one that comes
+    twice goes to the folder once."""
 
     async def run() -> None:
         found = member(
-            *(tmp_path / "b", "mesh-b", "a"),
+            *(tmp_path / "b", "mesh-b"),
             platform={"connect_points": [url_of(gateway)]},
             folders={"enabled": True, "inbox": str(tmp_path / "in")},
         )
@@ -229,11 +230,14 @@ def test_an_envelope_that_comes_by_way_of_the_platform(gateway: SocketGateway, t
         header = keys.header(1, "a", "@mesh-b")
         sealed = sealing.seal(header, content_format.encode(content), keys.sealing_key("mesh-b").public_key())
         bundle = encode(sign(header, sealed, keys.key("a")))
+        known = (CERTIFICATE_PROPERTY, base64.b64encode(keys.certificate("a", now_s=NOW_S).der).decode())
         sender = Client(client_id="mesh-sender", connect_points=[url_of(gateway)], backoff=QUICKLY)
         async with Agent(found, backoff=QUICKLY) as agent, sender:
             await agent.connected()
             for _ in range(2):
-                await (await sender.publish("@mesh-b", bundle, content_type=BUNDLE_TYPE)).acknowledged
+                await (
+                    await sender.publish("@mesh-b", bundle, content_type=BUNDLE_TYPE, user_properties=[known])
+                ).acknowledged
             await eventually(lambda: len(list((tmp_path / "in").glob("*"))) == 1, "the file has come")
             assert ("inbox", way.WRITTEN) in await traced(found, file.id, way.HANDED_OVER)
             assert (await ask(found, "status"))["connected"] is True

@@ -60,6 +60,7 @@ class NodeHost:
         self.fails = 0
         self.store: KilledStore | None = None
         self.kill_at, self.before = 0, False
+        self.presence = False
 
     @asynccontextmanager
     async def running(self, known: Sequence[Certificate] = ()) -> AsyncIterator[MeshNode]:
@@ -72,6 +73,7 @@ class NodeHost:
             on_failed=self._on_failed,
             backoff=lambda: FullJitter(0.01, 0.1),
             open_store=self._open,
+            presence=self.presence,
         )
         async with node:
             for one in known:

@@ -21,7 +21,7 @@ from gateway.mesh.platform import Platform
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from schemas.envelope import BundleMark
 from schemas.errors import SettingsError
-from schemas.mesh_api import BUNDLE_TYPE
+from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY
 from schemas.settings import process_settings
 from tests.draw import generator
 from tests.unit.bundles.files import PLATFORM, mesh_files
@@ -79,6 +79,7 @@ def test_an_envelope_reaches_the_inbox_of_its_agent_unopened(tmp_path: Path) -> 
             for r in gateway.broker.partitions[gateway.topics.ingress, p]
         ]
         assert BUNDLE_TYPE.encode() in properties[0]
+        assert CERTIFICATE_PROPERTY.encode() in properties[0]
 
     run(scenario())
 

@@ -1,0 +1,78 @@
+"""A node as the uplink sees it: what needs a claim, and what message presence is told (M6, M10, M11, M13)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from edge.agent.mesh.node_holder import NodeHolder
+from edge.mesh import reports
+from schemas.mesh_api import MeshState
+from tests.unit.edge.node.node_host import LIFETIME_S, Join, NodeHost, certificates, send
+
+
+@pytest.mark.parametrize("copies", [8, 0], ids=["copies", "unlimited"])
+def test_what_has_left_the_agent_needs_a_claim(tmp_path: Path, copies: int) -> None:
+    """M11: also what came from another; and over a restart. M6: the copy that was given is reported."""
+
+    async def run() -> None:
+        a, b = NodeHost("a", tmp_path, copies=copies), NodeHost("b", tmp_path, copies=copies)
+        a.presence = True
+        known = certificates("a", "b", "c")
+        async with a.running(known) as one, b.running(known) as other:
+            given = await send(one, "@c")
+            holder, there = NodeHolder(one, "a"), NodeHolder(other, "b")
+            assert [holder.needs_claim(held) for held in holder.held()] == [False]
+            await Join(one, other).run(lambda: bool(one.pending.is_pending) and given in other.carrier)
+            kept = await send(one, "@c")
+            claims = {held.bundle.message_id: holder.needs_claim(held) for held in holder.held()}
+            assert claims == {given: True, kept: False}
+            assert [there.needs_claim(held) for held in there.held()] == [True]
+            [report] = holder.pending(10)
+            assert (report.event.event, report.event.id, report.event.peer) == ("propagated", given, "b")
+            loaded = await holder.load(list(holder.held()))
+            assert [one.message_id for one in loaded] == [given, kept]
+        async with a.running(known) as one:
+            holder = NodeHolder(one, "a")
+            claims = {held.bundle.message_id: holder.needs_claim(held) for held in holder.held()}
+            assert claims == {given: True, kept: copies == 0}  # unlimited: nobody knows any more
+            await holder.published([report.number])
+            assert holder.pending(10) == []
+            await holder.report([reports.attempting(loaded[0].header, "a", 1)])
+            assert len(holder.pending(10)) == 1
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_the_end_of_a_shared_message_is_reported(tmp_path: Path) -> None:
+    """M13: not of one of which nobody has heard."""
+
+    async def run() -> None:
+        a, b, time_s = NodeHost("a", tmp_path), NodeHost("b", tmp_path), [0.0]
+        a.presence, a.running_s = True, lambda: time_s[0]
+        known = certificates("a", "b", "c")
+        async with a.running(known) as one, b.running(known) as other:
+            given = await send(one, "@c")
+            await Join(one, other).run(lambda: one.pending.is_pending)
+            await send(one, "@c")
+            time_s[0] += LIFETIME_S + 1
+            while one.status()["bundles"]:
+                await asyncio.sleep(0.01)
+            events = [(report.event.event, report.event.id) for report in one.pending.batch(10)]
+            assert events == [("propagated", given), ("expired", given)]
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_what_a_gateway_says_of_the_mesh_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """M5: what is wrong is logged, and stops nothing."""
+
+    async def run() -> None:
+        async with NodeHost("a", tmp_path).running() as one:
+            good = certificates("b")[0]
+            await NodeHolder(one, "a").take_mesh(MeshState([b"x", good.der], b"y"))
+            assert [found.der for found in one.known.of("b")] == [good.der]
+            assert list(NodeHolder(one, "a").certificates("b")) == [good.der]
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert caplog.text.count("cannot be used") == 2
