@@ -26,7 +26,7 @@ def show_result(console: Terminal, figures: Mapping[str, Any]) -> None:
         ("  from agent to agent all the way", figures["by_mesh_to_the_agent"]),
         ("  brought to the platform by another agent", figures["by_mesh_and_platform"]),
         *((label, figures[name]) for name, label in MUST_BE_ZERO.items()),
-        ("delay in flight-plan time, median and p99", _delay(delays["all"])),
+        (f"delay in flight-plan time (1 s: {figures['speed'] / 60:.0f} min), median and p99", _delay(delays["all"])),
         ("  by the server path", _delay(delays["server_path"])),
         ("  by the mesh", _delay(delays["mesh"])),
         ("links on the way, by the mesh", _hops(figures["hops"])),

@@ -82,6 +82,7 @@ def run(request: Request, seed: int, console: Terminal) -> Result:
     figures = {
         "date": str(request.date),
         "seed": seed,
+        "speed": request.speed,
         **mesh_figures.figures(plan, account, told, done.outcome.statuses),
         **{name: round(seconds, 1) for name, seconds in phases.items()},
         "seconds": round(time.monotonic() - began, 1),

@@ -1,6 +1,7 @@
 """The files of the mesh's demo: agents and gateway can be started with them (M5)."""
 
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 
 from edge.agent.mesh import member
@@ -11,7 +12,7 @@ from jobs.demo.mesh_plan import MeshPlan, agent_of
 from schemas.settings import load_settings
 
 NOON = datetime(2013, 7, 10, 12, tzinfo=UTC)
-BASE = Path("conf/base.toml").absolute()
+BASE = Path(str(resources.files("conf").joinpath("base.toml")))
 
 
 def test_all_agents_and_the_gateway_are_members_of_one_mesh(tmp_path: Path) -> None:

@@ -77,11 +77,12 @@ def test_a_second_copy_decides_the_exit_status(plan: MeshPlan) -> None:
 
 def test_the_table_and_the_trace_show_them(plan: MeshPlan, capsys: pytest.CaptureFixture[str]) -> None:
     found, told = figures(plan, copies=2)
-    phases = {"date": "2013-07-10", "up_s": 30.0, "day_s": 80.0, "settle_s": 5.0, "ledger_s": 9.0}
+    phases = {"date": "2013-07-10", "speed": 1200.0, "up_s": 30.0, "day_s": 80.0, "settle_s": 5.0, "ledger_s": 9.0}
     mesh_report.show_result(Terminal(), found | phases)
     mesh_report.show_trace(Terminal(), told[1], lambda at_s: NOON + timedelta(hours=at_s))
     shown = capsys.readouterr().out
     assert "these must be 0: doubled: 1" in shown
+    assert "1 s: 20 min" in shown
     assert "3.0 h" in shown
     assert f"agent-JFK → {agent_of(plan.aircraft[0])} → agent-LGA" in shown
     assert "11:00" in shown  # the time in New York
