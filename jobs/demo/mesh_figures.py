@@ -1,7 +1,7 @@
 """The figures of the mesh's demo, from what was counted and what the agents' logs and statuses say. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from edge.agent.way import Step
@@ -10,6 +10,7 @@ from jobs.demo.mesh_account import Accepted, MeshAccount, quantile
 from jobs.demo.mesh_plan import Leave, MeshPlan, agent_of
 from jobs.demo.mesh_ways import LoggedStep, Way
 
+Outage = tuple[str, datetime, datetime]
 MUST_BE_ZERO: Final = {"lost": "lost", "doubled": "doubled", "stray": "wrong recipient"}
 """Figures that decide the exit status, with their labels."""
 
@@ -51,6 +52,7 @@ def figures(
         "outage_hours": round(sum((until - since for _, since, until in outages), timedelta()) / timedelta(hours=1), 1),
         "accepted": verdict.accepted,
         "to_agents": sum(bool(message.to) for message in messages),
+        "without_uplink": sum(_is_without_uplink(outages, message) for message in messages),
         "of_aircraft": sum(message.sender in set(plan.aircraft) for message in messages),
         "arrived": verdict.arrived,
         "by_server_path": len(direct),
@@ -72,10 +74,21 @@ def figures(
     }
 
 
-def journey_of(told: Iterable[Told]) -> Told | None:
-    """The message to show: one that came by the mesh and through the platform, over the most links."""
-    meshed = [one for one in told if one.way.by_mesh]
-    return max(meshed, key=lambda one: (one.way.by_platform, bool(one.message.to), one.way.links), default=None)
+def journey_of(plan: MeshPlan, told: Iterable[Told]) -> Told | None:
+    """The message to show: one that came by the mesh and through the platform, if there is one from an airport that had
+    no uplink, to another agent, over the most links."""
+    outages = plan.outages()
+
+    def rank(one: Told) -> tuple[bool, bool, bool, int]:
+        without_uplink = _is_without_uplink(outages, one.message)
+        return one.way.by_platform, without_uplink, bool(one.message.to), one.way.links
+
+    return max((one for one in told if one.way.by_mesh), key=rank, default=None)
+
+
+def _is_without_uplink(outages: Iterable[Outage], message: Accepted) -> bool:
+    """Whether it was written at an airport that had no uplink then."""
+    return any(airport == message.sender and since <= message.at < until for airport, since, until in outages)
 
 
 def _delays(account: MeshAccount, messages: Iterable[Accepted]) -> dict[str, float | None]:

@@ -20,6 +20,7 @@ def show_result(console: Terminal, figures: Mapping[str, Any]) -> None:
         ("uplinks lost", uplinks),
         ("messages accepted", figures["accepted"]),
         ("  of these to other agents", figures["to_agents"]),
+        ("  of these at airports without uplink", figures["without_uplink"]),
         ("  of these of aircraft", figures["of_aircraft"]),
         ("arrived by the server path (own uplink)", figures["by_server_path"]),
         ("arrived by the mesh", figures["by_mesh"]),
@@ -34,7 +35,7 @@ def show_result(console: Terminal, figures: Mapping[str, Any]) -> None:
         ("seconds: start, day, settle, ledger", _phases(figures)),
     ]
     if figures["way_unknown"]:
-        rows.insert(9, ("way not found in the logs", figures["way_unknown"]))
+        rows.insert(10, ("way not found in the logs", figures["way_unknown"]))
     cells = [(label, cell(str(value))) for label, value in rows]
     console.show_table((Column("figure"), Column("", is_number=True)), cells, title=f"Agents on {figures['date']}")
     wrong = [f"{label}: {figures[name]}" for name, label in MUST_BE_ZERO.items() if figures[name]]

@@ -75,7 +75,7 @@ def run(request: Request, seed: int, console: Terminal) -> Result:
         done = asyncio.run(_day(plan, files, network, hosts, account, pace, state, console))
         told = mesh_figures.ways(account, done.outcome.logs)
         asked = time.monotonic()
-        shown = mesh_figures.journey_of(told)
+        shown = mesh_figures.journey_of(plan, told)
         steps = _in_the_ledger(request.data / "tables", shown, console) if shown else None
         phases = {"up_s": up_s, "day_s": done.day_s, "settle_s": done.settle_s, "ledger_s": time.monotonic() - asked}
         finished = True

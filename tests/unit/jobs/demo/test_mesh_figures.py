@@ -58,6 +58,7 @@ def figures(plan: MeshPlan, *, copies: int = 1) -> tuple[dict[str, Any], list[me
 def test_figures_tell_ways_delays_and_claims(plan: MeshPlan) -> None:
     found, told = figures(plan)
     assert (found["outages"], found["airports_without_uplink"], found["outage_hours"]) == (1, 1, 3.0)
+    assert found["without_uplink"] == 2
     assert (found["flights"], found["of_aircraft"], found["to_agents"]) == (1, 0, 1)
     assert (found["accepted"], found["by_server_path"], found["by_mesh"], found["way_unknown"]) == (2, 1, 1, 0)
     assert (found["by_mesh_to_the_agent"], found["by_mesh_and_platform"]) == (1, 0)
@@ -65,7 +66,7 @@ def test_figures_tell_ways_delays_and_claims(plan: MeshPlan) -> None:
     assert found["delay_min"]["server_path"]["median"] == 1.0
     assert (found["hops"], found["claims_granted"], found["claims_refused"]) == ({"2": 1}, 4, 1)
     assert not any(found[name] for name in mesh_figures.MUST_BE_ZERO)
-    shown = mesh_figures.journey_of(told)
+    shown = mesh_figures.journey_of(plan, told)
     assert shown is not None
     assert shown.way.agents == ("agent-JFK", agent_of(plan.aircraft[0]), "agent-LGA")
 
