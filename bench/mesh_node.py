@@ -40,11 +40,11 @@ class People:
         self._key = Ed25519PrivateKey.from_private_bytes(bytes(32))
         self.authority: Authority = new_authority("bench", self._key, time.time(), LIFETIME_S)
 
-    def identity(self, name: str) -> Identity:
+    def identity(self, name: str, role: Role = Role.RECIPIENT) -> Identity:
         key = Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32))
         sealing_key = X25519PrivateKey.from_private_bytes(name.encode().ljust(32))
         keys = key.public_key(), sealing_key.public_key()
-        made = issue(self.authority, self._key, name, *keys, {Role.RECIPIENT}, time.time())
+        made = issue(self.authority, self._key, name, *keys, {role}, time.time())
         return Identity(made, key, [sealing_key])
 
     def node(self, name: str, directory: Path) -> MeshNode:
@@ -61,20 +61,23 @@ class People:
         )
 
 
-def fill(directory: Path, count: int, payload: int) -> None:
-    """Writes bundles that another agent has sent into the store of `a`."""
-    store, key = BundleStore(directory / "mesh", "a", 7, receipts=1, certificates=100), People().identity("x").key
+def fill(directory: Path, count: int, payload: int, originator: str) -> None:
+    """Writes bundles of an originator into the store of `a`, whose own messages are those of `a`."""
+    store, key = (
+        BundleStore(directory / "mesh", "a", 7, receipts=1, certificates=100),
+        People().identity(originator).key,
+    )
     for first in range(1, count + 1, 5_000):
         rows = [
-            BundleRow(sign(_header(number), bytes(payload), key), 8, 0.0)
+            BundleRow(sign(_header(number, originator), bytes(payload), key), 8, 0.0)
             for number in range(first, min(first + 5_000, count + 1))
         ]
         store.commit(Batch(added={row.bundle.message_id: row for row in rows}))
     store.close()
 
 
-def _header(number: int) -> Header:
-    return Header("x", 7, number, f"@device-{number % 100}", Kind.ENVELOPE, 1_700_000_000_000, LIFETIME_S)
+def _header(number: int, originator: str) -> Header:
+    return Header(originator, 7, number, f"@device-{number % 100}", Kind.ENVELOPE, 1_700_000_000_000, LIFETIME_S)
 
 
 async def start(directory: Path) -> None:
@@ -132,12 +135,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        for count in (1, arguments.bundles):
-            (directory / str(count)).mkdir()
-            fill(directory / str(count), count, arguments.payload)
-            subprocess.run(
-                [sys.executable, "-m", "bench.mesh_node", "--start", str(directory / str(count))], check=True
-            )
+        for count, originator in ((1, "x"), (arguments.bundles, "x"), (arguments.bundles, "a")):
+            store = directory / f"{originator}{count}"
+            store.mkdir()
+            fill(store, count, arguments.payload, originator)
+            subprocess.run([sys.executable, "-m", "bench.mesh_node", "--start", str(store)], check=True)
         asyncio.run(throughput(directory, 5_000, arguments.payload))
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, NewType
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -48,14 +48,19 @@ class Receipt:
     signature: bytes
 
     def settles(self, header: Header) -> bool:
-        """Whether the signer may say this of the message: a recipient, of its own only. Every agent is the recipient of
-        something, so without this any of them could make any message disappear."""
-        return self.role is not Role.RECIPIENT or self.signer == header.recipient
+        """See :func:`settles`."""
+        return settles(self.role, self.signer, header)
 
     @cached_property
     def encoded(self) -> bytes:
         """The receipt as bytes."""
         return _encode_signed(self.message_id, self.role, self.signer, self.delivered_ms) + self.signature
+
+
+def settles(role: Role, signer: str, header: Header) -> bool:
+    """Whether the signer may say this of the message: a recipient, of its own only. Every agent is the recipient of
+    something, so without this any of them could make any message disappear."""
+    return role is not Role.RECIPIENT or signer == header.recipient
 
 
 def sign(message_id: str, role: Role, signer: str, delivered_ms: int, key: Ed25519PrivateKey) -> Receipt:
@@ -64,15 +69,19 @@ def sign(message_id: str, role: Role, signer: str, delivered_ms: int, key: Ed255
     return Receipt(message_id, role, signer, delivered_ms, signature)
 
 
-def verify(receipt: Receipt, signers: Signers) -> None:
-    """Raises SignatureError unless the receipt was signed by one who may sign it."""
+VerifiedReceipt = NewType("VerifiedReceipt", Receipt)
+"""One that :func:`verify` has returned: who takes it need not check its signature again."""
+
+
+def verify(receipt: Receipt, signers: Signers) -> VerifiedReceipt:
+    """The receipt. Raises SignatureError unless it was signed by one who may sign it."""
     keys = signers(receipt.signer, receipt.role)
     if not keys:
         raise SignatureError(f"{receipt.signer} may not sign receipts as {receipt.role.name.lower()}")
     for key in keys:
         with suppress(InvalidSignature):
             key.verify(receipt.signature, _LABEL + receipt.encoded[:-SIGNATURE_BYTES])
-            return
+            return VerifiedReceipt(receipt)
     raise SignatureError(f"the receipt for {receipt.message_id} was not signed by {receipt.signer}")
 
 

@@ -25,7 +25,7 @@ STORED = 30
 MAIL_BYTES = 100_000
 LIFETIME_S = 12.0
 ANN, BOB, GHOST, NOBODY = "ann@a.example", "bob@b.example", "ghost@b.example", "nobody@b.example"
-AGENT = """
+PLATFORM = """
 client_id = "{name}"
 [platform]
 connect_points = ["mqtt://{platform}:{broker}", "mqtts://{platform}:8883"]
@@ -36,6 +36,8 @@ reconnect_most_s = 0.5
 window_messages = 1_000
 [store]
 messages = {stored}
+"""
+MAIL = """
 [smtp.routes]
 "{there}" = "{other}"
 [smtp.submission]
@@ -88,7 +90,7 @@ class MailNetwork:
     def _agent(self, name: str, inside: Namespace, platform: str, here: str, other: str, there: str) -> AgentProcess:
         fields = {"name": name, "platform": platform, "here": here, "other": other, "there": there}
         numbers = {"broker": self.broker.port, "stored": STORED, "submission": SUBMISSION, "mail_bytes": MAIL_BYTES}
-        text = AGENT.format(**fields, **numbers, lifetime_s=LIFETIME_S)
+        text = (PLATFORM + MAIL).format(**fields, **numbers, lifetime_s=LIFETIME_S)
         return AgentProcess(self._directory / name, text, inside)
 
     @contextlib.contextmanager

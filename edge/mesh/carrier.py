@@ -11,7 +11,6 @@ a lost answer can make copies more, never less.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -21,42 +20,20 @@ from bundles.bundle import Bundle, Header
 from bundles.certificates import Certificate
 from bundles.errors import SignatureError
 from bundles.known_certificates import KnownCertificates
-from bundles.receipt import Receipt, Role, Signers
+from bundles.receipt import Receipt, Role, Signers, VerifiedReceipt
 from edge.mesh.contact_frames import UNLIMITED, Hello, Offer, Reason
 from edge.mesh.encounters import Encounters
 from edge.mesh.errors import ConflictError, RefusedError
+from edge.mesh.held import Held, HeldWatcher, InMemory
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 from edge.mesh.limits import MeshLimits
 from edge.mesh.spray import Candidate, SprayPolicy
 
+__all__ = ["Carrier", "Held", "HeldWatcher", "InMemory", "Originators"]
+
 Originators = Callable[[str], Sequence[Ed25519PublicKey]]
 """The keys of an originator, by its certificates and the revocation list; none if there is none that is valid."""
-
-
-@dataclass(slots=True)
-class Held:
-    """A bundle as it came at `since`, and the copies that may be given to carriers; None: unlimited. `reserved` of
-    them are offered to peers now."""
-
-    bundle: Bundle
-    copies: int | None
-    since: float
-    reserved: int = 0
-    is_shared: bool = False  # others may have a copy: it came from another, or one has left this agent (M11)
-
-    def age_s(self, now: float) -> int:
-        """How old the bundle is."""
-        return self.bundle.age_s + max(0, int(now - self.since))
-
-    def remaining_s(self, now: float) -> int:
-        """For how long it is still alive."""
-        return max(0, self.bundle.header.lifetime_s - self.age_s(now))
-
-    @property
-    def free(self) -> int | None:
-        """The copies that are not reserved; None: unlimited."""
-        return None if self.copies is None else self.copies - self.reserved
 
 
 class Carrier:
@@ -84,6 +61,7 @@ class Carrier:
         self._originators, self._signers = originators, signers
         self._held: dict[str, Held] = {}
         self._arriving: dict[str, int] = {}  # sizes
+        self._watchers: list[HeldWatcher] = []
         self._bytes = 0
 
     @classmethod
@@ -115,6 +93,14 @@ class Carrier:
         """What is held of a message."""
         return self._held.get(message_id)
 
+    def all_held(self) -> Iterable[Held]:
+        """All of them, oldest first; nothing may be added or removed meanwhile."""
+        return self._held.values()
+
+    def watch(self, watcher: HeldWatcher) -> None:
+        """`watcher` is told of each change from now on."""
+        self._watchers.append(watcher)
+
     def ids(self) -> list[str]:
         """The ids of all messages that are held."""
         return list(self._held)
@@ -136,9 +122,7 @@ class Carrier:
         header, message_id = offer.header, offer.header.message_id
         if self.is_delivered(header):
             return Reason.DELIVERED
-        if (
-            self._is_own(header) or message_id in self._held
-        ):  # an own one that comes back is known by its name, not a list
+        if self._is_own(header) or message_id in self._held:  # an own one that comes back is known by its name
             return Reason.HAS_IT
         if message_id in self._arriving:
             return Reason.BUSY
@@ -172,8 +156,9 @@ class Carrier:
         if held is not None and held.bundle.signed != bundle.signed:
             raise ConflictError(f"another bundle of {bundle.header.originator} has the id {bundle.message_id}")
         if held is None and not self.is_delivered(bundle.header):
-            self._held[bundle.message_id] = Held(bundle, copies, now, is_shared=not self._is_own(bundle.header))
-            self._bytes += bundle.size
+            record = self._record(bundle, copies, now)
+            record.is_shared = not self._is_own(bundle.header)
+            self._hold(bundle.message_id, record)
 
     def copies_taken(self, offered: int) -> int | None:
         """The budget that comes with a bundle of which so many copies were offered: no more than our own setting."""
@@ -185,15 +170,15 @@ class Carrier:
         """Removes the bundles whose lifetime has passed, and returns them."""
         over = [held for held in self._held.values() if not held.remaining_s(now)]
         for held in over:
-            self._remove(held.bundle.message_id)
+            self._remove(held.message_id)
         return over
 
     def candidates(self, now: float) -> list[Candidate]:
         """All bundles that may be offered: alive, with hops left."""
         return [
-            Candidate(message_id, held.bundle.header, held.free, remaining_s)
+            Candidate(message_id, held.header, held.free, remaining_s)
             for message_id, held in self._held.items()
-            if held.bundle.hops < self.limits.hops and (remaining_s := held.remaining_s(now))
+            if held.hops < self.limits.hops and (remaining_s := held.remaining_s(now))
         ]
 
     # -- budgets -------------------------------------------------------------------------------------------------------
@@ -213,6 +198,8 @@ class Carrier:
             held.reserved -= copies
             held.is_shared = True
             held.copies = None if held.copies is None else max(0, held.copies - copies)
+            for one in self._watchers:
+                one.given(held)
 
     # -- certificates --------------------------------------------------------------------------------------------------
 
@@ -235,12 +222,11 @@ class Carrier:
         """Drops the bundle and keeps the receipt; False if it brings nothing new. Raises SignatureError."""
         if not self._is_news(receipt):
             return False
-        receipt_format.verify(receipt, self._signers)
-        held = self._held.get(receipt.message_id)
-        if held is not None and not receipt.settles(held.bundle.header):
-            raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")
-        self._remove(receipt.message_id)
-        return self.receipts.add(receipt, source)
+        return self._take(receipt_format.verify(receipt, self._signers), source)
+
+    def take_verified(self, receipt: VerifiedReceipt) -> bool:
+        """As :meth:`take_receipt`, for one whose signature the uplink has checked."""
+        return self._is_news(receipt) and self._take(receipt, OURS)
 
     def hello(self, now: float) -> Hello:
         """What this agent says of itself."""
@@ -252,8 +238,8 @@ class Carrier:
 
     def is_delivered(self, header: Header) -> bool:
         """Whether there is a receipt by one who may sign it for this message."""
-        receipt = self.receipts.get(header.message_id)
-        return receipt is not None and receipt.settles(header)
+        known = self.receipts.record(header.message_id)
+        return known is not None and known.settles(header)
 
     def _is_own(self, header: Header) -> bool:
         return (header.originator, header.incarnation) == (self.name, self.incarnation)
@@ -261,15 +247,34 @@ class Carrier:
     def _is_news(self, receipt: Receipt) -> bool:
         """One of a recipient counts for little while the bundle, and so its destination, is unknown: any other may take
         its place."""
-        known = self.receipts.get(receipt.message_id)
+        known = self.receipts.record(receipt.message_id)
         if known is None or receipt.message_id in self._held:
             return True
         return known.role is Role.RECIPIENT and receipt.role is not Role.RECIPIENT
 
+    def _take(self, receipt: VerifiedReceipt, source: Peer) -> bool:
+        held = self._held.get(receipt.message_id)
+        if held is not None and not receipt.settles(held.header):
+            raise SignatureError(f"{receipt.signer} is not the recipient of {receipt.message_id}")
+        self._remove(receipt.message_id)
+        return self.receipts.add(receipt, source)
+
+    def _record(self, bundle: Bundle, copies: int | None, now: float) -> Held:
+        """What is kept of a bundle."""
+        return InMemory(bundle, copies, now)
+
+    def _hold(self, message_id: str, held: Held) -> None:
+        self._held[message_id] = held
+        self._bytes += held.size
+        for one in self._watchers:
+            one.added(held)
+
     def _remove(self, message_id: str) -> None:
         held = self._held.pop(message_id, None)
         if held is not None:
-            self._bytes -= held.bundle.size
+            self._bytes -= held.size
+            for one in self._watchers:
+                one.removed(held)
 
     def _limit_reason(self, header: Header, size: int, age_s: int) -> Reason | None:
         limits = self.limits

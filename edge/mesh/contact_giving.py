@@ -86,7 +86,7 @@ class Giving:
             raise PeerError(f"it declines {message_id}, which is not offered")
         held = self._carrier.held(message_id)
         if frame.reason is Reason.UNKNOWN_ORIGINATOR and held is not None:
-            self._certificates.send_again(held.bundle.header.originator)
+            self._certificates.send_again(held.header.originator)
         self._outbound.forget(message_id)
         self._carrier.release(message_id, copies)
         self._declined.add(message_id)
@@ -104,9 +104,9 @@ class Giving:
         while self._to_offer and len(self._offered) < self._link.limits.unanswered_offers:
             message_id = self._to_offer.popleft()
             held = self._carrier.held(message_id)
-            if held is None or message_id in self._peer_has or held.bundle.size > self._link.peer.bundle_bytes:
+            if held is None or message_id in self._peer_has or held.size > self._link.peer.bundle_bytes:
                 continue
-            header, policy = held.bundle.header, self._carrier.policy
+            header, policy = held.header, self._carrier.policy
             own = self._carrier.encounters.predictability(now)
             copies = copies_to_give(header, held.free, self._link.view, own, policy)
             if copies == 0:
@@ -115,10 +115,10 @@ class Giving:
             self._carrier.reserve(message_id, copies or 0)
             self._certificates.send_of((header.originator,))
             offered = UNLIMITED if copies is None else copies
-            self._link.send(Offer(header, held.bundle.size, offered, held.bundle.hops + 1, held.age_s(now)))
+            self._link.send(Offer(header, held.size, offered, held.hops + 1, held.age_s(now)))
 
     def _withdrawal(self, message_id: str) -> Decline:
         """What was offered is gone by now: a receipt came, or its time was over."""
         self._carrier.release(message_id, self._offered.pop(message_id, 0))
-        is_delivered = self._carrier.receipts.get(message_id) is not None
+        is_delivered = self._carrier.receipts.record(message_id) is not None
         return Decline(message_id, Reason.DELIVERED if is_delivered else Reason.TOO_OLD)

@@ -50,7 +50,7 @@ class ReceiptExchange:
 
     def _take(self, encoded: bytes, events: list[Event]) -> None:
         try:
-            known = self._carrier.receipts.get(receipt_format.peek_id(encoded))
+            known = self._carrier.receipts.record(receipt_format.peek_id(encoded))
             if known is not None and known.encoded == encoded:
                 return
             receipt = receipt_format.decode(encoded)

@@ -1,6 +1,6 @@
 """What one commit of a node's store changes; values, without I/O."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -8,7 +8,9 @@ from bundles.bundle import Bundle, Header
 from bundles.certificates import Certificate
 from bundles.receipt import Receipt
 from bundles.seen import Seen, SeenState, Source
+from edge.mesh.known_receipts import KnownReceipt
 from edge.mesh.pending_reports import PendingReport
+from edge.node.held_on_disk import DiskHeld, HeldOnDisk
 
 
 class Step(NamedTuple):
@@ -21,7 +23,7 @@ class Step(NamedTuple):
 
 
 class BundleRow(NamedTuple):
-    """A bundle that is held; see :class:`edge.mesh.carrier.Held`."""
+    """A bundle that is held; see :class:`edge.mesh.held.Held`."""
 
     bundle: Bundle
     copies: int | None
@@ -121,27 +123,16 @@ _REFUSABLE = ("added", "unsealed", "accepted", "refused", "accepted_steps")
 _OF_COMMIT = ("seen", "meta")
 
 
-class StoredRow(NamedTuple):
-    """A bundle as it is found at the start: without its ciphertext."""
-
-    message_id: str
-    header: Header
-    signature: bytes
-    hops: int
-    age_s: int
-    copies: int | None
-    since: float
-    size: int
-
-
 @dataclass
 class Recovered:
-    """What the store holds at the start. `inbox` and `notices`: how many rows, bytes and the last number."""
+    """What the store holds at the start; `records` made those of `bundles`. `inbox` and `notices`: how many rows, bytes
+    and the last number."""
 
     meta: Meta
-    bundles: Iterable[StoredRow]
+    records: HeldOnDisk
+    bundles: list[DiskHeld]
     unsealed: list[UnsealedRow]  # without their plaintext
-    receipts: list[Receipt]
+    receipts: list[tuple[bytes, KnownReceipt]]  # by the message's id
     seen: list[SeenState]
     certificates: list[bytes]
     revocations: bytes

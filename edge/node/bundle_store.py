@@ -25,8 +25,10 @@ from bundles.known_certificates import OF_A_NAME_MAX
 from bundles.seen import SeenState
 from edge.client.errors import StoreDamaged, StoreForeign
 from edge.client.sqlite_file import SqliteFile, create_tables
+from edge.mesh.known_receipts import OURS, KnownReceipt
 from edge.mesh.pending_reports import PendingReport
-from edge.node.batch import Batch, BundleRow, InboxRow, Meta, NoticeRow, Recovered, Step, StoredRow, UnsealedRow
+from edge.node.batch import Batch, BundleRow, InboxRow, Meta, NoticeRow, Recovered, Step, UnsealedRow
+from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
 from schemas.events import MessagePresenceEvent
 from schemas.sql import named_blocks
 
@@ -72,13 +74,14 @@ class BundleStore(SqliteFile):
 
     def recover(self) -> Recovered:
         """Everything but ciphertexts, plaintexts and the inbox."""
-        execute = self._db.execute
+        execute, records = self._db.execute, HeldOnDisk()
         with self._translated(), _Decoding(self._name):
-            return Recovered(
+            found = Recovered(
                 Meta(*execute(_SQL["node"]).fetchone()),
-                [_stored(row) for row in execute(_SQL["bundles"])],
+                records,
+                [_stored(row, records) for row in execute(_SQL["bundles"])],
                 [UnsealedRow(_header(row[2]), row[0], row[1], b"") for row in execute(_SQL["unsealed"])],
-                [receipt_format.decode(row[0]) for row in execute(_SQL["receipts"])],
+                [_receipt(*row) for row in execute(_SQL["receipts"])],
                 [_seen(row[0]) for row in execute(_SQL["seen"])],
                 [row[0] for row in execute(_SQL["certificates"])],
                 next((row[0] for row in execute(_SQL["revocations"])), b""),
@@ -86,16 +89,18 @@ class BundleStore(SqliteFile):
                 execute(_SQL["inbox_totals"]).fetchone(),
                 execute(_SQL["last_notice"]).fetchone()[0],
             )
+            execute("PRAGMA shrink_memory")  # the pages that were read are not needed again
+            return found
 
-    def ciphertexts(self, message_ids: Iterable[str], size_max: int = 0) -> dict[str, bytes]:
-        """Of the messages that are still there: the first one, then no more than `size_max` bytes."""
-        found: dict[str, bytes] = {}
+    def ciphertexts(self, message_ids: Iterable[str], size_max: int = 0) -> dict[str, Sealed]:
+        """And signatures, of the messages that are still there: the first one, then no more than `size_max` bytes."""
+        found: dict[str, Sealed] = {}
         with self._translated():
             for message_id in message_ids:
                 row = self._db.execute(_SQL["ciphertext"], (UUID(message_id).bytes,)).fetchone()
                 if row is not None:
                     size_max -= len(row[0])
-                    found[message_id] = row[0]
+                    found[message_id] = Sealed(*row)
                 if size_max <= 0:
                     break
         return found
@@ -215,7 +220,7 @@ class _Decoding:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
-        if isinstance(error, FormatError | KeyError):
+        if isinstance(error, FormatError | KeyError | ValueError):
             raise StoreDamaged(f"{self._name} is damaged: {error}; move it away to start anew") from error
 
 
@@ -233,9 +238,15 @@ def _header(raw: bytes) -> Header:
     return Header(sys.intern(originator), incarnation, sequence, sys.intern(destination), _KINDS[kind], *rest)
 
 
-def _stored(row: tuple[Any, ...]) -> StoredRow:
-    message_id, header, *rest = row
-    return StoredRow(str(UUID(bytes=message_id)), _header(header), *rest)
+def _stored(row: tuple[Any, ...], records: HeldOnDisk) -> DiskHeld:
+    raw_id, header, *rest = row
+    digits = raw_id.hex()  # to make a UUID of it takes longer
+    message_id = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return records.record(message_id, _header_decoder.decode(header), *rest)
+
+
+def _receipt(raw_id: bytes, raw: bytes) -> tuple[bytes, KnownReceipt]:
+    return raw_id, KnownReceipt.of(receipt_format.decode(raw), OURS)
 
 
 def _unsealed(row: UnsealedRow) -> tuple[Any, ...]:

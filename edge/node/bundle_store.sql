@@ -46,7 +46,7 @@ SELECT name, incarnation, last_sequence, clock_s, wall_s FROM node;
 INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?, ?);
 
 -- name: bundles
-SELECT id, header, signature, hops, age_s, copies, since, size FROM bundle ORDER BY number;
+SELECT id, header, hops, age_s, copies, since, size FROM bundle ORDER BY number;
 
 -- name: last_bundle
 SELECT coalesce(max(number), 0) FROM bundle;
@@ -58,7 +58,7 @@ INSERT OR IGNORE INTO bundle VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 INSERT INTO ciphertext SELECT number, ? FROM bundle WHERE number = ?;
 
 -- name: ciphertext
-SELECT ciphertext FROM ciphertext WHERE number = (SELECT number FROM bundle WHERE id = ?);
+SELECT ciphertext, signature FROM bundle JOIN ciphertext USING (number) WHERE id = ?;
 
 -- name: set_copies
 UPDATE bundle SET copies = ? WHERE id = ?;
@@ -88,7 +88,7 @@ INSERT OR REPLACE INTO receipt (id, receipt) VALUES (?, ?);
 DELETE FROM receipt WHERE number <= (SELECT max(number) FROM receipt) - ?;
 
 -- name: receipts
-SELECT receipt FROM receipt ORDER BY number;
+SELECT id, receipt FROM receipt ORDER BY number;
 
 -- name: save_seen
 INSERT OR REPLACE INTO seen VALUES (?, ?);

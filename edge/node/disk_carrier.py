@@ -1,4 +1,4 @@
-"""The carrier's bundles with their ciphertexts on disk: in memory are headers, and what is being sent (M2).
+"""The carrier's bundles with their ciphertexts on disk: in memory are small records, and what is being sent (M2).
 
 The cores ask for a ciphertext when they encode a bundle. :meth:`DiskCarrier.is_ready` says whether the next ones are in
 memory; if not, the driver of the contact loads them, on the file's thread, and goes on. Whoever encodes a bundle
@@ -6,7 +6,6 @@ without that waits for the disk.
 """
 
 import asyncio
-import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -14,10 +13,11 @@ from typing import Final
 
 from bundles.bundle import SIGNATURE_BYTES, Bundle, Header
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, NotAccepted, StoreDamaged, StoreFull
-from edge.mesh.carrier import Carrier, Held
+from edge.mesh.carrier import Carrier
 from edge.mesh.contact_frames import Reason
 from edge.mesh.errors import ConflictError
-from edge.node.batch import StoredRow
+from edge.mesh.held import Held
+from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
 from edge.node.journal import Journal
 
 CACHE_BYTES: Final = 8 << 20
@@ -30,14 +30,14 @@ class Ciphertexts:
 
     def __init__(self, journal: Journal, cache_bytes: int) -> None:
         self._journal, self._cache_bytes = journal, cache_bytes
-        self._known: OrderedDict[str, bytes] = OrderedDict()
+        self._known: OrderedDict[str, Sealed] = OrderedDict()
         self._bytes = 0
         self._wanted: dict[str, None] = {}
         self._missing: set[str] = set()  # not on disk, though they should be: `get` says so
         self._loading: asyncio.Future[None] | None = None
 
-    def get(self, message_id: str) -> bytes:
-        """The ciphertext; waits for the disk if it is not in memory."""
+    def get(self, message_id: str) -> Sealed:
+        """The ciphertext and the signature; waits for the disk if it is not in memory."""
         found = self._known.get(message_id)
         if found is None:
             self._take(self._journal.read_now(lambda store: store.ciphertexts([message_id])), message_id)
@@ -46,15 +46,17 @@ class Ciphertexts:
             raise StoreDamaged(f"the ciphertext of message {message_id} is missing in the mesh's store")
         return found
 
-    def put(self, message_id: str, ciphertext: bytes) -> None:
+    def put(self, message_id: str, sealed: Sealed) -> None:
         """It has just come and is on disk: likely to be sent soon."""
-        self._put(message_id, ciphertext)
+        self._put(message_id, sealed)
         self._evict(keep=1)
 
     def forget(self, message_id: str) -> None:
         self._wanted.pop(message_id, None)
         self._missing.discard(message_id)
-        self._bytes -= len(self._known.pop(message_id, b""))
+        known = self._known.pop(message_id, None)
+        if known is not None:
+            self._bytes -= len(known.ciphertext)
 
     def is_ready(self, message_ids: Iterable[str]) -> bool:
         """Whether the first one is in memory; if not, the first few are to be loaded."""
@@ -83,67 +85,32 @@ class Ciphertexts:
         finally:
             self._loading = None
 
-    def _take(self, found: Mapping[str, bytes], needed: str) -> None:
-        for message_id, ciphertext in found.items():
-            self._put(message_id, ciphertext)
+    def _take(self, found: Mapping[str, Sealed], needed: str) -> None:
+        for message_id, sealed in found.items():
+            self._put(message_id, sealed)
         self._evict(keep=len(found))
         if needed not in found:
             self._missing.add(needed)
 
-    def _put(self, message_id: str, ciphertext: bytes) -> None:
+    def _put(self, message_id: str, sealed: Sealed) -> None:
         self.forget(message_id)
-        self._known[message_id] = ciphertext
-        self._bytes += len(ciphertext)
+        self._known[message_id] = sealed
+        self._bytes += len(sealed.ciphertext)
 
     def _evict(self, keep: int) -> None:
         while self._bytes > self._cache_bytes and len(self._known) > keep:
             _, gone = self._known.popitem(last=False)
-            self._bytes -= len(gone)
-
-
-class StoredBundle(Bundle):
-    """A bundle whose ciphertext is on disk."""
-
-    def __init__(
-        self, header: Header, signature: bytes, hops: int, age_s: int, size: int, ciphertexts: Ciphertexts
-    ) -> None:
-        fields = {"header": header, "signature": signature, "hops": hops, "age_s": age_s}
-        vars(self).update(fields, _size=size, _ciphertexts=ciphertexts)
-
-    @property
-    def ciphertext(self) -> bytes:
-        """From memory, or from the disk."""
-        ciphertexts: Ciphertexts = vars(self)["_ciphertexts"]
-        return ciphertexts.get(self.message_id)
-
-    @property
-    def signed(self) -> bytes:
-        """As :attr:`Bundle.signed`, made anew each time."""
-        return self.loaded().signed
-
-    @property
-    def size(self) -> int:
-        """As :attr:`Bundle.size`."""
-        return int(vars(self)["_size"])
-
-    def loaded(self) -> Bundle:
-        """The bundle with its ciphertext."""
-        loaded = Bundle(self.header, self.ciphertext, self.signature, self.hops, self.age_s)
-        vars(loaded)["message_id"] = self.message_id
-        return loaded
-
-    def carried(self, seconds: int) -> Bundle:
-        """As :meth:`Bundle.carried`, with its ciphertext."""
-        return self.loaded().carried(seconds)
+            self._bytes -= len(gone.ciphertext)
 
 
 class DiskCarrier(Carrier):
     """A carrier whose ciphertexts are on disk. Call :meth:`keep_in` first. What leaves memory leaves the disk, with the
     journal's next commit."""
 
-    def keep_in(self, journal: Journal) -> None:
-        """Ciphertexts are read from, and removals noted in, this journal."""
-        self._journal, self.ciphertexts = journal, Ciphertexts(journal, CACHE_BYTES)
+    def keep_in(self, journal: Journal, records: HeldOnDisk) -> None:
+        """Ciphertexts are read from, and removals noted in, this journal; `records` makes what is in memory."""
+        self._journal, self._records = journal, records
+        self.ciphertexts = records.parts = Ciphertexts(journal, CACHE_BYTES)
 
     def is_ready(self, message_ids: Iterable[str]) -> bool:
         return self.ciphertexts.is_ready(message_ids)
@@ -154,18 +121,15 @@ class DiskCarrier(Carrier):
         if held is not None and held.bundle.signature != bundle.signature:
             raise ConflictError(f"another bundle of {bundle.header.originator} has the id {bundle.message_id}")
         if held is None:
-            super().add(self._on_disk(bundle, bundle.size), copies, now)
+            super().add(bundle, copies, now)
         if held is None and bundle.message_id in self:
-            self.ciphertexts.put(bundle.message_id, bundle.ciphertext)
+            self.ciphertexts.put(bundle.message_id, Sealed(bundle.ciphertext, bundle.signature))
 
-    def recovered(self, row: StoredRow) -> None:
-        """Holds a bundle that was on disk at the start."""
-        bundle = StoredBundle(row.header, row.signature, row.hops, row.age_s, row.size, self.ciphertexts)
-        vars(bundle)["message_id"] = row.message_id
-        is_whole = row.copies is not None and row.copies == (self.limits.copies or None)  # unlimited: nobody knows
-        is_shared = not (is_whole and self._is_own(row.header))
-        self._held[row.message_id] = Held(bundle, row.copies, row.since, is_shared=is_shared)
-        self._bytes += row.size
+    def recovered(self, held: DiskHeld) -> None:
+        """Holds a bundle that was on disk at the start. If copies are unlimited, nobody knows whether any has left."""
+        is_whole = held.copies is not None and held.copies == (self.limits.copies or None)
+        held.is_shared = not (is_whole and self._is_own(held.header))
+        self._hold(held.message_id, held)
 
     def set_aside(self, header: Header, size: int, message_id: str) -> None:
         """Capacity for a new message of ours, until :meth:`admit` or `end_arrival`. Raises NotAccepted."""
@@ -193,11 +157,8 @@ class DiskCarrier(Carrier):
         super()._remove(message_id)
         self.ciphertexts.forget(message_id)
 
-    def _on_disk(self, bundle: Bundle, size: int) -> StoredBundle:
-        header = _interned(bundle.header)
-        stored = StoredBundle(header, bundle.signature, bundle.hops, bundle.age_s, size, self.ciphertexts)
-        vars(stored)["message_id"] = bundle.message_id  # where its cached property keeps it
-        return stored
+    def _record(self, bundle: Bundle, copies: int | None, now: float) -> Held:
+        return self._records.of_bundle(bundle, bundle.message_id, copies, now)
 
     def _not_accepted(self, reason: Reason, header: Header, size: int) -> NotAccepted:
         limits = self.limits
@@ -216,10 +177,3 @@ class DiskCarrier(Carrier):
 def signed_size(header_bytes: int, ciphertext_bytes: int) -> int:
     """The size of an encoded bundle."""
     return 6 + 2 + header_bytes + 4 + ciphertext_bytes + SIGNATURE_BYTES
-
-
-def _interned(header: Header) -> Header:
-    """The same header; equal names share their memory."""
-    for name in ("originator", "destination"):
-        object.__setattr__(header, name, sys.intern(getattr(header, name)))
-    return header

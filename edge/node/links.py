@@ -15,7 +15,8 @@ from edge.node.desk import Desk
 from edge.node.errors import LinkRefused
 from edge.node.tls import LinkTls, peer_certificate
 
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+_PROBES: Final = 3
+"""Of TCP's keep-alive, without an answer."""
 """A peer that is gone without a word is noticed after a minute, though nobody owes anything."""
 
 _log: Final = logging.getLogger("waystation.mesh")
@@ -35,9 +36,11 @@ class Links:
         *,
         connections: int,
         handshake_s: float,
+        idle_s: float,
     ) -> None:
         self._own_name, self._desk, self._contacts, self._certificates = own_name, desk, contacts, certificates
-        self._tls, self._connections, self._handshake_s = tls, connections, handshake_s
+        self._tls, self._connections = tls, connections
+        self._handshake_s, self._idle_s = handshake_s, idle_s
         self.open = 0
 
     @property
@@ -101,7 +104,7 @@ class Links:
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport: asyncio.BaseTransport
         try:
-            _keep_alive(connection)
+            _keep_alive(connection, self._idle_s)
             if dialled:
                 transport, _ = await loop.create_connection(
                     lambda: protocol,
@@ -141,9 +144,11 @@ async def _connect(host: str, port: int) -> socket.socket:
     raise problem or OSError(f"{host} has no address")
 
 
-def _keep_alive(connection: socket.socket) -> None:
+def _keep_alive(connection: socket.socket, idle_s: float) -> None:
+    """Half of the time is silence, the other half probes (RFC 9293, 3.8.4): a peer that has moved away says nothing."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
+    wait_s, each_s = max(1, int(idle_s / 2)), max(1, int(idle_s / 2 / _PROBES))
+    for name, value in (("TCP_KEEPIDLE", wait_s), ("TCP_KEEPINTVL", each_s), ("TCP_KEEPCNT", _PROBES)):
         with contextlib.suppress(AttributeError, OSError):  # not everywhere
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     with contextlib.suppress(OSError):

@@ -12,6 +12,8 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -22,10 +24,11 @@ from bundles.content import Content
 from bundles.errors import SignatureError
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
-from bundles.receipt import Receipt
+from bundles.receipt import Receipt, VerifiedReceipt
 from edge.client.errors import StoreError, StoreFull
-from edge.mesh.carrier import Carrier, Held
+from edge.mesh.carrier import Carrier
 from edge.mesh.contact_frames import Reason
+from edge.mesh.held import ForOthers, Held, HeldWatcher
 from edge.mesh.pending_reports import PendingReports
 from edge.node.batch import InboxRow, NoticeRow
 from edge.node.bundle_store import BundleStore, StepLog
@@ -33,6 +36,7 @@ from edge.node.contacts import Contacts, PeerStatus
 from edge.node.desk import Desk
 from edge.node.dialer import Dialer
 from edge.node.errors import NodeError, NotForUs
+from edge.node.held_on_disk import with_parts
 from edge.node.journal import Journal
 from edge.node.link_server import LinkServer
 from edge.node.links import Links
@@ -46,6 +50,8 @@ OnReceipt = Callable[[str, Receipt], Awaitable[None]]
 OnFailed = Callable[[str, str], Awaitable[None]]
 OpenStore = Callable[..., BundleStore]
 T = TypeVar("T")
+
+AnyReceipt = TypeVar("AnyReceipt", bound=Receipt)
 
 FILE: Final = "mesh"
 TICK_S: Final = 1.0
@@ -148,6 +154,7 @@ class MeshNode:
             *(name, desk, self.contacts, self._certificates, tls),
             connections=self._settings.connections,
             handshake_s=self._settings.handshake_s,
+            idle_s=self._settings.idle_s,
         )
         self._server = LinkServer(self.links, self._settings.host, self._settings.port)
         await self._server.open()
@@ -252,9 +259,16 @@ class MeshNode:
     async def settle(self, receipts: Sequence[Receipt]) -> None:
         """Receipts from a gateway: once they are on disk, contacts pass them on. One that is not valid is logged.
         Raises StoreError."""
+        await self._settle(receipts, self.carrier.take_receipt)
+
+    async def settle_verified(self, receipts: Sequence[VerifiedReceipt]) -> None:
+        """As :meth:`settle`, for receipts whose signatures the uplink has checked."""
+        await self._settle(receipts, self.carrier.take_verified)
+
+    async def _settle(self, receipts: Sequence[AnyReceipt], take: Callable[[AnyReceipt], bool]) -> None:
         for receipt in receipts:
             try:
-                if self.carrier.take_receipt(receipt):
+                if take(receipt):
                     self._submissions.delivered(receipt)
             except SignatureError as error:
                 _log.warning("a receipt from a gateway is not valid: %s", error)
@@ -268,29 +282,26 @@ class MeshNode:
         await self._journal.durable()
         return is_ours
 
+    def watch(self, watcher: HeldWatcher) -> None:
+        """`watcher` is told at once of all bundles for the platform or other agents, then of each change of them.
+        Raises nothing; neither may the watcher."""
+        watching = ForOthers(watcher, self._identity.name)
+        for held in self.carrier.all_held():
+            watching.added(held)
+        self.carrier.watch(watching)
+
     def sendable(self, most: int) -> list[Held]:
         """The oldest bundles here that are alive and for the platform or other agents: at most `most`."""
-        now_s, found = self._journal.now_s, []
-        for message_id in self.carrier.ids():
-            held = self.carrier.held(message_id)
-            if held is not None and held.remaining_s(now_s) and held.bundle.header.recipient != self._identity.name:
-                found.append(held)
-                if len(found) >= most:
-                    break
-        return found
+        now_s, name = self._journal.now_s, self._identity.name
+        held = (one for one in self.carrier.all_held() if one.recipient != name and one.remaining_s(now_s))
+        return list(islice(held, most))
 
     async def load(self, held: Sequence[Held]) -> list[Bundle]:
         """The bundles, with their ciphertexts and their present age, to be sent; without those that are gone."""
-        ids, now_s = [one.bundle.message_id for one in held], self._journal.now_s
+        ids, now_s = [one.message_id for one in held], self._journal.now_s
         found = await self._journal.read(lambda store: store.ciphertexts(ids, 1 << 62))
-        return [
-            Bundle(
-                *(one.bundle.header, found[one.bundle.message_id], one.bundle.signature, one.bundle.hops),
-                one.age_s(now_s),
-            )
-            for one in held
-            if one.bundle.message_id in found
-        ]
+        loaded = [(one, with_parts(one.bundle, found[one.message_id])) for one in held if one.message_id in found]
+        return [replace(bundle, age_s=one.age_s(now_s)) for one, bundle in loaded]
 
     def on_fresh(self, call: Callable[[], None]) -> None:
         """`call` is called when there may be something new to send."""

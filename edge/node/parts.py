@@ -1,14 +1,13 @@
 """The parts of a node that hold what is in its file, wired and filled at the start."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from bundles.bundle import Bundle
 from bundles.certificates import Authority
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
-from edge.mesh.carrier import Held
-from edge.mesh.known_to_peers import OURS
+from edge.mesh.held import Held
 from edge.node.arrivals import Arrivals
 from edge.node.batch import InboxRow, NoticeRow, Recovered
 from edge.node.certificates import Certificates
@@ -55,7 +54,7 @@ class Parts:
         carrier = self.carrier = DiskCarrier(
             *(name, journal.incarnation, known.originator_keys, known.signer_keys, limits(settings)), certificates=known
         )
-        carrier.keep_in(journal)
+        carrier.keep_in(journal, found.records)
         read = journal.read
         self.envelopes = HandOver[InboxRow](
             "a message",
@@ -83,20 +82,17 @@ class Parts:
         self._recover(journal, found)
         self.certificates.take(identity().certificate.der)
 
-    def to_ourselves(self) -> Iterator[Held]:
+    def to_ourselves(self) -> list[Held]:
         """What this agent has sent to itself, and has not taken yet."""
-        for message_id in self.carrier.ids():
-            held = self.carrier.held(message_id)
-            if held is not None and held.bundle.header.recipient == self._name:
-                yield held
+        return [one for one in self.carrier.all_held() if one.recipient == self._name]
 
     def _recover(self, journal: Journal, found: Recovered) -> None:
-        for receipt in found.receipts:
-            self.carrier.receipts.add(receipt, OURS)
+        for raw, known in found.receipts:
+            self.carrier.receipts.recovered(raw, known)
         own = []
-        for row in found.bundles:
-            self.carrier.recovered(row)
-            if (row.header.originator, row.header.incarnation) == (self._name, journal.incarnation):
-                own.append(row.header)
+        for held in found.bundles:
+            self.carrier.recovered(held)
+            if (held.common.originator, held.common.incarnation) == (self._name, journal.incarnation):
+                own.append(held)
         self.submissions.recover(own, found.unsealed, found.last_notice)
         self.arrivals.recover(found.seen, found.inbox)

@@ -38,7 +38,9 @@ reports = 100_000          # for message presence, that wait for a gateway
 certificates = 10_000      # names whose certificates are kept
 connections = 32           # links at the same time. Beyond: closed at once
 handshake_s = 10.0         # for a network connection and TLS
-idle_s = 30.0              # without an answer that a peer owes, or with bytes that it does not take
+idle_s = 30.0              # without an answer that a peer owes, or with bytes that it does not take; a peer that
+                           # has gone without a word is noticed within as long (TCP keep-alive)
+redial_most_s = 60.0       # the longest pause between attempts to reach an address; pauses are random
 down_most_s = 86_400.0     # by how much messages age at most while the agent does not run: the clock may be wrong then
 """
 """For agent.toml: every key with its default and its meaning. A test compares it with the class."""
@@ -64,6 +66,7 @@ class MeshSettings(Section, frozen=True):
     connections: Positive = 32
     handshake_s: Seconds = 10.0
     idle_s: Seconds = 30.0
+    redial_most_s: Seconds = 60.0
     down_most_s: Seconds = 86_400.0
 
 

@@ -8,9 +8,13 @@ its capacity in the store, and it ages. It is sealed when the key comes.
 """
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from bundles import content as content_format
@@ -23,8 +27,10 @@ from bundles.receipt import Receipt, Role
 from edge.client.errors import LifetimeNotAllowed
 from edge.node.batch import BundleRow, NoticeRow, Step, UnsealedRow
 from edge.node.disk_carrier import DiskCarrier, signed_size
+from edge.node.held_on_disk import DiskHeld
 from edge.node.journal import Journal
 from edge.node.own_messages import OwnMessages
+from schemas.identity import message_id_of
 
 EXPIRED: Final = "its lifetime has passed"
 ACKNOWLEDGED: Final = "acknowledged"
@@ -50,14 +56,18 @@ class Submissions:
     ) -> None:
         self._journal, self._carrier, self._known, self._identity = journal, carrier, known, identity
         self._on_held, self._on_notice = on_held, on_notice
-        self._own = OwnMessages()
+        self._own = OwnMessages(partial(message_id_of, journal.name, journal.incarnation))
         self._unsealed: dict[int, UnsealedRow] = {}  # without their plaintext, in order
         self._notice = 0
 
-    def recover(self, bundles: list[Header], unsealed: list[UnsealedRow], last_notice: int) -> None:
-        """What was there at the start: headers of own bundles, and what is not sealed yet."""
-        for header in sorted((*bundles, *(row.header for row in unsealed)), key=lambda one: one.sequence):
-            self._own.begin(header, header.message_id)
+    def recover(self, bundles: list[DiskHeld], unsealed: list[UnsealedRow], last_notice: int) -> None:
+        """What was there at the start: own bundles, and what is not sealed yet."""
+        if any(one.sequence > other.sequence for one, other in pairwise(bundles)):  # sorting takes memory
+            bundles.sort(key=attrgetter("sequence"))
+        sealed = ((one.sequence, one.recipient, one.message_id) for one in bundles)
+        waiting = ((one.sequence, one.recipient, one.message_id) for one in (row.header for row in unsealed))
+        for sequence, recipient, message_id in heapq.merge(sealed, waiting, key=itemgetter(0)):
+            self._own.begin(recipient, sequence, message_id)
         for row in unsealed:
             self._wait_for_key(row)
         self._notice = last_notice
@@ -91,7 +101,7 @@ class Submissions:
         if on_stored is not None:
             on_stored(message_id)
         journal.use_sequence(header.sequence)
-        self._own.begin(header, message_id)
+        self._own.begin(header.recipient, header.sequence, message_id)
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         bundle = self._sealed(header, plaintext, 0)
         since = journal.now_s

@@ -63,6 +63,7 @@ class Deliverer:
     ) -> None:
         self._holder, self._links, self._clock = holder, list(links), clock
         self._plan = DeliveryPlan(holder.name, holder.needs_claim, is_urgent, limits, draw)
+        holder.watch(self._plan)
         self._presence = PresenceReach(draw=draw)
         self._news = MeshNews(holder, clock, mesh_s)
         self._publisher = Publisher(holder, clock, draw)
@@ -102,7 +103,6 @@ class Deliverer:
 
     def status(self) -> UplinkStatus:
         """For `waystation agent status`."""
-        self._plan.sync(self._holder.held())
         return UplinkStatus(
             is_up=self._is_up,
             presence_in_reach=self._is_up and self._presence.out_since(self._clock()) is None,
@@ -139,7 +139,6 @@ class Deliverer:
             turn, began = self._turn, self._clock()
             is_moving = False
             if link.is_usable:
-                self._plan.sync(self._holder.held())
                 states = [
                     BearerState(one.bearer, one.is_usable, is_busy=one.bearer.name in busy) for one in self._links
                 ]

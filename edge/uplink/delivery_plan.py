@@ -14,22 +14,27 @@ Order: what one originator sends to one destination is a *stream*. Its messages 
 request at a time; one to which the gateway says `later`, or whose claim is being asked for, holds back those after it.
 One that is left to others, refused, or waits for presence to come back, does not.
 
+What is held is told by :meth:`DeliveryPlan.added`, `given` and `removed`; a turn costs what :mod:`.streams` says.
+
 Which first: our own messages of which others have copies (M13: what became of them?), then urgent ones, then the stream
 whose next message has waited longest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import itemgetter
 from random import random
-from typing import Final, Literal
+from typing import Final
 
 from bundles.bundle import Header
-from edge.mesh.carrier import Held
+from edge.mesh.held import Held
 from edge.reconnect import FullJitter
-from edge.uplink.bearers import BearerState, may_take
+from edge.uplink.bearers import BearerState
+from edge.uplink.streams import BearerChoice, Entry, Lane, Stream
 
-Stream = tuple[str, int, str]
-Lane = Literal["", "ask", "post"]
+__all__ = ["DeliveryPlan", "Entry", "PlanLimits"]
+
+_StreamKey = tuple[str, int, str]
 _HOLDS_BACK: Final = 5  # attempts for which those after it in its stream wait
 
 
@@ -46,48 +51,9 @@ class PlanLimits:
     leases: int = 1_000
 
 
-@dataclass(slots=True)
-class Entry:
-    """A bundle and how far it is. `ask_at`, `post_at`: not before; `holds_back`: neither is what comes after it.
-    `withheld_since`: since when presence holds it back; `unjudged_since`: since when it does not say whether the claim
-    is granted; `is_confirmed`: one of both has been so since the uplink is up. `lane`: in which it is in flight."""
-
-    held: Held
-    is_urgent: bool
-    lease_until: float = 0.0
-    ask_at: float = 0.0
-    post_at: float = 0.0
-    withheld_since: float | None = None
-    unjudged_since: float | None = None
-    attempts: int = 0
-    refusal: str = ""
-    lane: Lane = ""
-    is_confirmed: bool = False
-    holds_back: bool = False
-    is_reported: bool = False  # that we attempt to deliver it
-
-    @property
-    def header(self) -> Header:
-        """The bundle's."""
-        return self.held.bundle.header
-
-    @property
-    def id(self) -> str:
-        """The message's."""
-        return self.held.bundle.message_id
-
-
-@dataclass(slots=True)
-class _Stream:
-    """In sequence. `is_sorted`: whether that is so now."""
-
-    entries: list[Entry] = field(default_factory=list)
-    is_sorted: bool = True
-
-
 class DeliveryPlan:
-    """`needs_claim` and `is_urgent` answer for a bundle; `name` is the agent's. Times are seconds of the clock of
-    :attr:`edge.mesh.carrier.Held.since`."""
+    """`needs_claim` and `is_urgent` answer for a bundle; what once needs a claim, always does. `name` is the agent's.
+    Times are seconds of the clock of :attr:`edge.mesh.held.Held.since`."""
 
     def __init__(
         self,
@@ -100,33 +66,57 @@ class DeliveryPlan:
         self._name, self._needs_claim, self._is_urgent = name, needs_claim, is_urgent
         self.limits = limits or PlanLimits()
         self._backoff = FullJitter(self.limits.retry_first_s, self.limits.retry_most_s, draw)
-        self._entries: dict[str, Entry] = {}
-        self._streams: dict[Stream, _Stream] = {}
+        self._entries: dict[str, Entry] = {}  # those that were tried
+        self._streams: dict[_StreamKey, Stream] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._count
 
-    def __contains__(self, message_id: str) -> bool:
-        return message_id in self._entries
+    def has(self, entry: Entry) -> bool:
+        """Whether its bundle is still held."""
+        return self._entries.get(entry.id) is entry
 
     @property
     def refused(self) -> dict[str, str]:
         """What is not tried here again, and why."""
         return {entry.id: entry.refusal for entry in self._entries.values() if entry.refusal}
 
-    def sync(self, held: Iterable[Held]) -> None:
-        """Takes what is new, and forgets what is not held any more."""
-        present = set()
-        for one in held:
-            message_id = one.bundle.message_id
-            present.add(message_id)
-            if message_id not in self._entries:
-                entry = self._entries[message_id] = Entry(one, self._is_urgent(one.bundle.header))
-                stream = self._streams.setdefault(_stream_of(entry), _Stream())
-                last = stream.entries[-1].header.sequence if stream.entries else 0
-                stream.is_sorted &= last < entry.header.sequence
-                stream.entries.append(entry)
-        self.settled([message_id for message_id in self._entries if message_id not in present])
+    # -- what is held --------------------------------------------------------------------------------------------------
+
+    def added(self, held: Held) -> None:
+        """There is a bundle more."""
+        header = held.header
+        stream = self._streams.setdefault(_stream_of(header), Stream())
+        stream.wait(held, needs_claim=self._needs_claim(held))
+        stream.urgent += self._is_urgent(header)
+        self._count += 1
+
+    def given(self, held: Held) -> None:
+        """A copy of it has left: perhaps a claim is needed now."""
+        stream = self._streams.get(_stream_of(held.header))
+        if stream is not None:
+            stream.may_need_claims |= self._needs_claim(held)
+
+    def removed(self, held: Held) -> None:
+        """It is not held any more: delivered, or its lifetime is over."""
+        header = held.header
+        key = _stream_of(header)
+        stream, entry = self._streams.get(key), self._entries.pop(held.message_id, None)
+        if stream is None:
+            return
+        if entry is not None:
+            stream.tried.remove(entry)
+        else:
+            try:
+                stream.waiting.remove(held)
+            except ValueError:
+                return  # nobody has told of it
+        self._count -= 1
+        if entry is None or not entry.refusal:
+            stream.urgent -= self._is_urgent(header)
+        if not len(stream):
+            del self._streams[key]
 
     # -- which next ----------------------------------------------------------------------------------------------------
 
@@ -135,13 +125,25 @@ class DeliveryPlan:
         :meth:`release`."""
         open_leases = sum(entry.lease_until > now for entry in self._entries.values())
         most = min(most, self.limits.leases - open_leases)
+        choice = BearerChoice(at, bearers, now)
         found: list[Entry] = []
-        for entries in self._by_urgency():
-            for entry in entries:
+        for stream in self._by_urgency() if choice.takes_any and most > 0 else ():
+            new: list[Entry] = []
+            needs_any = False
+            for one in stream.in_sequence(with_waiting=stream.may_need_claims):
+                if isinstance(one, Entry):
+                    if self._must_ask(one, now) and choice.takes(one.held, is_urgent=one.is_urgent):
+                        found.append(one)
+                elif self._needs_claim(one):
+                    needs_any = True
+                    self._choose(one, choice, found, new)
                 if len(found) >= most:
                     break
-                if self._must_ask(entry, now) and self._may_take(entry, at, bearers, now):
-                    found.append(entry)
+            else:
+                stream.may_need_claims = needs_any
+            self._try(stream, new)
+            if len(found) >= most:
+                break
         return _taken(found, "ask")
 
     def to_post(
@@ -155,16 +157,22 @@ class DeliveryPlan:
     ) -> list[Entry]:
         """The messages to deliver now, over the bearer: so many, of so many bytes together, but one at least. They are
         in flight until :meth:`release`."""
+        choice = BearerChoice(at, bearers, now)
         found: list[Entry] = []
         left = size
-        for entries in self._by_urgency():
-            for entry in self._postable(entries, now, presence_out_since):
-                if not self._may_take(entry, at, bearers, now):
+        for stream in self._by_urgency() if choice.takes_any else ():
+            new: list[Entry] = []
+            for one in self._postable(stream, now, presence_out_since):
+                if isinstance(one, Entry) and choice.takes(one.held, is_urgent=one.is_urgent):
+                    found.append(one)
+                elif isinstance(one, Entry) or not self._choose(one, choice, found, new):
                     continue
-                left -= entry.held.bundle.size
-                if found and (left < 0 or len(found) >= bundles):
+                left -= found[-1].held.size
+                if len(found) > 1 and (left < 0 or len(found) > bundles):
+                    excess = found.pop()
+                    self._try(stream, [entry for entry in new if entry is not excess])
                     return _taken(found, "post")
-                found.append(entry)
+            self._try(stream, new)
         return _taken(found, "post")
 
     def release(self, entries: Iterable[Entry]) -> None:
@@ -198,20 +206,10 @@ class DeliveryPlan:
 
     def refuse(self, entry: Entry, reason: str) -> None:
         """The platform will never take it: it is not tried here again."""
+        stream = self._streams.get(_stream_of(entry.header))
+        if stream is not None and self.has(entry) and not entry.refusal:
+            stream.urgent -= entry.is_urgent
         entry.refusal, entry.lease_until = reason or "no reason was given", 0.0
-
-    def settled(self, message_ids: Iterable[str]) -> None:
-        """These are gone: delivered, or their lifetime is over."""
-        touched = set()
-        for message_id in message_ids:
-            entry = self._entries.pop(message_id, None)
-            if entry is not None:
-                touched.add(_stream_of(entry))
-        for key in touched:
-            stream = self._streams[key]
-            stream.entries = [entry for entry in stream.entries if entry.id in self._entries]
-            if not stream.entries:
-                del self._streams[key]
 
     def uplink_lost(self) -> None:
         """No gateway is reachable: presence is asked first when one is again; only then does the time between count."""
@@ -241,49 +239,70 @@ class DeliveryPlan:
 
     def _is_impatient(self, entry: Entry, now: float, out_since: float | None) -> bool:
         """Whether it has waited for long enough for presence to come back (M10)."""
-        unjudged, patience_s = entry.unjudged_since, self.limits.patience_s
-        if out_since is not None and now - max(out_since, entry.held.since) >= patience_s:
+        unjudged = entry.unjudged_since
+        if self._waits_too_long(entry.held, now, out_since):
             return True
-        return unjudged is not None and entry.is_confirmed and now - unjudged >= patience_s
+        return unjudged is not None and entry.is_confirmed and now - unjudged >= self.limits.patience_s
 
-    def _postable(self, entries: Sequence[Entry], now: float, out_since: float | None) -> Iterator[Entry]:
+    def _waits_too_long(self, held: Held, now: float, out_since: float | None) -> bool:
+        return out_since is not None and now - max(out_since, held.since) >= self.limits.patience_s
+
+    def _postable(self, stream: Stream, now: float, out_since: float | None) -> Iterator[Entry | Held]:
         """Of a stream, in sequence, up to the first that holds the others back."""
-        if any(entry.lane == "post" for entry in entries):
+        if any(entry.lane == "post" for entry in stream.tried):
             return
-        for entry in entries:
-            if entry.refusal:
+        is_patient = out_since is not None and now - out_since < self.limits.patience_s
+        for one in stream.in_sequence(with_waiting=not (is_patient and stream.all_need_claims)):
+            if not isinstance(one, Entry):
+                if not self._needs_claim(one) or self._waits_too_long(one, now, out_since):
+                    yield one
+                elif out_since is None:
+                    return  # it will be asked for at once
                 continue
-            if entry.post_at > now:
-                if entry.holds_back:
+            if one.refusal:
+                continue
+            if one.post_at > now:
+                if one.holds_back:
                     return
                 continue
-            is_free = entry.lease_until > now or self._is_overdue(entry, now) or not self._needs_claim(entry.held)
-            if not entry.lane and (is_free or self._is_impatient(entry, now, out_since)):
-                yield entry
-            elif not entry.is_confirmed and out_since is None:
+            is_free = one.lease_until > now or self._is_overdue(one, now) or not self._needs_claim(one.held)
+            if not one.lane and (is_free or self._is_impatient(one, now, out_since)):
+                yield one
+            elif not one.is_confirmed and out_since is None:
                 return  # it is being asked for, or will be at once
 
-    def _may_take(self, entry: Entry, at: BearerState, bearers: Sequence[BearerState], now: float) -> bool:
-        return may_take(at, bearers, now - entry.held.since, is_urgent=entry.is_urgent)
+    def _choose(self, held: Held, choice: BearerChoice, found: list[Entry], new: list[Entry]) -> bool:
+        """Makes an entry of one that waits, if the bearer takes it."""
+        header = held.header
+        is_urgent = self._is_urgent(header)
+        if not choice.takes(held, is_urgent=is_urgent):
+            return False
+        entry = Entry(held, header, is_urgent)
+        found.append(entry)
+        new.append(entry)
+        return True
 
-    def _by_urgency(self) -> list[list[Entry]]:
-        """The entries of each stream, in sequence; the streams in the order in which they are served."""
-        for stream in self._streams.values():
-            if not stream.is_sorted:
-                stream.entries.sort(key=lambda entry: entry.header.sequence)
-                stream.is_sorted = True
-        return sorted((stream.entries for stream in self._streams.values()), key=self._rank)
+    def _try(self, stream: Stream, new: Sequence[Entry]) -> None:
+        if new:
+            stream.try_them(new)
+            self._entries.update((entry.id, entry) for entry in new)
 
-    def _rank(self, entries: Sequence[Entry]) -> tuple[bool, bool, float]:
-        is_own = entries[0].header.originator == self._name
-        asks_first = is_own and any(not entry.refusal and self._needs_claim(entry.held) for entry in entries)
-        is_urgent = any(entry.is_urgent and not entry.refusal for entry in entries)
-        since = min((entry.held.since for entry in entries if not entry.refusal), default=0.0)
-        return not asks_first, not is_urgent, since
+    def _by_urgency(self) -> list[Stream]:
+        """The streams in the order in which they are served."""
+        return [stream for *_, stream in sorted(map(self._rank, self._streams.values()), key=itemgetter(0, 1, 2))]
+
+    def _rank(self, stream: Stream) -> tuple[bool, bool, float, Stream]:
+        first = stream.first()
+        if first is None:
+            return True, True, 0.0, stream
+        is_own = first.header.originator == self._name
+        asks_first = is_own and (
+            stream.may_need_claims or any(not entry.refusal and self._needs_claim(entry.held) for entry in stream.tried)
+        )
+        return not asks_first, not stream.urgent, first.since, stream
 
 
-def _stream_of(entry: Entry) -> Stream:
-    header = entry.header
+def _stream_of(header: Header) -> _StreamKey:
     return header.originator, header.incarnation, header.destination
 
 

@@ -1,13 +1,13 @@
 """What the uplink needs of the agent that holds the bundles; the agent's node implements it, with a durable store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bundles.bundle import Bundle
-from bundles.receipt import Receipt, Role
-from edge.mesh.carrier import Held
+from bundles.receipt import Role, VerifiedReceipt
+from edge.mesh.held import Held, HeldWatcher
 from edge.mesh.pending_reports import PendingReport
 from schemas.events import MessagePresenceEvent
 from schemas.mesh_api import MeshState
@@ -20,11 +20,12 @@ class Holder(Protocol):
     def name(self) -> str:
         """The agent's."""
 
-    def held(self) -> Iterable[Held]:
-        """Everything that is held and alive. `since` goes by the same clock as the deliverer's."""
+    def watch(self, watcher: HeldWatcher) -> None:
+        """`watcher` is told at once of everything that is held for the platform or other agents, and from then on of
+        each change. What has expired is to be removed soon. `since` goes by the same clock as the deliverer's."""
 
     async def load(self, held: Sequence[Held]) -> Sequence[Bundle]:
-        """The bundles, with their ciphertexts and their present age, to be sent; without those that are gone."""
+        """The bundles with their ciphertexts and their present age; without those that are gone."""
 
     def needs_claim(self, held: Held) -> bool:
         """Whether others may have a copy: one has left this agent, or it came from another (M11)."""
@@ -35,9 +36,9 @@ class Holder(Protocol):
     def certificates(self, originator: str) -> Sequence[bytes]:
         """The originator's certificates (DER), for gateways that do not know them."""
 
-    async def settle(self, receipts: Sequence[Receipt]) -> None:
-        """The messages are delivered: drops the bundles, keeps the receipts, tells the application of its own. The
-        receipts are verified."""
+    async def settle(self, receipts: Sequence[VerifiedReceipt]) -> None:
+        """The messages are delivered: drops the bundles, keeps the receipts, tells the application of its own.
+        Raises StoreError."""
 
     async def refused(self, bundle: Bundle, reason: str) -> None:
         """The platform will never take the bundle. If it is the agent's own, its application is told and the bundle is

@@ -54,19 +54,23 @@ class PostLane:
             self._plan.release(entries)
 
     async def _post(self, link: BearerLink, entries: Sequence[Entry]) -> bool:
-        began = self._clock()
-        size = sum(entry.held.bundle.size for entry in entries)
+        loaded_at = self._clock()
         loaded = {one.message_id: one for one in await self._holder.load([entry.held for entry in entries])}
+        for entry in entries:
+            if entry.id not in loaded:  # a receipt came meanwhile, or the store is damaged
+                self._plan.later(entry, loaded_at, holds_back=False)
         entries = [entry for entry in entries if entry.id in loaded]
         if not entries:
             return False
+        began = self._clock()
+        size = sum(entry.held.size for entry in entries)
         sent: list[Entry] = []
         told = link.told
 
         async def post(gateway: Gateway) -> BundlesAnswer:
             nonlocal told
             told = link.told
-            return await gateway.post_bundles(self._request(link, entries, loaded, sent))
+            return await gateway.post_bundles(self._request(link, entries, sent, loaded, loaded_at))
 
         try:
             async with self._claims_renewed(link, entries):
@@ -84,10 +88,15 @@ class PostLane:
         return settled > 0
 
     def _request(
-        self, link: BearerLink, entries: Sequence[Entry], loaded: Mapping[str, Bundle], sent: list[Entry]
+        self,
+        link: BearerLink,
+        entries: Sequence[Entry],
+        sent: list[Entry],
+        loaded: Mapping[str, Bundle],
+        loaded_at: float,
     ) -> BundlesRequest:
         """The request to the link's current gateway; `sent` gets what is in it: as many as their certificates fit."""
-        certificates, with_certificates = list[bytes](), set(link.told)
+        now, certificates, with_certificates = self._clock(), list[bytes](), set(link.told)
         bundles = []
         for entry in entries:
             originator = entry.header.originator
@@ -97,7 +106,7 @@ class PostLane:
                     break
                 certificates += more
                 with_certificates.add(originator)
-            bundles.append(bundle_format.encode(loaded[entry.id].carried(0)))
+            bundles.append(bundle_format.encode(loaded[entry.id].carried(int(now - loaded_at))))
             sent.append(entry)
         return BundlesRequest(bundles, certificates)
 

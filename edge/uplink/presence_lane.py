@@ -72,7 +72,7 @@ class PresenceLane:
         now, now_ms = self._clock(), self._wall_us() / 1000
         to_claim = []
         for entry in entries:
-            if entry.id not in self._plan:
+            if not self._plan.has(entry):
                 continue
             state = answer.states.get(entry.id)
             match verdict(state, self._holder.name, now_ms):

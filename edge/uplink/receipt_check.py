@@ -3,7 +3,7 @@
 from bundles import receipt as receipt_format
 from bundles.bundle import Header
 from bundles.errors import BundleError
-from bundles.receipt import Receipt, Signers
+from bundles.receipt import Signers, VerifiedReceipt
 
 
 class NoReceipt(Exception):
@@ -14,7 +14,7 @@ class NoReceipt(Exception):
         self.is_unknown = is_unknown
 
 
-def checked(raw: bytes, header: Header, signers: Signers) -> Receipt:
+def checked(raw: bytes, header: Header, signers: Signers) -> VerifiedReceipt:
     """The verified receipt in `raw` for the message of `header`. Raises NoReceipt."""
     try:
         found = receipt_format.decode(raw)
@@ -26,7 +26,6 @@ def checked(raw: bytes, header: Header, signers: Signers) -> Receipt:
     except BundleError as error:
         raise NoReceipt(f"the receipt for {header.message_id} cannot be read: {error}") from error
     try:
-        receipt_format.verify(found, signers)
+        return receipt_format.verify(found, signers)
     except BundleError as error:
         raise NoReceipt(str(error), is_unknown=is_unknown) from error
-    return found

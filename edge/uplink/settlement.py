@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bundles.receipt import Receipt
+from bundles.receipt import Receipt, VerifiedReceipt
 from edge.mesh import reports
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.delivery_plan import DeliveryPlan, Entry
@@ -38,12 +38,11 @@ class Settlement:
             await self._holder.report(events)
         if good:
             await self._holder.settle([receipt for _, receipt in good])
-            self._plan.settled([entry.id for entry, _ in good])
         return [(entry, str(error)) for entry, _, error in bad]
 
     async def _sorted(
         self, answers: Sequence[tuple[Entry, bytes]]
-    ) -> tuple[list[tuple[Entry, Receipt]], list[tuple[Entry, bytes, NoReceipt]]]:
+    ) -> tuple[list[tuple[Entry, VerifiedReceipt]], list[tuple[Entry, bytes, NoReceipt]]]:
         good, bad = [], []
         for number, (entry, raw) in enumerate(answers):
             if number % _AT_ONCE == _AT_ONCE - 1:

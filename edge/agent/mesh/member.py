@@ -78,7 +78,7 @@ class Member:
             on_failed=self._on_failed,
             log=self._log,
             presence=settings.uplink.enabled,
-            backoff=lambda: backoff or FullJitter(0.5, 60.0),
+            backoff=lambda: backoff or FullJitter(0.5, max(0.5, settings.mesh.redial_most_s)),
         )
         lifetime_s = max(1, int(min(settings.store.lifetime_s, settings.mesh.lifetime_s)))
         self.sender = MeshSender(self._node, self._log, lifetime_s)

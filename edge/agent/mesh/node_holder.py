@@ -1,21 +1,19 @@
 """A node as the uplink's holder of bundles: it only translates, each side knows nothing of the other (M7, M8, M11)."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bundles.bundle import Bundle
 from bundles.errors import BundleError
-from bundles.receipt import Receipt, Role
-from edge.mesh.carrier import Held
+from bundles.receipt import Role, VerifiedReceipt
+from edge.mesh.held import Held, HeldWatcher
 from edge.mesh.pending_reports import PendingReport
 from edge.node.node import MeshNode
 from schemas.events import MessagePresenceEvent
 from schemas.mesh_api import MeshState
-
-ALL: Final = 1 << 62
 
 _log: Final = logging.getLogger("waystation.uplink")
 
@@ -30,8 +28,8 @@ class NodeHolder:
     def name(self) -> str:
         return self._name
 
-    def held(self) -> Iterable[Held]:
-        return self._node.sendable(ALL)
+    def watch(self, watcher: HeldWatcher) -> None:
+        self._node.watch(watcher)
 
     async def load(self, held: Sequence[Held]) -> Sequence[Bundle]:
         return await self._node.load(held)
@@ -45,8 +43,8 @@ class NodeHolder:
     def certificates(self, originator: str) -> Sequence[bytes]:
         return [one.der for one in self._node.known.of(originator)]
 
-    async def settle(self, receipts: Sequence[Receipt]) -> None:
-        await self._node.settle(receipts)
+    async def settle(self, receipts: Sequence[VerifiedReceipt]) -> None:
+        await self._node.settle_verified(receipts)
 
     async def refused(self, bundle: Bundle, reason: str) -> None:
         await self._node.refuse(bundle.message_id, reason)

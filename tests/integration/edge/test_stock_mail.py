@@ -22,6 +22,7 @@ from tests.mail_network import (
     mail,
     send,
 )
+from tests.mail_wall import MailWall
 from tests.namespaces import can_connect, required
 from tests.waiting import wait_for
 
@@ -157,6 +158,40 @@ def test_what_cannot_be_delivered_in_time_is_reported(network: MailNetwork, expi
     assert "Status: 4.4.7" in report
     assert network.far_mail.policy.asked[NOBODY] > 2
     network.settle()
+
+
+def test_mail_through_a_wall(network: MailNetwork, tmp_path: Path) -> None:
+    """M5-M8, M15-M18, M21: no platform and no route; an agent that moves carries mail, answer and receipts. It is
+    killed on its way, and what it carries it cannot read."""
+    contents = {name: mail(name) for name in ("wall-swaks", "wall-msmtp", "wall-smtplib")}
+    with MailWall(network, tmp_path / "wall") as wall:
+        assert network.swaks(contents["wall-swaks"])[0] == 0
+        assert network.msmtp(contents["wall-msmtp"]) == (0, "")
+        network.submit(contents["wall-smtplib"])
+        contents["wall-swaks"] += b"\r\n"  # swaks appends it
+        wall.go_to_near()
+        wait_for(lambda: wall.held(wall.courier) == len(contents), "the courier has all of it")
+        wall.courier.kill()
+        files = [file.read_bytes() for file in wall.courier.directory.rglob("*") if file.is_file()]
+        assert not any(b"Gr\xc3\xbc\xc3\x9fe" in file or b"wall-smtplib" in file for file in files)
+        wall.courier.start()
+        wall.go_to_far()
+        bob, ann = network.far_mail, network.near_mail
+        wait_for(lambda: all(bob.copies("bob", name) for name in contents), "the mails arrive")
+
+        answer = mail("wall-answer", BOB, ANN)
+        network.answer(answer)
+        wait_for(lambda: wall.held(wall.courier) == 1, "the courier has the answer, and receipts for all else")
+        wall.go_to_near()
+        wait_for(lambda: bool(ann.copies("ann", "wall-answer")), "the answer arrives")
+        wall.go_to_far()  # with the receipt
+        wall.settle()
+        for server, user, name, content in (
+            *((bob, "bob", name, content) for name, content in contents.items()),
+            (ann, "ann", "wall-answer", answer),
+        ):
+            (copy,) = server.copies(user, name)
+            assert copy.endswith(b"\r\n" + content), name
 
 
 # -- networks that are there, and of no use ----------------------------------------------------------------------------

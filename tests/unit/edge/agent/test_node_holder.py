@@ -7,8 +7,26 @@ import pytest
 
 from edge.agent.mesh.node_holder import NodeHolder
 from edge.mesh import reports
+from edge.mesh.held import Held
 from schemas.mesh_api import MeshState
 from tests.unit.edge.node.node_host import LIFETIME_S, Join, NodeHost, certificates, send
+
+
+class Watcher:
+    """What the uplink is told of."""
+
+    def __init__(self, holder: NodeHolder) -> None:
+        self.held: dict[str, Held] = {}
+        holder.watch(self)
+
+    def added(self, held: Held) -> None:
+        self.held[held.message_id] = held
+
+    def given(self, held: Held) -> None:
+        assert held.message_id in self.held
+
+    def removed(self, held: Held) -> None:
+        del self.held[held.message_id]
 
 
 @pytest.mark.parametrize("copies", [8, 0], ids=["copies", "unlimited"])
@@ -22,19 +40,20 @@ def test_what_has_left_the_agent_needs_a_claim(tmp_path: Path, copies: int) -> N
         async with a.running(known) as one, b.running(known) as other:
             given = await send(one, "@c")
             holder, there = NodeHolder(one, "a"), NodeHolder(other, "b")
-            assert [holder.needs_claim(held) for held in holder.held()] == [False]
+            here_held, there_held = Watcher(holder).held, Watcher(there).held
+            assert [holder.needs_claim(held) for held in here_held.values()] == [False]
             await Join(one, other).run(lambda: bool(one.pending.is_pending) and given in other.carrier)
             kept = await send(one, "@c")
-            claims = {held.bundle.message_id: holder.needs_claim(held) for held in holder.held()}
+            claims = {name: holder.needs_claim(held) for name, held in here_held.items()}
             assert claims == {given: True, kept: False}
-            assert [there.needs_claim(held) for held in there.held()] == [True]
+            assert [there.needs_claim(held) for held in there_held.values()] == [True]
             [report] = holder.pending(10)
             assert (report.event.event, report.event.id, report.event.peer) == ("propagated", given, "b")
-            loaded = await holder.load(list(holder.held()))
+            loaded = await holder.load(list(here_held.values()))
             assert [one.message_id for one in loaded] == [given, kept]
         async with a.running(known) as one:
             holder = NodeHolder(one, "a")
-            claims = {held.bundle.message_id: holder.needs_claim(held) for held in holder.held()}
+            claims = {name: holder.needs_claim(held) for name, held in Watcher(holder).held.items()}
             assert claims == {given: True, kept: copies == 0}  # unlimited: nobody knows any more
             await holder.published([report.number])
             assert holder.pending(10) == []

@@ -10,8 +10,8 @@ from bundles import sealing
 from bundles.bundle import Bundle, sign
 from bundles.receipt import Role
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, StoreForeign, StoreFull, StoreInUse
-from edge.node.disk_carrier import StoredBundle
 from edge.node.errors import NotForUs
+from edge.node.held_on_disk import StoredBundle
 from edge.node.node import MeshNode
 from edge.reconnect import FullJitter
 from schemas.events import MessagePresenceEvent

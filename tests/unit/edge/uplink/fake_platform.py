@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from bundles import bundle as bundle_format
 from bundles import receipt as receipt_format
 from bundles.bundle import Bundle
-from bundles.receipt import Receipt, Role
+from bundles.receipt import Receipt, Role, VerifiedReceipt
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint
-from edge.mesh.carrier import Held
+from edge.mesh.held import Held, HeldWatcher, InMemory
 from edge.mesh.pending_reports import PendingReport, PendingReports
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearer_link import BearerLink
@@ -232,12 +232,31 @@ class FakeGateway:
         return act()
 
 
+class FakeStore(dict[str, Held]):
+    """By id; those who watch are told of each change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watchers: list[HeldWatcher] = []
+
+    def __setitem__(self, message_id: str, held: Held) -> None:
+        super().__setitem__(message_id, held)
+        for one in self.watchers:
+            one.added(held)
+
+    def __delitem__(self, message_id: str) -> None:
+        held = self[message_id]
+        super().__delitem__(message_id)
+        for one in self.watchers:
+            one.removed(held)
+
+
 class FakeHolder:
     """Everything in memory; a settled message must have a receipt that verifies."""
 
     def __init__(self, name: str = "a", *, propagated: Iterable[str] = ()) -> None:
         self.name = name
-        self.store: dict[str, Held] = {}
+        self.store = FakeStore()
         self.propagated = set(propagated)
         self.reports = PendingReports()
         self.receipts: dict[str, Receipt] = {}
@@ -249,13 +268,16 @@ class FakeHolder:
 
     def hold(self, *bundles: Bundle, since: float = 0.0) -> None:
         for bundle in bundles:
-            self.store[bundle.message_id] = Held(bundle, 8, since)
+            self.store[bundle.message_id] = InMemory(bundle, 8, since)
 
-    def held(self) -> list[Held]:
-        return list(self.store.values())
+    def watch(self, watcher: HeldWatcher) -> None:
+        for held in self.store.values():
+            watcher.added(held)
+        self.store.watchers.append(watcher)
 
     async def load(self, held: Sequence[Held]) -> Sequence[Bundle]:
-        return [replace(one.bundle, age_s=one.age_s(now())) for one in held]
+        await asyncio.sleep(0.001)
+        return [replace(one.bundle, age_s=one.age_s(now())) for one in held if one.message_id in self.store]
 
     def needs_claim(self, held: Held) -> bool:
         return held.bundle.header.originator != self.name or held.bundle.message_id in self.propagated
@@ -266,13 +288,14 @@ class FakeHolder:
     def certificates(self, originator: str) -> Sequence[bytes]:
         return [originator.encode()]
 
-    async def settle(self, receipts: Sequence[Receipt]) -> None:
+    async def settle(self, receipts: Sequence[VerifiedReceipt]) -> None:
         await asyncio.sleep(0.001)
         if self.disk_problem is not None:
             raise self.disk_problem
         for receipt in receipts:
             receipt_format.verify(receipt, keys.signers)
-            self.store.pop(receipt.message_id, None)
+            if receipt.message_id in self.store:
+                del self.store[receipt.message_id]
             self.receipts[receipt.message_id] = receipt
 
     async def refused(self, bundle: Bundle, reason: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bundles.bundle import Bundle, Header
-from edge.mesh.carrier import Held
+from edge.mesh.held import Held, InMemory
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearers import Bearer, BearerState
 from edge.uplink.delivery_plan import DeliveryPlan, Entry, PlanLimits
@@ -23,7 +23,7 @@ LIMITS = PlanLimits(patience_s=300, lease_s=60, recheck_s=20, withheld_s=900, re
 
 def held(sequence: int, originator: str = "a", since: float = 0.0, destination: str = "platform") -> Held:
     made = header(sequence, originator, destination)
-    return Held(Bundle(made, b"." * 50, bytes(64)), 8, since)
+    return InMemory(Bundle(made, b"." * 50, bytes(64)), 8, since)
 
 
 def plan(*bundles: Held, claims: Iterable[int] = (), urgent: Iterable[int] = ()) -> DeliveryPlan:
@@ -36,7 +36,8 @@ def plan(*bundles: Held, claims: Iterable[int] = (), urgent: Iterable[int] = ())
         return one.sequence in set(urgent)
 
     made = DeliveryPlan("a", needs_claim, is_urgent, LIMITS, lambda: 1.0)
-    made.sync(bundles)
+    for one in bundles:
+        made.added(one)
     return made
 
 
@@ -120,6 +121,28 @@ def test_a_stream_goes_in_sequence_one_request_at_a_time() -> None:
     assert numbers(post(of)) == [1, 2, 3]
 
 
+def test_a_turn_looks_at_what_it_takes() -> None:
+    """M19: not at all that is held."""
+    looked: list[int] = []
+
+    def needs_claim(one: Held) -> bool:
+        looked.append(one.sequence)
+        return False
+
+    of = DeliveryPlan("a", needs_claim, lambda one: False, LIMITS, lambda: 1.0)
+    for number in range(1, 1_001):
+        of.added(held(number))
+    looked.clear()
+    for _ in range(10):
+        assert not ask(of)
+        entries = post(of, bundles=20)
+        assert len(entries) == 20
+        of.release(entries)
+        for entry in entries:
+            of.removed(entry.held)
+    assert len(looked) < 10 * 60
+
+
 def test_later_holds_back_those_after_it_for_a_while() -> None:
     of = plan(held(1), held(2))
     entries = post(of)
@@ -146,13 +169,15 @@ def test_a_claim_that_is_being_asked_for_holds_back_those_after_it() -> None:
 
 
 def test_refused_is_not_tried_again_here() -> None:
-    of = plan(held(1), held(2))
+    first, second = held(1), held(2)
+    of = plan(first, second)
     entries = post(of)
     of.refuse(entries[0], "too large")
     of.release(entries)
     assert of.refused == {entries[0].id: "too large"}
     assert numbers(post(of)) == [2]
-    of.sync([])
+    of.removed(first)
+    of.removed(second)
     assert not of.refused
     assert not len(of)
 
@@ -251,7 +276,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.sequence += 1
         one = held(self.sequence, originator, self.now, destination)
         self.store[one.bundle.message_id] = one
-        self.plan.sync(self.store.values())
+        self.plan.added(one)
 
     @rule(seconds=st.sampled_from([1, 10, 100]))
     def passes(self, seconds: float) -> None:
@@ -292,8 +317,7 @@ class PlanMachine(RuleBasedStateMachine):
         for entry in batch:
             match answer:
                 case "taken":
-                    del self.store[entry.id]
-                    self.plan.settled([entry.id])
+                    self.plan.removed(self.store.pop(entry.id))
                 case "later":
                     self.plan.later(entry, self.now)
                 case "refused":
