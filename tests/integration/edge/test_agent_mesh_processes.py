@@ -155,6 +155,7 @@ def test_a_carrier_between_agents_that_never_meet(mesh: Mesh) -> None:
                 put(outbox, f"old-{number}")
             await killed(choice.choice([a, c]))
             await carries(c, FILES)
+            await eventually(lambda: not any(outbox.iterdir()), "the files are gone: a new store would send them again")
             await asyncio.to_thread(a.kill)
             mesh.reinstall("a")
             await asyncio.to_thread(a.start)
