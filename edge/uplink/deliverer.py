@@ -112,6 +112,8 @@ class Deliverer:
             presence_in_reach=self._is_up and self._presence.out_since(self._clock()) is None,
             held=len(self._plan),
             reports_pending=bool(self._holder.pending(1)),
+            claims_granted=self._asking.granted,
+            claims_refused=self._asking.refused,
             refused=self._plan.refused,
             bearers=[link.current_status() for link in self._links],
             last_problem=self._last_problem or self._posting.last_problem,

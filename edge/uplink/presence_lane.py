@@ -18,7 +18,8 @@ MESSAGES_MAX: Final = min(EVENTS_MAX // 2, IDS_MAX)
 
 
 class PresenceLane:
-    """`clock`: as the plan's. `wall_us`: microseconds since the epoch."""
+    """`clock`: as the plan's. `wall_us`: microseconds since the epoch. `granted`, `refused`: how many claims were, not
+    counting renewals."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class PresenceLane:
         self._holder, self._plan, self._presence, self._settlement = holder, plan, presence, settlement
         self._clock, self._wall_us = clock, wall_us
         self._last_us = 0
+        self.granted = self.refused = 0
 
     async def step(self, link: BearerLink, states: Sequence[BearerState]) -> bool:
         """One round; whether presence has answered. Raises NotReachable, GatewayProblem."""
@@ -106,8 +108,10 @@ class PresenceLane:
         if not result.stored or result.granted is None:
             self._plan.unjudged(entry, now)
         elif result.granted:
+            self.granted += entry.lease_until <= asked_at
             self._plan.granted(entry, asked_at)
         else:
+            self.refused += 1
             self._plan.withheld(entry, now)
 
     def _next_us(self) -> int:

@@ -32,8 +32,14 @@ def verdict(state: MessagePresenceState | None, agent: str, now_ms: float) -> Ve
     if state.state != "pending" or state.retired:
         return Verdict.DONE
     claim = state.claim
-    is_taken = claim is not None and claim.until_ms > now_ms and claim.agent != agent
+    is_taken = claim is not None and claim.until_ms > now_ms and not _is_ours(claim.agent, agent)
     return Verdict.TAKEN if is_taken else Verdict.CLAIM
+
+
+def _is_ours(claimant: str, agent: str) -> bool:
+    """Whether it is this agent that has the claim. Who reports over HTTP has its name behind `http:` or `http-USER:`
+    there (docs/http.md, client ids)."""
+    return claimant == agent or (claimant.startswith(("http:", "http-")) and claimant.endswith(f":{agent}"))
 
 
 class PresenceReach:

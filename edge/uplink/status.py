@@ -21,12 +21,15 @@ class BearerStatus(msgspec.Struct, kw_only=True):
 
 class UplinkStatus(msgspec.Struct, kw_only=True):
     """`held`: bundles that wait for delivery; `refused`: messages that the platform will not take, and why;
-    `reports_pending`: whether message presence does not know everything yet (M10)."""
+    `reports_pending`: whether message presence does not know everything yet (M10); `claims_granted` and
+    `claims_refused` since the start, without renewals."""
 
     is_up: bool
     presence_in_reach: bool
     held: int
     reports_pending: bool
+    claims_granted: int
+    claims_refused: int
     refused: dict[str, str]
     bearers: list[BearerStatus]
     last_problem: str = ""

@@ -15,6 +15,9 @@ from jobs.runtime.signals import interrupt_on_signals
 
 DEFAULT_DATE = "2013-12-02"
 DIRECTORY = "demo"
+SPEED = 1440.0
+MESH_SPEED = 1100.0
+"""Slower: airports' and aircraft's agents need a second or two for what they do while an aircraft stands."""
 INTERRUPTED = 130
 
 
@@ -28,13 +31,20 @@ def demo(
         date,
         typer.Option("--date", parser=date_of, metavar=DATE, help="A date in 2013. The default had the most flights."),
     ] = DEFAULT_DATE,  # type: ignore[assignment]
-    speed: Annotated[float, typer.Option(min=1.0, help="Speed-up: 1440 replays a day in a minute.")] = 1440,
+    speed: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Speed-up: 1440, the default, replays a day in a minute. With --mesh 1100."),
+    ] = None,
     until: Annotated[
         datetime | None,
         typer.Option(formats=["%H:%M"], help="Replay only flights that left before this time, New York time."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the stack running at the end.")] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures to this file, as JSON.")] = None,
+    mesh: Annotated[
+        bool, typer.Option("--mesh", help="With agents at airports and on aircraft, which carry messages.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="With --mesh: draws other outages and messages.")] = 1,
 ) -> None:
     """Replay a day of real flights: every aircraft is an MQTT client, offline while it is in the air.
 
@@ -42,13 +52,18 @@ def demo(
     with its subscriptions, and stops the stack. The exit status is 0 only if no message was lost, duplicated, out of
     order or left incomplete.
 
+    With --mesh, agents run at ten airports and on forty aircraft. Airports lose their uplink for hours; their messages
+    leave with the next aircraft. The exit status is 0 only if no message was lost or doubled.
+
     Examples:
 
         waystation demo
         waystation demo --date 2013-07-10 --speed 720 --keep
         waystation demo --until 07:00 --json build/demo.json
+        waystation demo --mesh --seed 2
     """
     try:
+        from jobs.demo import mesh_run
         from jobs.demo.report import write_json
         from jobs.demo.run import Request, run
     except ModuleNotFoundError as error:
@@ -58,7 +73,7 @@ def demo(
     request = Request(
         date=day,
         until=until.time() if until else None,
-        speed=speed,
+        speed=speed or (MESH_SPEED if mesh else SPEED),
         keep=keep,
         data=options.data() / DIRECTORY,
         overlays=options.overlays,
@@ -66,7 +81,7 @@ def demo(
         stop_timeout_s=options.settings().stack.stop_timeout_s,
     )
     try:
-        result = run(request, terminal)
+        result = mesh_run.run(request, seed, terminal) if mesh else run(request, terminal)
     except KeyboardInterrupt:
         terminal.print("interrupted; the stack has been stopped")
         raise typer.Exit(INTERRUPTED) from None

@@ -1,18 +1,14 @@
-"""The demo's output: its progress while it runs, and the result; the same figures as JSON."""
+"""The demo's output: the figures of its progress, and the result; the same figures as JSON."""
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.live import Live
-from rich.table import Table
-
 from jobs.demo.expectations import Account
 from jobs.demo.fleet import Fleet
-from jobs.demo.flights import HOME_ZONE
 from jobs.output import Terminal, cell, json_text
 from jobs.query.ledger_reader import Rows
 from jobs.text_tables import Column
@@ -33,58 +29,19 @@ MUST_BE_ZERO = {
 BEHIND = ("incomplete", "unrecorded")
 """Those of them that say how far the ledger lags behind the clients."""
 
-REFRESH_S = 0.5
-LINE_EVERY_S = 10.0
 
-
-class Progress:
-    """Shows the progress of the replay: a table that changes on a terminal, otherwise a line now and then."""
-
-    def __init__(self, console: Terminal, account: Account, fleet: Fleet, clock: Callable[[], float]) -> None:
-        self._account = account
-        self._fleet = fleet
-        self._clock = clock
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        self._every_s = REFRESH_S if self._live else LINE_EVERY_S
-        self._next = clock() + self._every_s
-        self.act = ""
-        """The current phase, in two or three words."""
-
-    def __enter__(self) -> "Progress":
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def watch(self, at: datetime) -> None:
-        """`at` is the simulated time; costs nothing unless an update is due."""
-        if self._clock() < self._next:
-            return
-        self._next = self._clock() + self._every_s
-        figures = self._figures(at)
-        if self._live:
-            table = Table(*figures, title=self.act, title_justify="left")
-            table.add_row(*figures.values())
-            self._live.update(table, refresh=True)
-        else:
-            self._console.print(f"  {self.act}: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
-
-    def _figures(self, at: datetime) -> dict[str, str]:
-        verdict, (online, offline) = self._account.verdict(), self._account.in_flight
-        return {
-            "New York": f"{at.astimezone(HOME_ZONE):%a %H:%M}",
-            "connected": str(self._fleet.online),
-            "published": str(verdict.published),
-            "delivered": str(verdict.delivered),
-            "in flight": str(online),
-            "for offline clients": str(offline),
-            "p50 ms": _number(verdict.p50_ms),
-            "p99 ms": _number(verdict.p99_ms),
-        }
+def progress_figures(account: Account, fleet: Fleet) -> dict[str, str]:
+    """What is shown while the day is replayed."""
+    verdict, (online, offline) = account.verdict(), account.in_flight
+    return {
+        "connected": str(fleet.online),
+        "published": str(verdict.published),
+        "delivered": str(verdict.delivered),
+        "in flight": str(online),
+        "for offline clients": str(offline),
+        "p50 ms": _number(verdict.p50_ms),
+        "p99 ms": _number(verdict.p99_ms),
+    }
 
 
 def show_result(console: Terminal, figures: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from jobs.demo.fleet import Fleet
 from jobs.demo.flights import HOME_ZONE, Day, load_day
 from jobs.demo.ledger import Standing
 from jobs.demo.plan import Disconnect, Plan, plan_day
+from jobs.demo.progress import Progress
 from jobs.demo.stack import allow_open_files, make_room, running
 from jobs.output import Terminal
 
@@ -114,7 +115,7 @@ def _fly(fleet: Fleet, plan: Plan, account: Account, request: Request, console: 
     """Replays the day; returns how long each phase took, and when settling began."""
     clock = time.monotonic
     began = clock()
-    with report.Progress(console, account, fleet, clock) as progress:
+    with Progress(console, lambda: report.progress_figures(account, fleet), clock) as progress:
         progress.act = f"{len(plan.members)} clients connect and subscribe"
         replay.muster(fleet, plan, clock, progress.watch)
         mustered = clock()

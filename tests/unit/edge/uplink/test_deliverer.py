@@ -106,6 +106,7 @@ def test_of_two_agents_with_the_same_message_one_delivers() -> None:
         agents = [deliverer(holder, link(FakeGateway(platform, holder.name))) for holder in holders]
         await run_until(lambda: not any(holder.store for holder in holders), *agents)
         assert set(platform.taken.values()) == {1}
+        assert sum(agent.status().claims_granted for agent in agents) == len(messages)
 
     run(scenario())
 
@@ -335,6 +336,7 @@ def test_a_slow_transfer_keeps_its_claim() -> None:
         await asyncio.wait([first])
         assert platform.taken[bundle().message_id] == 1
         assert len(platform.reported("claimed")) > 3
+        assert one.status().claims_granted == 1  # renewals do not count
 
     run(scenario())
 

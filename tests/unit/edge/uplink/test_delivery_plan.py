@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -232,6 +233,13 @@ def test_an_unknown_message_is_claimed_and_never_dropped() -> None:
     assert verdict(presence(claim=claim), "a", 59_999) is Verdict.TAKEN
     assert verdict(presence(claim=claim), "a", 60_000) is Verdict.CLAIM, "a claimant that died"
     assert verdict(presence(claim=claim), "c", 0) is Verdict.CLAIM, "its own, of before a restart"
+
+
+@pytest.mark.parametrize(("claimant", "is_ours"), [("http:c", True), ("http-ann:c", True), ("http:cc", False)])
+def test_an_agent_knows_its_own_claim_by_its_name_over_http(claimant: str, *, is_ours: bool) -> None:
+    """M11: it does not wait for itself."""
+    claim = Claim(agent=claimant, at_us=0, until_ms=60_000)
+    assert verdict(presence(claim=claim), "c", 0) is (Verdict.CLAIM if is_ours else Verdict.TAKEN)
 
 
 def test_presence_is_asked_again_after_growing_pauses() -> None:
