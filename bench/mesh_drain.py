@@ -15,17 +15,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from bench.mesh_node import People, fill
 from bundles import bundle as bundle_format
-from bundles.bundle import Bundle
-from bundles.receipt import Role, VerifiedReceipt
+from bundles.receipt import Role
+from edge.agent.mesh.node_holder import NodeHolder
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint
-from edge.mesh.held import Held, HeldWatcher
-from edge.mesh.pending_reports import PendingReport
-from edge.node.node import MeshNode
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import Bearer
@@ -33,16 +28,19 @@ from edge.uplink.deliverer import Deliverer
 from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem
 from edge.uplink.reachability import ReachabilityLimits
-from schemas.events import MessagePresenceEvent
 from schemas.mesh_api import (
     BundleResult,
     BundlesAnswer,
     BundlesRequest,
     MeshState,
     PresenceAnswer,
+    ReceiptsAnswer,
+    ReceiptsRequest,
     ReportedEvent,
     ReportResult,
     ReportsAnswer,
+    WaitingAnswer,
+    WaitingRequest,
 )
 
 
@@ -72,57 +70,17 @@ class QuickGateway:
     async def mesh(self) -> MeshState:
         return MeshState([])
 
+    async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
+        raise GatewayProblem(404, "nothing_carried", "nothing waits here")
+
+    async def bring_receipts(self, request: ReceiptsRequest) -> ReceiptsAnswer:
+        raise GatewayProblem(404, "nothing_carried", "nothing waits here")
+
     async def connect_points(self, client: str) -> list[ConnectPoint]:
         raise GatewayProblem(404, "access_point_off", "there is one gateway")
 
     def close(self) -> None:
         pass
-
-
-class NodeAsHolder:
-    """:class:`edge.uplink.holder.Holder`."""
-
-    def __init__(self, name: str, node: MeshNode) -> None:
-        self.name, self._node = name, node
-
-    def watch(self, watcher: HeldWatcher) -> None:
-        self._node.watch(watcher)
-
-    async def load(self, held: Sequence[Held]) -> Sequence[Bundle]:
-        return await self._node.load(held)
-
-    def needs_claim(self, held: Held) -> bool:
-        return held.header.originator != self.name
-
-    def signers(self, name: str, role: Role) -> Sequence[Ed25519PublicKey]:
-        return self._node.known.signer_keys(name, role)
-
-    def certificates(self, originator: str) -> Sequence[bytes]:
-        return [one.der for one in self._node.known.of(originator)]
-
-    async def settle(self, receipts: Sequence[VerifiedReceipt]) -> None:
-        await self._node.settle_verified(receipts)
-
-    async def refused(self, bundle: Bundle, reason: str) -> None:
-        await self._node.refuse(bundle.message_id, reason)
-
-    async def report(self, events: Sequence[MessagePresenceEvent]) -> None:
-        for event in events:
-            self._node.pending.append(event)
-        await self._node.durable()
-
-    def pending(self, most: int) -> Sequence[PendingReport]:
-        return self._node.pending.batch(most)
-
-    async def published(self, numbers: Sequence[int]) -> None:
-        self._node.pending.published(numbers)
-        await self._node.durable()
-
-    async def take_mesh(self, state: MeshState) -> None:
-        pass
-
-    def set_uplink(self, is_up: bool) -> None:
-        self._node.set_uplink(is_up)
 
 
 async def drain(directory: Path, most: int) -> None:
@@ -145,10 +103,10 @@ async def drain(directory: Path, most: int) -> None:
             ReachabilityLimits(),
             clock=lambda: node.now_s,
         )
-        uplink = Deliverer(NodeAsHolder("a", node), [link], PlanLimits(), clock=lambda: node.now_s)
+        uplink = Deliverer(NodeHolder(node, "a"), [link], PlanLimits(), clock=lambda: node.now_s)
         started_s, started_rss = time.process_time() - processor_s, resident_mib()
         running = asyncio.create_task(uplink.run())
-        while len(node.carrier) > count - most and not running.done():
+        while len(node.carrier) > max(0, count - most) and not running.done():
             await asyncio.sleep(0.05)
         wall_s, processor_s = time.perf_counter() - wall_s, time.process_time() - processor_s - gateway.processor_s
         drained = count - len(node.carrier)
