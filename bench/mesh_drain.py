@@ -32,6 +32,8 @@ from schemas.mesh_api import (
     BundleResult,
     BundlesAnswer,
     BundlesRequest,
+    CertificatesAnswer,
+    CertificatesRequest,
     MeshState,
     PresenceAnswer,
     ReceiptsAnswer,
@@ -69,6 +71,9 @@ class QuickGateway:
 
     async def mesh(self) -> MeshState:
         return MeshState([])
+
+    async def certificates(self, request: CertificatesRequest) -> CertificatesAnswer:
+        return CertificatesAnswer([])
 
     async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
         raise GatewayProblem(404, "nothing_carried", "nothing waits here")

@@ -7,6 +7,7 @@ M15, M21).
 | `POST /v1/message-presence` | :class:`ReportsRequest` | :class:`ReportsAnswer`: a result for each event, in order |
 | `POST /v1/message-presence/query` | :class:`PresenceQuery` | :class:`PresenceAnswer` |
 | `GET /v1/mesh` | | :class:`MeshState` |
+| `POST /v1/mesh/certificates` | :class:`CertificatesRequest` | :class:`CertificatesAnswer` |
 | `POST /v1/bundles/waiting` | :class:`WaitingRequest` | :class:`WaitingAnswer`: bundles for devices that are away |
 | `POST /v1/receipts` | :class:`ReceiptsRequest` | :class:`ReceiptsAnswer`: a result for each receipt, in order |
 
@@ -25,6 +26,7 @@ BUNDLES_PATH: Final = "/v1/bundles"
 REPORTS_PATH: Final = "/v1/message-presence"
 QUERY_PATH: Final = "/v1/message-presence/query"
 MESH_PATH: Final = "/v1/mesh"
+CERTIFICATES_PATH: Final = "/v1/mesh/certificates"
 WAITING_PATH: Final = "/v1/bundles/waiting"
 RECEIPTS_PATH: Final = "/v1/receipts"
 
@@ -32,6 +34,7 @@ BUNDLES_MAX: Final = 500
 EVENTS_MAX: Final = 500
 IDS_MAX: Final = 500
 CERTIFICATES_MAX: Final = 500
+NAMES_MAX: Final = 500
 DEVICES_MAX: Final = 500
 RECEIPTS_MAX: Final = 500
 BUNDLE_TYPE: Final = "application/vnd.waystation.bundle"
@@ -165,3 +168,16 @@ class ReceiptsAnswer(msgspec.Struct, frozen=True):
     """The results, in the order of the receipts."""
 
     results: list[ReceiptResult]
+
+
+class CertificatesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller's own certificates (DER), for others to ask for; and the names whose certificates it asks for."""
+
+    certificates: Annotated[list[bytes], Meta(max_length=CERTIFICATES_MAX)] = []
+    names: Annotated[list[Name], Meta(max_length=NAMES_MAX)] = []
+
+
+class CertificatesAnswer(msgspec.Struct, frozen=True):
+    """The certificates (DER) of those names that the gateway knows."""
+
+    certificates: list[bytes]

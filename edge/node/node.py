@@ -142,6 +142,7 @@ class MeshNode:
         )
         self.carrier, self.known, self.pending = parts.carrier, parts.known, parts.pending
         self._submissions, self._arrivals, self._certificates = parts.submissions, parts.arrivals, parts.certificates
+        self.wanted = parts.submissions.wanted
         self.contacts = Contacts(name)
         tls = self._tls = LinkTls(self._authority, self._directory)
         tls.use(self._identity)

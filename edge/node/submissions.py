@@ -77,6 +77,10 @@ class Submissions:
         """Messages that are not sealed yet."""
         return len(self._unsealed)
 
+    def wanted(self) -> list[str]:
+        """The agents whose certificates messages wait for."""
+        return list(dict.fromkeys(name for row in self._unsealed.values() if (name := row.header.recipient)))
+
     # -- the beginning -------------------------------------------------------------------------------------------------
 
     async def submit(

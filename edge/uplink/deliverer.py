@@ -23,6 +23,7 @@ from bundles.bundle import Header
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import BearerState
 from edge.uplink.carry_lane import CarryLane
+from edge.uplink.certificate_lane import CertificateLane
 from edge.uplink.delivery_plan import DeliveryPlan, PlanLimits
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.holder import Holder
@@ -71,6 +72,7 @@ class Deliverer:
         self._news = MeshNews(holder, clock, mesh_s)
         self._publisher = Publisher(holder, clock, draw)
         self._carrying = carrying
+        self._certificates = CertificateLane(holder, clock)
         settlement = Settlement(holder, self._plan, self._news, wall_us)
         self._asking = PresenceLane(holder, self._plan, self._presence, settlement, clock, wall_us)
         self._posting = PostLane(holder, self._plan, self._presence, self._asking, settlement, clock, wall_us)
@@ -173,6 +175,7 @@ class Deliverer:
             if usable:
                 try:
                     await self._news.poll(usable[0])
+                    await self._certificates.step(usable[0])
                 except (NotReachable, GatewayProblem):
                     self.wake()
                 except WaystationError as error:
@@ -210,6 +213,7 @@ class Deliverer:
             if not is_up:
                 self._plan.uplink_lost()
             self._news.uplink_changed()
+            self._certificates.uplink_changed()
             self._holder.set_uplink(is_up)
 
     async def _wait(self, seconds: float, turn: int) -> None:

@@ -20,6 +20,7 @@ from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.http_transport import Answer, HttpTransport, printable
 from schemas.mesh_api import (
     BUNDLES_PATH,
+    CERTIFICATES_PATH,
     MESH_PATH,
     QUERY_PATH,
     RECEIPTS_PATH,
@@ -27,6 +28,8 @@ from schemas.mesh_api import (
     WAITING_PATH,
     BundlesAnswer,
     BundlesRequest,
+    CertificatesAnswer,
+    CertificatesRequest,
     MeshState,
     PresenceAnswer,
     PresenceQuery,
@@ -63,6 +66,9 @@ class Gateway(Protocol):
 
     async def mesh(self) -> MeshState:
         """The gateways' certificates and the revocation list."""
+
+    async def certificates(self, request: CertificatesRequest) -> CertificatesAnswer:
+        """Makes our certificates known; those of other names that the gateway knows."""
 
     async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
         """What waits for devices that are away."""
@@ -131,6 +137,10 @@ class GatewayApi:
     async def mesh(self) -> MeshState:
         """As :meth:`Gateway.mesh`."""
         return _decoded(await self._ask("GET", MESH_PATH, None, self._limits.small_s), MeshState)
+
+    async def certificates(self, request: CertificatesRequest) -> CertificatesAnswer:
+        """As :meth:`Gateway.certificates`."""
+        return _decoded(await self._ask("POST", CERTIFICATES_PATH, request, self._limits.small_s), CertificatesAnswer)
 
     async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
         """As :meth:`Gateway.waiting`."""

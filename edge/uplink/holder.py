@@ -36,6 +36,9 @@ class Holder(Protocol):
     def certificates(self, originator: str) -> Sequence[bytes]:
         """The originator's certificates (DER), for gateways that do not know them."""
 
+    def wanted(self) -> Sequence[str]:
+        """The names of recipients to whom messages wait here because their certificates are not known."""
+
     async def settle(self, receipts: Sequence[VerifiedReceipt]) -> None:
         """The messages are delivered: drops the bundles, keeps the receipts, tells the application of its own.
         Raises StoreError."""

@@ -22,6 +22,8 @@ from schemas.mesh_api import (
     DEVICES_MAX,
     BundlesAnswer,
     BundlesRequest,
+    CertificatesAnswer,
+    CertificatesRequest,
     MeshState,
     ReceiptsAnswer,
     ReceiptsRequest,
@@ -33,6 +35,7 @@ from schemas.settings import GatewaySettings
 
 WAITING_BYTES: Final = DEVICES_MAX * 1_100
 RECEIPTS_BYTES: Final = 4 << 20
+CERTIFICATES_BYTES: Final = 4 << 20
 """The most that a request may have."""
 
 
@@ -118,6 +121,15 @@ class BundlesHandler:
         request = decoded(body, ReceiptsRequest)
         self._spend(len(request.receipts))
         return ReceiptsAnswer(await receipts.take(request.receipts, request.certificates))
+
+    async def exchange_certificates(self, body: bytes) -> CertificatesAnswer:
+        """Keeps the caller's certificates, and gives those that it asks for. Raises Problem 400, 429."""
+        mesh = self._enabled()
+        request = decoded(body, CertificatesRequest)
+        self._spend(len(request.certificates) + len(request.names))
+        await mesh.admission.learn(request.certificates)
+        known = mesh.platform.known
+        return CertificatesAnswer([one.der for name in request.names for one in known.of(name)])
 
     def _spend(self, count: int) -> None:
         now = self._clock()

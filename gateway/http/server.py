@@ -15,7 +15,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
-from gateway.http.bundles_handler import RECEIPTS_BYTES, WAITING_BYTES, BundlesHandler, Mesh
+from gateway.http.bundles_handler import CERTIFICATES_BYTES, RECEIPTS_BYTES, WAITING_BYTES, BundlesHandler, Mesh
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.enrolment_handler import EnrolmentHandler
@@ -36,7 +36,15 @@ from gateway.http.target import Query, raw_tail
 from gateway.members.access_point import AccessPoint
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
-from schemas.mesh_api import BUNDLES_PATH, MESH_PATH, QUERY_PATH, RECEIPTS_PATH, REPORTS_PATH, WAITING_PATH
+from schemas.mesh_api import (
+    BUNDLES_PATH,
+    CERTIFICATES_PATH,
+    MESH_PATH,
+    QUERY_PATH,
+    RECEIPTS_PATH,
+    REPORTS_PATH,
+    WAITING_PATH,
+)
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
@@ -90,6 +98,7 @@ class HttpServer:
                 web.post(WAITING_PATH, self._give_waiting_bundles),
                 web.post(RECEIPTS_PATH, self._take_receipts),
                 web.get(MESH_PATH, self._mesh_state, allow_head=False),
+                web.post(CERTIFICATES_PATH, self._exchange_certificates),
                 web.post(REPORTS_PATH, self._tell_of_messages),
                 web.post(QUERY_PATH, self._ask_of_messages),
                 web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
@@ -263,6 +272,13 @@ class HttpServer:
         await self._caller(request)
         _query(request).done(())
         return _json(self._bundles_handler.state())
+
+    async def _exchange_certificates(self, request: web.Request) -> web.Response:
+        caller, handler = await self._caller(request), self._bundles_handler
+        _query(request).done(())
+        with handler.bringing(caller):
+            body = await read_json_body(request, CERTIFICATES_BYTES, self._settings.read_timeout_s)
+            return _json(await handler.exchange_certificates(body))
 
     async def _connect(self, request: web.Request) -> web.Response:
         self._connect_handler.check_enabled()

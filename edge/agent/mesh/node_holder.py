@@ -43,6 +43,9 @@ class NodeHolder:
     def certificates(self, originator: str) -> Sequence[bytes]:
         return [one.der for one in self._node.known.of(originator)]
 
+    def wanted(self) -> Sequence[str]:
+        return self._node.wanted()
+
     async def settle(self, receipts: Sequence[VerifiedReceipt]) -> None:
         await self._node.settle_verified(receipts)
 

@@ -2,20 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bundles import bundle as bundle_format
 from bundles import receipt as receipt_format
 from bundles.bundle import Bundle
-from bundles.receipt import Receipt, Role, VerifiedReceipt
+from bundles.receipt import Receipt
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint
-from edge.mesh.held import Held, HeldWatcher, InMemory
-from edge.mesh.pending_reports import PendingReport, PendingReports
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import Bearer
@@ -23,13 +18,14 @@ from edge.uplink.deliverer import Deliverer
 from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.gateway_api import Gateway
+from edge.uplink.holder import Holder
 from edge.uplink.reachability import ReachabilityLimits
-from schemas.errors import WaystationError
-from schemas.events import MessagePresenceEvent
 from schemas.mesh_api import (
     BundleResult,
     BundlesAnswer,
     BundlesRequest,
+    CertificatesAnswer,
+    CertificatesRequest,
     MeshState,
     PresenceAnswer,
     ReceiptResult,
@@ -78,6 +74,7 @@ class FakePlatform:
         self.asked: list[str] = []
         self.waiting: dict[str, list[Bundle]] = {}
         self.brought: list[str] = []
+        self.announced: set[bytes] = set()
         self.receipt_outcomes: dict[str, ReceiptResult] = {}
         self.watch: Callable[[str, str, float], None] = lambda agent, message_id, out_s: None
 
@@ -122,6 +119,10 @@ class FakePlatform:
         known = [one for one in ids if one in self.claims or one in self.delivered or one in self.retired]
         receipts = {one: self.receipts[one].encoded for one in ids if one in self.receipts}
         return PresenceAnswer({one: self._state(one) for one in known}, receipts)
+
+    def exchange(self, request: CertificatesRequest) -> CertificatesAnswer:
+        self.announced.update(request.certificates)
+        return CertificatesAnswer([name.encode() for name in request.names if name.encode() in self.announced])
 
     def wait(self, request: WaitingRequest) -> WaitingAnswer:
         """Two bundles at most; a position is the number of bundles before it."""
@@ -214,6 +215,11 @@ class FakeGateway:
     async def mesh(self) -> MeshState:
         return await self._served(lambda: MeshState([b"certificate"]))
 
+    async def certificates(self, request: CertificatesRequest) -> CertificatesAnswer:
+        found = await self._served(lambda: self.platform.exchange(request))
+        assert isinstance(found, CertificatesAnswer)
+        return found
+
     async def waiting(self, request: WaitingRequest) -> WaitingAnswer:
         found = await self._served(lambda: self.platform.wait(request))
         assert isinstance(found, WaitingAnswer)
@@ -265,95 +271,6 @@ class FakeGateway:
         return act()
 
 
-class FakeStore(dict[str, Held]):
-    """By id; those who watch are told of each change."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.watchers: list[HeldWatcher] = []
-
-    def __setitem__(self, message_id: str, held: Held) -> None:
-        super().__setitem__(message_id, held)
-        for one in self.watchers:
-            one.added(held)
-
-    def __delitem__(self, message_id: str) -> None:
-        held = self[message_id]
-        super().__delitem__(message_id)
-        for one in self.watchers:
-            one.removed(held)
-
-
-class FakeHolder:
-    """Everything in memory; a settled message must have a receipt that verifies."""
-
-    def __init__(self, name: str = "a", *, propagated: Iterable[str] = ()) -> None:
-        self.name = name
-        self.store = FakeStore()
-        self.propagated = set(propagated)
-        self.reports = PendingReports()
-        self.receipts: dict[str, Receipt] = {}
-        self.failed: list[tuple[str, str]] = []
-        self.uplinks: list[bool] = []
-        self.meshes = 0
-        self.disk_problem: WaystationError | None = None
-        self.strangers: set[str] = set()
-
-    def hold(self, *bundles: Bundle, since: float = 0.0) -> None:
-        for bundle in bundles:
-            self.store[bundle.message_id] = InMemory(bundle, 8, since)
-
-    def watch(self, watcher: HeldWatcher) -> None:
-        for held in self.store.values():
-            watcher.added(held)
-        self.store.watchers.append(watcher)
-
-    async def load(self, held: Sequence[Held]) -> Sequence[Bundle]:
-        await asyncio.sleep(0.001)
-        return [replace(one.bundle, age_s=one.age_s(now())) for one in held if one.message_id in self.store]
-
-    def needs_claim(self, held: Held) -> bool:
-        return held.bundle.header.originator != self.name or held.bundle.message_id in self.propagated
-
-    def signers(self, name: str, role: Role) -> Sequence[Ed25519PublicKey]:
-        return () if name in self.strangers else keys.signers(name, role)
-
-    def certificates(self, originator: str) -> Sequence[bytes]:
-        return [originator.encode()]
-
-    async def settle(self, receipts: Sequence[VerifiedReceipt]) -> None:
-        await asyncio.sleep(0.001)
-        if self.disk_problem is not None:
-            raise self.disk_problem
-        for receipt in receipts:
-            receipt_format.verify(receipt, keys.signers)
-            if receipt.message_id in self.store:
-                del self.store[receipt.message_id]
-            self.receipts[receipt.message_id] = receipt
-
-    async def refused(self, bundle: Bundle, reason: str) -> None:
-        if bundle.header.originator == self.name:
-            self.failed.append((bundle.message_id, reason))
-            del self.store[bundle.message_id]
-
-    async def report(self, events: Sequence[MessagePresenceEvent]) -> None:
-        for event in events:
-            self.reports.append(event)
-
-    def pending(self, most: int) -> Sequence[PendingReport]:
-        return self.reports.batch(most)
-
-    async def published(self, numbers: Sequence[int]) -> None:
-        self.reports.published(numbers)
-
-    async def take_mesh(self, state: MeshState) -> None:
-        self.meshes += 1
-        self.strangers.clear()
-
-    def set_uplink(self, is_up: bool) -> None:
-        self.uplinks.append(is_up)
-
-
 def link(
     gateways: FakeGateway | dict[str, FakeGateway], bearer: Bearer | None = None, latency_s: float = 0.0
 ) -> BearerLink:
@@ -373,7 +290,7 @@ def link(
     )
 
 
-def deliverer(holder: FakeHolder, *links: BearerLink, limits: PlanLimits | None = None, **more: Any) -> Deliverer:
+def deliverer(holder: Holder, *links: BearerLink, limits: PlanLimits | None = None, **more: Any) -> Deliverer:
     return Deliverer(holder, links, limits or PlanLimits(), clock=now, wall_us=wall_us, draw=lambda: 0.5, **more)
 
 

@@ -10,7 +10,15 @@ from edge.uplink.carry_lane import OFF_S, CarryLane, FetchLimits
 from edge.uplink.errors import GatewayProblem
 from schemas.mesh_api import ReceiptResult
 from tests.unit.bundles.keys import bundle, receipt
-from tests.unit.edge.uplink.fake_platform import FakeGateway, FakeHolder, FakePlatform, deliverer, link, now, run_until
+from tests.unit.edge.uplink.fake_holder import FakeHolder
+from tests.unit.edge.uplink.fake_platform import (
+    FakeGateway,
+    FakePlatform,
+    deliverer,
+    link,
+    now,
+    run_until,
+)
 from tests.unit.gateway.shard.virtual_time import run
 
 

@@ -12,9 +12,9 @@ from edge.uplink.errors import GatewayProblem
 from schemas.mesh_api import BundleResult
 from schemas.states import Claim
 from tests.unit.bundles.keys import bundle
+from tests.unit.edge.uplink.fake_holder import FakeHolder
 from tests.unit.edge.uplink.fake_platform import (
     FakeGateway,
-    FakeHolder,
     FakePlatform,
     deliverer,
     link,

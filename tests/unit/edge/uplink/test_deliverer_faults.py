@@ -12,10 +12,28 @@ from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem
 from tests import draw
 from tests.unit.bundles.keys import bundle
-from tests.unit.edge.uplink.fake_platform import FakeGateway, FakeHolder, FakePlatform, deliverer, link, run_until
+from tests.unit.edge.uplink.fake_holder import FakeHolder
+from tests.unit.edge.uplink.fake_platform import FakeGateway, FakePlatform, deliverer, link, now, run_until
 from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
 
 PRESENCE_OUT = GatewayProblem(503, "kafka_error", "message presence is out of reach")
+
+
+def test_agents_that_have_never_met_learn_each_other_s_certificates() -> None:
+    """M5, M17: a message waits at its originator only as long as its recipient has had no uplink."""
+
+    async def scenario() -> None:
+        platform, one, other = FakePlatform(), FakeHolder("a"), FakeHolder("b")
+        one.missing = ["b", "c"]
+        asker = deliverer(one, link(FakeGateway(platform, "a")))
+        await run_until(lambda: now() > 30, asker)
+        assert one.missing == ["b", "c"]
+        await run_until(lambda: one.missing == ["c"], asker, deliverer(other, link(FakeGateway(platform, "b"))))
+        assert platform.announced == {b"a", b"b"}
+
+    run(scenario())
+
+
 FAULTS = ["refused", "hang", "problem", "answer lost", "wrong receipts"]
 
 

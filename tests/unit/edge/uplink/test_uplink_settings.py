@@ -14,7 +14,8 @@ from schemas.sections import Section
 from schemas.validation import convert
 from tests import draw
 from tests.unit.bundles.keys import bundle, header
-from tests.unit.edge.uplink.fake_platform import FakeHolder, FakePlatform, now, run_until
+from tests.unit.edge.uplink.fake_holder import FakeHolder
+from tests.unit.edge.uplink.fake_platform import FakePlatform, now, run_until
 from tests.unit.edge.uplink.http_platform import http_platform
 
 EDGE_PAGE = Path(__file__).parents[4] / "docs" / "edge.md"

@@ -32,6 +32,8 @@ from schemas.mesh_api import (
     MESSAGE_ID_PATTERN,
     BundlesAnswer,
     BundlesRequest,
+    CertificatesAnswer,
+    CertificatesRequest,
     MeshState,
     PresenceAnswer,
     PresenceQuery,
@@ -53,6 +55,7 @@ MESH = (
     *(BundlesRequest, BundlesAnswer, ReportsRequest, ReportsAnswer),
     *(PresenceQuery, PresenceAnswer, MeshState),
     *(WaitingRequest, WaitingAnswer, ReceiptsRequest, ReceiptsAnswer),
+    *(CertificatesRequest, CertificatesAnswer),
 )
 PROPERTIES = ("content_type", "correlation_data", "expiry", "response_topic", "user_properties")
 OPERATIONS = [
@@ -67,6 +70,7 @@ OPERATIONS = [
     ("/v1/bundles/waiting", "POST"),
     ("/v1/receipts", "POST"),
     ("/v1/mesh", "GET"),
+    ("/v1/mesh/certificates", "POST"),
     ("/v1/connect", "GET"),
     ("/v1/enrolments", "POST"),
     ("/v1/enrolments/renewal", "POST"),
