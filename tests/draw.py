@@ -30,7 +30,7 @@ MARKER = "drawn"
 long_test = pytest.mark.drawn("long tests of applications", 4)
 """Takes about half a minute or more."""
 
-killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 3)
+killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 2)
 """One of the ways in which a whole stack under load loses a part, or gets a new one."""
 
 

@@ -156,7 +156,7 @@ def doubles(tables: str, name: str, key: tuple[str, ...]) -> list[tuple[Any, ...
     return LedgerReader(tables).query(f"SELECT {columns} FROM {name} GROUP BY ALL HAVING count(*) > 1").rows
 
 
-@pytest.mark.drawn("tables whose keys are unique", 4)
+@pytest.mark.drawn("tables whose keys are unique", 2)
 @pytest.mark.parametrize("name", INPUTS)
 def test_no_two_rows_have_the_same_key(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Records that differ in something of the key are rows each; copies, in a batch and in later ones, are not."""
