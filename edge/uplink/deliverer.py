@@ -173,30 +173,26 @@ class Deliverer:
             is_moving = False
             usable = sorted((link for link in self._links if link.is_usable), key=lambda link: link.bearer.rank)
             if usable:
-                try:
-                    await self._news.poll(usable[0])
-                    await self._certificates.step(usable[0])
-                except (NotReachable, GatewayProblem):
-                    self.wake()
-                except WaystationError as error:
-                    self._complain(error)
+                link = usable[0]
+                await self._attempt(self._news.poll(link))
+                await self._attempt(self._certificates.step(link))
                 if self._carrying is not None:
-                    try:
-                        is_moving = await self._carrying.step(usable[0])
-                    except (NotReachable, GatewayProblem):
-                        self.wake()
-                    except WaystationError as error:
-                        self._complain(error)
-                try:
-                    is_moving |= await self._publisher.step(usable[0])
-                except (NotReachable, GatewayProblem):
-                    self.wake()
-                except WaystationError as error:
-                    self._complain(error)
+                    is_moving = await self._attempt(self._carrying.step(link))
+                is_moving |= await self._attempt(self._publisher.step(link))
                 self._note()
             if not is_moving:
                 await self._wait(TICK_S, turn)
                 await asyncio.sleep(TURN_S)
+
+    async def _attempt(self, work: Awaitable[bool | None]) -> bool:
+        """Whether it has moved something. A gateway that fails is probed sooner."""
+        try:
+            return bool(await work)
+        except (NotReachable, GatewayProblem):
+            self.wake()
+        except WaystationError as error:
+            self._complain(error)
+        return False
 
     def _complain(self, error: WaystationError) -> None:
         """The holder cannot write something down, because its disk is full for instance: tried again after a wait."""
