@@ -1,10 +1,11 @@
 """Bundles over HTTP: agents bring them, ask whom to seal to, take along what waits for devices that are away, and bring
 these devices' receipts (M7, M14, M15, M17, M21)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from bundles.errors import CertificateError
 from gateway.errors import SpoolError
 from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
@@ -16,6 +17,7 @@ from gateway.mesh.deliveries import DeliveryReports
 from gateway.mesh.platform import Platform
 from gateway.mesh.receipts import ReceiptAdmission
 from gateway.policy.bucket import TokenBucket
+from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from schemas.mesh_api import (
@@ -44,11 +46,20 @@ class Mesh:
     whoever wrote these; those that may subscribe to `$bundles/<device>` may carry for the device."""
 
     def __init__(self, platform: Platform, hosts: HostServer, settings: GatewaySettings) -> None:
-        self.platform = platform
+        self.platform, self._counts = platform, hosts.counts
         reports = DeliveryReports(hosts.home.message_presence, lambda: platform.name, hosts.clock, hosts.counts)
         self.admission = BundleAdmission(platform, hosts, settings, reports)
         self.carried = CarriedBundles(platform, hosts, settings.mesh)
         self.receipts = ReceiptAdmission(platform, hosts, reports)
+
+    async def learn(self, certificates: Sequence[bytes]) -> None:
+        """Takes certificates of originators and signers. One that is not the authority's is passed over: it is what
+        needs the certificate that is refused."""
+        async for der in in_slices(certificates):
+            try:
+                self.platform.learn(der)
+            except CertificateError:
+                self._counts["mesh_certificates_refused"] += 1
 
 
 class BundlesHandler:
@@ -97,14 +108,14 @@ class BundlesHandler:
 
     async def take(self, caller: Caller, body: bytes) -> BundlesAnswer:
         """A result for each bundle. Raises Problem 400, 413, 429."""
-        admission = self._enabled().admission
+        mesh = self._enabled()
         request = decoded(body, BundlesRequest)
         count, most = len(request.bundles), self._settings.request_bundles
         if count > most:
             raise Problem(413, "too_many_bundles", f"{count} bundles are more than {most}: send fewer at a time")
         self._spend(count)
-        await admission.learn(request.certificates)
-        return BundlesAnswer(await admission.take(request.bundles, caller.peer))
+        await mesh.learn(request.certificates)
+        return BundlesAnswer(await mesh.admission.take(request.bundles, caller.peer))
 
     async def give_waiting(self, caller: Caller, body: bytes) -> WaitingAnswer:
         """Bundles for devices that are away. Raises Problem 400, 503."""
@@ -117,17 +128,18 @@ class BundlesHandler:
 
     async def take_receipts(self, caller: Caller, body: bytes) -> ReceiptsAnswer:
         """A result for each receipt. Raises Problem 400, 429."""
-        receipts = self._enabled().receipts
+        mesh = self._enabled()
         request = decoded(body, ReceiptsRequest)
         self._spend(len(request.receipts))
-        return ReceiptsAnswer(await receipts.take(request.receipts, request.certificates))
+        await mesh.learn(request.certificates)
+        return ReceiptsAnswer(await mesh.receipts.take(request.receipts))
 
     async def exchange_certificates(self, body: bytes) -> CertificatesAnswer:
         """Keeps the caller's certificates, and gives those that it asks for. Raises Problem 400, 429."""
         mesh = self._enabled()
         request = decoded(body, CertificatesRequest)
         self._spend(len(request.certificates) + len(request.names))
-        await mesh.admission.learn(request.certificates)
+        await mesh.learn(request.certificates)
         known = mesh.platform.known
         return CertificatesAnswer([one.der for name in request.names for one in known.of(name)])
 

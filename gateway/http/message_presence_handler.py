@@ -14,6 +14,7 @@ from gateway.http.problems import Problem, bad_request, refusal
 from gateway.http.target import decode_percent
 from gateway.mesh.platform import Platform
 from gateway.shard.message_presence import MessagePresence, Place
+from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
 from schemas.events import CLOCKS_APART_S, MessagePresenceEvent
@@ -38,7 +39,6 @@ REPORTS_BYTES: Final = EVENTS_MAX * EVENT_BYTES
 QUERY_BYTES: Final = IDS_MAX * 256
 
 _NOT_IN_TIME: Final = "Kafka or the ledger did not answer in time; repeating the request is safe"
-_SLICE: Final = 16
 
 
 _types = get_type_hints(ReportedEvent, include_extras=True)
@@ -91,7 +91,7 @@ class MessagePresenceHandler:
         400, 403."""
         states: dict[str, MessagePresenceState] = {}
         receipts: dict[str, bytes] = {}
-        for number, message_id in enumerate(decoded(body, PresenceQuery).ids, 1):
+        async for message_id in in_slices(decoded(body, PresenceQuery).ids):
             _check_may_ask(caller, message_id)
             state = self._presence.get(message_id, self._clock())
             if state is not None:
@@ -99,8 +99,6 @@ class MessagePresenceHandler:
                 receipt = self._receipt(state)
                 if receipt:
                     receipts[message_id] = receipt
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
         return PresenceAnswer(states, receipts)
 
     def _receipt(self, state: MessagePresenceState) -> bytes:

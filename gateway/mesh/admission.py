@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from bundles.bundle import Bundle, Header
-from bundles.errors import CertificateError
 from gateway.host.authenticator import MESH_BEARER, Credentials, NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.mesh.deliveries import DeliveryReports
@@ -21,11 +20,11 @@ from gateway.mesh.opened import Opened, Refused, open_bundle, read, verify
 from gateway.mesh.platform import Platform
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.publishing import Publisher
+from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from schemas.mesh_api import BundleResult
 from schemas.settings import GatewaySettings
 
-_SLICE: Final = 16
 _HEADER_ROOM: Final = 4_096
 """How much larger a bundle may be than the largest message, for header, signature and seal."""
 
@@ -90,23 +89,12 @@ class BundleAdmission:
         self._on_way: dict[str, asyncio.Future[_Answer]] = {}
         self._recent: OrderedDict[str, int] = OrderedDict()  # id: when it was taken, ms since the epoch
 
-    async def learn(self, certificates: Sequence[bytes]) -> None:
-        """Takes certificates of originators. One that is not the authority's is passed over: it is the bundle without
-        a certificate that is refused."""
-        for number, der in enumerate(certificates, 1):
-            try:
-                self._platform.learn(der)
-            except CertificateError:
-                self._counts["mesh_certificates_refused"] += 1
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-
     async def take(self, bundles: Sequence[bytes], peer: str) -> list[BundleResult]:
         """A result for each bundle, in order. `peer` is where the request comes from."""
         originators: dict[str, Publisher] = {}
         links: dict[str, _Originator] = {}
         begun: list[BundleResult | tuple[str, asyncio.Future[_Answer]]] = []
-        for number, raw in enumerate(bundles, 1):
+        async for number, raw in in_slices(enumerate(bundles, 1)):
             try:
                 bundle = self._verified(raw)
                 publisher, link = await self._publisher(bundle.header.originator, peer, originators, links)
@@ -118,18 +106,14 @@ class BundleAdmission:
                 begun.append(BundleResult("refused", str(error)))
             except _Later as error:
                 begun.append(BundleResult("later", str(error)))
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
         waiting = {one[1] for one in begun if isinstance(one, tuple)}
         if waiting:
             await asyncio.wait(waiting, timeout=self._timeout_s)  # never cancelled: others may wait too
         results = []
-        for number, one in enumerate(begun, 1):
+        async for one in in_slices(begun):
             result = self._result(*one) if isinstance(one, tuple) else one
             self._counts[f"bundles_{result.outcome}"] += 1
             results.append(result)
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
         return results
 
     def _verified(self, raw: bytes) -> Bundle:

@@ -8,20 +8,18 @@ got its message by any way, and several agents bring the same receipt.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 from bundles import bundle as bundle_format
 from bundles import receipt as receipt_format
-from bundles.errors import BundleError, CertificateError
+from bundles.errors import BundleError
 from bundles.receipt import Receipt, Role
 from gateway.errors import NotAdmitted, SpoolError
 from gateway.host.host_server import HostServer
 from gateway.mesh.deliveries import DeliveryReports
 from gateway.mesh.platform import Platform
 from gateway.shard.messages import Message
+from gateway.slices import in_slices
 from schemas.mesh_api import ReceiptResult
-
-_SLICE: Final = 16
 
 
 class ReceiptAdmission:
@@ -33,20 +31,9 @@ class ReceiptAdmission:
         self._counts = hosts.counts
         self._reports = reports
 
-    async def take(self, receipts: Sequence[bytes], certificates: Sequence[bytes]) -> list[ReceiptResult]:
-        """A result for each receipt, in order. A certificate that is not the authority's is passed over."""
-        for number, der in enumerate(certificates, 1):
-            try:
-                self._platform.learn(der)
-            except CertificateError:
-                self._counts["mesh_certificates_refused"] += 1
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-        results: list[ReceiptResult | Receipt] = []
-        for number, raw in enumerate(receipts, 1):
-            results.append(self._checked(raw))
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
+    async def take(self, receipts: Sequence[bytes]) -> list[ReceiptResult]:
+        """A result for each receipt, in order."""
+        results = [self._checked(raw) async for raw in in_slices(receipts)]
         by_signer: dict[str, dict[str, Receipt]] = {}
         for one in results:
             if isinstance(one, Receipt):
