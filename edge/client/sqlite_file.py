@@ -63,6 +63,16 @@ class SqliteFile:
     def _make(self, *, is_new: bool) -> None:
         """Makes the tables that are missing, in the transaction that opens the file."""
 
+    def _check_format(self, expected: int, another: str) -> None:
+        """For subclasses that number their formats (`user_version`). Raises StoreForeign for another one; `another` is
+        what to use then."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version != expected:
+            raise StoreForeign(
+                f"{self._path} has format {version}, but this version of Waystation reads format {expected}: "
+                f"use the version that wrote it, or another {another}"
+            )
+
     def _create(self) -> None:
         """Makes the file and its directory entry durable."""
         try:

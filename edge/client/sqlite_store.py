@@ -103,12 +103,7 @@ class SqliteStore(SqliteFile):
 
     def _open(self) -> None:
         super()._open()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version != _FORMAT:
-            raise StoreForeign(
-                f"{self._path} has format {version}, but this version of Waystation reads format {_FORMAT}: "
-                "use the version that wrote it, or another path"
-            )
+        self._check_format(_FORMAT, "path")
         owner = self._db.execute(_SQL["session"]).fetchone()
         if owner is None:
             raise StoreDamaged(f"{self._path} is damaged: its session is missing; move the file away to start anew")

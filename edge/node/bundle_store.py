@@ -194,12 +194,7 @@ class BundleStore(SqliteFile):
 
     def _open(self) -> None:
         super()._open()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version != _FORMAT:
-            raise StoreForeign(
-                f"{self._path} has format {version}, but this version of Waystation reads format {_FORMAT}: "
-                "use the version that wrote it, or another directory"
-            )
+        self._check_format(_FORMAT, "directory")
         row = self._db.execute(_SQL["node"]).fetchone()
         if row is None:
             raise StoreDamaged(f"{self._path} is damaged: its owner is missing; move the file away to start anew")
