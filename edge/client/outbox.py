@@ -24,6 +24,7 @@ from edge.client.errors import ClientClosed, DiskFull, StoreFull
 from edge.client.limits import Limits
 from edge.client.store import Batch, Recovered, Store, StoredMessage, WaitingRow, without_added
 from edge.client.store_clock import StoreClock
+from edge.client.store_thread import fail, opened, released
 from mqtt.packets import Properties
 
 T = TypeVar("T")
@@ -67,20 +68,7 @@ class Outbox:
 
     async def open(self) -> Recovered:
         """Opens the store; what it holds. Raises StoreError."""
-
-        def open_it() -> tuple[Store, Recovered]:
-            store = self._open_store()
-            try:
-                return store, store.recover()
-            except BaseException:
-                store.close()
-                raise
-
-        try:
-            self._store, found = await self._loop.run_in_executor(self._thread, open_it)
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
+        self._store, found = await opened(self._thread, self._open_store, _recover)
         self._session = found.session
         self._clock = StoreClock(found.session.clock_s, found.session.wall_s, self._wall_s(), self._running_s())
         self.messages, self.size, self.waiting = found.messages, found.size, found.waiting
@@ -99,8 +87,7 @@ class Outbox:
                 break
         if self._timer is not None:
             self._timer.cancel()
-        await self._loop.run_in_executor(self._thread, store.close)
-        self._thread.shutdown(wait=False)
+        await released(self._thread, store)
 
     @property
     def now_s(self) -> float:
@@ -176,8 +163,7 @@ class Outbox:
         stopped. Do not cancel it."""
         if self.failure is not None:
             failed: asyncio.Future[None] = self._loop.create_future()
-            failed.set_exception(self.failure)
-            failed.exception()
+            fail(failed, self.failure)
             return failed
         if self._is_urgent:
             if self._durable is None:
@@ -290,8 +276,7 @@ class Outbox:
         self._is_urgent, self._is_running_urgent = self._is_urgent or self._is_running_urgent, False
         if self._timer is None:
             self._timer = self._loop.call_later(DISK_FULL_S, self._commit_late)
-        running.set_exception(StoreFull(f"{problem}; publish again when there is space"))
-        running.exception()  # nobody has to wait
+        fail(running, StoreFull(f"{problem}; publish again when there is space"))
         if batch.added:
             self._on_refused(set(batch.added))
 
@@ -299,10 +284,12 @@ class Outbox:
         if self.failure is not None:
             return
         self.failure = error
-        for future in (self._running, self._durable):
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # nobody has to wait
+        fail(self._running, error)
+        fail(self._durable, error)
         self._running = self._durable = None
         self._is_urgent = self._is_running_urgent = False
         self._on_failure(error)
+
+
+def _recover(store: Store) -> Recovered:
+    return store.recover()

@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 
 from edge.client.errors import DiskFull, StoreFull
 from edge.client.store_clock import StoreClock
+from edge.client.store_thread import fail, opened, released
 from edge.node.batch import Batch, Meta, Recovered
 from edge.node.bundle_store import BundleStore
 from edge.node.errors import NodeClosed
@@ -60,20 +61,7 @@ class Journal:
 
     async def open(self) -> Recovered:
         """Opens the file; what it holds. Raises StoreError."""
-
-        def open_it() -> tuple[BundleStore, Recovered]:
-            store = self._open_store()
-            try:
-                return store, store.recover()
-            except BaseException:
-                store.close()
-                raise
-
-        try:
-            self._store, found = await self._loop.run_in_executor(self._thread, open_it)
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
+        self._store, found = await opened(self._thread, self._open_store, _recover)
         meta, wall_s = found.meta, self._wall_s()
         self.name, self.incarnation, self._sequence = meta.name, meta.incarnation, meta.last_sequence
         until_s = min(wall_s, meta.wall_s + self._down_most_s) if meta.wall_s else wall_s
@@ -96,8 +84,7 @@ class Journal:
         self._refuse_added(NodeClosed("the mesh's node was closed meanwhile"))
         if self._timer is not None:
             self._timer.cancel()
-        await self._loop.run_in_executor(self._thread, store.close)
-        self._thread.shutdown(wait=False)
+        await released(self._thread, store)
 
     @property
     def now_s(self) -> float:
@@ -243,10 +230,8 @@ class Journal:
         if self.failure is not None:
             return
         self.failure = error
-        for future in (self._running, self._durable):
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # nobody has to wait
+        fail(self._running, error)
+        fail(self._durable, error)
         self._running = self._durable = None
         self._refuse_added(error)
         self._on_failure(error)
@@ -265,5 +250,8 @@ def _follow(waiting: asyncio.Future[None], ended: asyncio.Future[None]) -> None:
     if error is None:
         waiting.set_result(None)
     else:
-        waiting.set_exception(error)
-        waiting.exception()
+        fail(waiting, error)
+
+
+def _recover(store: BundleStore) -> Recovered:
+    return store.recover()

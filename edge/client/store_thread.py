@@ -1,0 +1,49 @@
+"""A store and the one thread that uses it: how both are opened and released, and who learns of a failure (M2)."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+
+class Closable(Protocol):
+    """A store as far as this is concerned."""
+
+    def close(self) -> None:
+        """Releases the file."""
+
+
+S = TypeVar("S", bound=Closable)
+R = TypeVar("R")
+
+
+async def opened(thread: ThreadPoolExecutor, open_store: Callable[[], S], recover: Callable[[S], R]) -> tuple[S, R]:
+    """Opens a store on its thread, and what `recover` finds in it. If that fails, store and thread are released. Raises
+    StoreError."""
+
+    def open_it() -> tuple[S, R]:
+        store = open_store()
+        try:
+            return store, recover(store)
+        except BaseException:
+            store.close()
+            raise
+
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, open_it)
+    except BaseException:
+        thread.shutdown(wait=False)
+        raise
+
+
+async def released(thread: ThreadPoolExecutor, store: Closable) -> None:
+    """Releases the store, after all calls so far, and its thread."""
+    await asyncio.get_running_loop().run_in_executor(thread, store.close)
+    thread.shutdown(wait=False)
+
+
+def fail(future: asyncio.Future[None] | None, error: BaseException) -> None:
+    """Whoever waits for it gets the error; nobody has to wait."""
+    if future is not None and not future.done():
+        future.set_exception(error)
+        future.exception()
