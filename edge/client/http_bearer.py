@@ -18,7 +18,6 @@ from functools import partial
 
 import msgspec
 
-from edge.answers import Changes
 from edge.client.bearer_client import BearerHooks
 from edge.client.connect_points import ConnectPoint
 from edge.client.errors import NotSupported
@@ -30,6 +29,7 @@ from edge.client.http_posts import HttpPosts
 from edge.client.in_flight import InFlightMessages
 from edge.client.limits import Limits
 from edge.client.message import IncomingMessage
+from edge.client.one_connection import NO_CONNECTION, OneConnection
 from edge.client.options import Options
 from edge.client.outbox import Outbox
 from edge.client.released import without_released
@@ -44,14 +44,13 @@ from mqtt.packets import Properties, Publish, Subscription
 from mqtt.topics import is_topic_filter
 from schemas.identity import inbox_of
 
-_NO_CONNECTION = Closed(ReasonCode.UNSPECIFIED_ERROR, "there is no connection", EndedBy.TRANSPORT)
 
-
-class HttpBearer:
+class HttpBearer(OneConnection):
     """Implements :class:`edge.client.bearer_client.BearerClient`."""
 
     def __init__(self, options: Options, limits: Limits, outbox: Outbox, found: Recovered, hooks: BearerHooks) -> None:
-        self._options, self._limits, self._hooks = options, limits, hooks
+        super().__init__(hooks)
+        self._options, self._limits = options, limits
         self._tls = options.tls
         found = without_released(outbox, found)
         self.in_flight = InFlightMessages(outbox, found)
@@ -69,8 +68,6 @@ class HttpBearer:
         self._events = UnacknowledgedEvents(limits.inbox_messages)
         self._filters: list[str] = []
         self._subscribing = asyncio.Lock()
-        self._changes = Changes()
-        self._closed: Closed | None = _NO_CONNECTION
         self._failure: Exception | None = None
         self._connection: HttpConnection | None = None
         self._stream: HttpStream | None = None
@@ -81,10 +78,6 @@ class HttpBearer:
         self.connections = 0
 
     # -- connections ---------------------------------------------------------------------------------------------------
-
-    @property
-    def is_connected(self) -> bool:
-        return self._closed is None
 
     async def connect(self, point: ConnectPoint) -> None:
         if point.uses_tls and self._tls is None:
@@ -109,17 +102,13 @@ class HttpBearer:
         except BaseException:
             self._drop_connection()
             raise
-        self._closed, self._is_paused = None, False
+        self._opened()
+        self._is_paused = False
         self._begin(stream)
         self._tasks.append(asyncio.create_task(self._acknowledge()))
         self._posts.start(stream.answer.client_id, self._connection.post)
         self._hooks.on_connected()
         self._changes.wake()
-
-    async def wait_closed(self) -> Closed:
-        await self._changes.until(lambda: self._closed is not None)
-        assert self._closed is not None
-        return self._closed
 
     async def disconnect(self, *, ends_session: bool) -> None:
         """The gateway keeps the session until `gateway.http.stream_expiry_s`, whoever leaves."""
@@ -131,9 +120,6 @@ class HttpBearer:
         self._lost(Closed(ReasonCode.NORMAL_DISCONNECTION, "the client has disconnected", EndedBy.CLIENT))
         if self._closing:
             await asyncio.wait(self._closing)
-
-    def abort(self) -> None:
-        self._lost(Closed(ReasonCode.UNSPECIFIED_ERROR, "the client has broken the connection", EndedBy.CLIENT))
 
     def fail(self, error: Exception) -> None:
         self._failure, self._is_ended = error, True
@@ -296,25 +282,20 @@ class HttpBearer:
     async def _wait_connected(self) -> None:
         await self._changes.until(lambda: self.is_connected or self._is_ended)
         if not self.is_connected:
-            raise self._failure or ConnectionLost(self._closed or _NO_CONNECTION)
+            raise self._failure or ConnectionLost(self._closed or NO_CONNECTION)
 
     # -- inside: the end -----------------------------------------------------------------------------------------------
 
     def _lost_by(self, error: Exception) -> None:
         self._lost(Closed(ReasonCode.UNSPECIFIED_ERROR, str(error), EndedBy.TRANSPORT))
 
-    def _lost(self, closed: Closed) -> None:
-        if self._closed is not None:
-            return
-        self._closed = closed
+    def _release(self) -> None:
         self._posts.stop()
         for task in (*self._tasks, self._reading):
             if task is not asyncio.current_task():
                 task.cancel()
         self._tasks = []
         self._drop_connection()
-        self._hooks.on_closed()
-        self._changes.wake()
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None

@@ -11,7 +11,6 @@ same id. Kafka itself keeps copies away only within one connection.
 import asyncio
 import time
 
-from edge.answers import Changes
 from edge.client.bearer_client import BearerHooks
 from edge.client.connect_points import ConnectPoint
 from edge.client.errors import MissingPackage, NotSupported
@@ -19,6 +18,7 @@ from edge.client.in_flight import InFlightMessages
 from edge.client.kafka_options import KafkaOptions
 from edge.client.kafka_record import IngressRecord, check_record, ingress_record
 from edge.client.limits import Limits
+from edge.client.one_connection import OneConnection
 from edge.client.options import EXPIRY, Options
 from edge.client.outbox import Outbox
 from edge.client.released import without_released
@@ -38,17 +38,17 @@ except ModuleNotFoundError as error:
         "connect points kafka://… need the package kafka-python: pip install 'waystation-edge[kafka]'"
     ) from error
 
-_NO_CONNECTION = Closed(ReasonCode.UNSPECIFIED_ERROR, "there is no connection", EndedBy.TRANSPORT)
 _PUBLISHES_ONLY = (
     "over kafka a client publishes only: to receive, use another client with connect points mqtts:// or https://"
 )
 
 
-class KafkaBearer:
+class KafkaBearer(OneConnection):
     """Implements :class:`edge.client.bearer_client.BearerClient`."""
 
     def __init__(self, options: Options, limits: Limits, outbox: Outbox, found: Recovered, hooks: BearerHooks) -> None:
-        self._client_id, self._outbox, self._hooks = options.client_id, outbox, hooks
+        super().__init__(hooks)
+        self._client_id, self._outbox = options.client_id, outbox
         found = without_released(outbox, found)
         self.in_flight = InFlightMessages(outbox, found)
         self._incarnation = found.incarnation
@@ -60,31 +60,20 @@ class KafkaBearer:
         self._partitions = 0
         self._unsent: list[int] = []  # packet ids, on this connection
         self._sending: asyncio.Task[None] | None = None
-        self._changes = Changes()
-        self._closed: Closed | None = _NO_CONNECTION
         self.connections = 0
 
     # -- connections ---------------------------------------------------------------------------------------------------
-
-    @property
-    def is_connected(self) -> bool:
-        return self._closed is None
 
     async def connect(self, point: ConnectPoint) -> None:
         self.connections += 1
         if self._sending is not None:
             await asyncio.wait([self._sending])
         self._partitions = await self._producer.open(point, self._reported)
-        self._closed = None
+        self._opened()
         self._unsent = self._window.in_order()
         self._sending = asyncio.create_task(self._send_all())
         self._hooks.on_connected()
         self._changes.wake()
-
-    async def wait_closed(self) -> Closed:
-        await self._changes.until(lambda: self._closed is not None)
-        assert self._closed is not None
-        return self._closed
 
     async def disconnect(self, *, ends_session: bool) -> None:
         self._lost(Closed(ReasonCode.NORMAL_DISCONNECTION, "the client has disconnected", EndedBy.CLIENT))
@@ -92,9 +81,6 @@ class KafkaBearer:
             await asyncio.wait([self._sending])
         await self._producer.close()
         self._producer.stop()
-
-    def abort(self) -> None:
-        self._lost(Closed(ReasonCode.UNSPECIFIED_ERROR, "the client has broken the connection", EndedBy.CLIENT))
 
     def fail(self, error: Exception) -> None:
         self.abort()
@@ -178,10 +164,3 @@ class KafkaBearer:
 
     def _lost_by(self, error: Exception) -> None:
         self._lost(Closed(ReasonCode.UNSPECIFIED_ERROR, describe(error), EndedBy.TRANSPORT))
-
-    def _lost(self, closed: Closed) -> None:
-        if self._closed is not None:
-            return
-        self._closed = closed
-        self._hooks.on_closed()
-        self._changes.wake()
