@@ -28,8 +28,9 @@ def commands() -> typer.Typer:
 
 
 def agent() -> None:
-    """The agent: stands in for the mail server of programs on this machine, and takes files from folders. It keeps what
-    it has accepted on disk, and hands it to the platform now or when there is a network.
+    """The agent: stands in for the mail server and the MQTT broker of programs on this machine, and takes files from
+    folders. It keeps what it has accepted on disk. It hands it to the platform, or to agents near by, as soon as it
+    reaches them.
 
         waystation agent init van-7        writes agent.toml, with every setting
         waystation agent enrol --token -   makes the device a member of a mesh

@@ -19,7 +19,7 @@ def commands() -> typer.Typer:
 
 
 def feed() -> None:
-    """Redundant feeds: two adapters follow the same source, and subscribers see one stream.
+    """Redundant feeds: so far, numbering lines in front of two receivers. There are no adapters and subscribers yet.
 
     source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
     """
