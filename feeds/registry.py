@@ -123,10 +123,10 @@ class Registry:
         one, other = holders
         return None if one is None or other is None else decide(one.beat.source, other.beat.source)
 
-    def subscribers(self, feed: str, now: float) -> Iterator[KnownSubscriber]:
-        """Those whose record has not lapsed."""
+    def subscribers(self, now: float) -> Iterator[KnownSubscriber]:
+        """Of all feeds, those whose record has not lapsed."""
         for one in list(self._subscribers.values()):
-            if one.feed == feed and one.heard_at is not None and now - one.heard_at <= one.record.ttl_s:
+            if one.heard_at is not None and now - one.heard_at <= one.record.ttl_s:
                 yield one
 
     def subscriber(self, feed: str, name: str) -> KnownSubscriber | None:
@@ -182,4 +182,3 @@ class Registry:
             self._assignments.pop(feed, None)
         elif known is None or record.revision > known.revision:
             self._assignments[feed] = record
-

@@ -8,10 +8,13 @@ A gateway must have followed a feed for `timeout_s` without a pause before it ca
 switch each time when it starts, or when Kafka comes back and the beats of the backup are read first.
 """
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from feeds.message import NUMBER_MAX
 from feeds.registry import Registry
-from feeds.registry_records import NUMBER_MAX, Slot, other_slot
+from feeds.registry_records import Slot, other_slot
+
+_AFTER_S: Final = 1e-3
 
 
 class SwitchRule(NamedTuple):
@@ -62,10 +65,12 @@ def due_switch(registry: Registry, feed: str, now: float, watched: Watched, rule
 
 def next_look(registry: Registry, feed: str, now: float, watched: Watched, rule: SwitchRule) -> float | None:
     """When :func:`due_switch`, or who is alive, may change although nothing comes; monotonic seconds."""
+    # A little later than the bound itself, which still counts as alive, whatever the rounding.
     times = [
-        one.heard_at + rule.timeout_s
+        one.heard_at + rule.timeout_s + _AFTER_S
         for one in registry.adapters(feed)
         if one.heard_at is not None and registry.is_alive(one, now)
     ]
-    times += [watched.followed_since + rule.timeout_s, *(s + rule.failback_after_s for s in watched.held_since.values())]
+    since = (watched.followed_since + rule.timeout_s, *(s + rule.failback_after_s for s in watched.held_since.values()))
+    times += [time + _AFTER_S for time in since]
     return min((time for time in times if time > now), default=None)

@@ -16,6 +16,9 @@ import structlog
 from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
+from gateway.feeds.follower import FeedFollower
+from gateway.feeds.service import FeedService
+from gateway.feeds.topics import FeedTopics
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.open_files import allow_open_files
@@ -29,6 +32,7 @@ from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.process_load import ProcessLoad
 from gateway.members.table import MemberTable
 from gateway.mesh.platform import Platform
+from gateway.observe.feed_metrics import FeedMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -109,6 +113,7 @@ async def run(settings: Settings, part: str) -> None:
     authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
+    feeds = FeedFollower(bus, topics.feeds, settings.feeds, gateway.name, loop.time, time.time, node.counts)
     sources = Sources(
         node,
         home,
@@ -116,7 +121,7 @@ async def run(settings: Settings, part: str) -> None:
         lambda: bus.in_flight,
         bus.stats,
         installed_version(),
-        (MemberMetrics(members, loop.time),),
+        (MemberMetrics(members, loop.time), FeedMetrics(feeds.table, loop.time)),
     )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
@@ -124,6 +129,10 @@ async def run(settings: Settings, part: str) -> None:
     bus.start(home.records)
     await home.start()
     await MembersFollower(bus, topics.members, members, loop.time, counts).start()
+    await feeds.start()
+    feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
+    feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
+    feed_topics.start()
     heartbeats = _heartbeats(node, hosts)
     heartbeats.join()
     used = (tls, quic)
@@ -133,7 +142,7 @@ async def run(settings: Settings, part: str) -> None:
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
     access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
-    http = HttpServer(hosts, gateway, access_point, enrolment, _mesh(platform, hosts, settings))
+    http = HttpServer(hosts, gateway, access_point, enrolment, _mesh(platform, hosts, settings), feed_service)
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())
@@ -155,6 +164,8 @@ async def run(settings: Settings, part: str) -> None:
         heartbeats.drain()
         clients.close()
         await http.stop()
+        await feed_topics.stop()
+        feeds.stop()
         await hosts.stop()
         await clients.closed()
         await watcher.stop()

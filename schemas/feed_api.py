@@ -185,7 +185,15 @@ class AdministrativeState(_Answer, frozen=True):
 
 
 ChangeKind = Literal[
-    "adapter_came", "adapter_died", "adapter_left", "adapter_state", "switched", "redundant", "single", "down", "refused"
+    "adapter_came",
+    "adapter_died",
+    "adapter_left",
+    "adapter_state",
+    "switched",
+    "redundant",
+    "single",
+    "down",
+    "refused",
 ]
 
 

@@ -36,6 +36,8 @@ def check_feeds(feeds: FeedsSettings) -> None:
             "adapters; allowed: even numbers"
         )
     if len(feeds.names) > feeds.feeds:
-        raise SettingsError(f"feeds.names has {len(feeds.names)} names, more than feeds.feeds = {feeds.feeds}: raise it")
+        raise SettingsError(
+            f"feeds.names has {len(feeds.names)} names, more than feeds.feeds = {feeds.feeds}: raise it"
+        )
     if len(set(feeds.names)) < len(feeds.names):
         raise SettingsError(f"feeds.names = {feeds.names} names a feed twice: remove one")
