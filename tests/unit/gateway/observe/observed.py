@@ -63,7 +63,7 @@ class Observed:
         )
         self.members = MemberTable(10, 2.0)
         members = MemberMetrics(self.members, harness.loop_time)
-        self.feeds = FeedTable(harness.settings().feeds)
+        self.feeds = FeedTable(msgspec.structs.replace(harness.settings().feeds, names=["radar"]))
         others = (members, FeedMetrics(self.feeds, harness.loop_time))
         sources = Sources(
             harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", others
