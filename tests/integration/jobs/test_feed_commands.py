@@ -29,6 +29,9 @@ COMMAND = (sys.executable, "-m", "jobs.cli.main")
 PATIENCE_S = 60.0
 STREAM = stream_id("radar", 0)
 LOST: dict[Slot, set[int]] = {"active": {5, 6, 15}, "backup": {10, 15, 30}}
+FIELDS = ("name", "state", "active", "backup", "revision")
+PATIENT = {"WAYSTATION_FEEDS__TIMEOUT_S": "3"}
+"""A machine that stands still for a second is no death of an adapter."""
 FIRST, LAST = 20, 40
 """The active adapter dies after message FIRST; the backup goes on up to LAST."""
 
@@ -150,7 +153,7 @@ def test_a_subscriber_loses_nothing_when_the_active_adapter_dies(
     log is replayed. Records that are not valid are counted."""
     data = tmp_path / "data"
     data.mkdir()
-    gateway = Gateway(data, broker.bootstrap, topics.prefix)
+    gateway = Gateway(data, broker.bootstrap, topics.prefix, **PATIENT)
     adapters = Adapters(broker, topics)
     both = LOST["active"] & LOST["backup"]
     count = LAST + 1 - len(both | {number for number in LOST["backup"] if number > FIRST})
@@ -184,6 +187,11 @@ def test_a_subscriber_loses_nothing_when_the_active_adapter_dies(
         assert site.state()["subscribers"] == 0, "they have unsubscribed"
         assert "waystation_feed_records_skipped_total 1.0" in site.metrics()
         _administer(site, adapters)
+        argv = [*COMMAND, "subscribe", "$feeds/#", "--count", "1", "--format", "raw"]
+        argv += ["--address", f"127.0.0.1:{gateway.port}"]
+        by_mqtt = subprocess.run(argv, capture_output=True, timeout=PATIENCE_S, check=True)
+        told, asked = json.loads(by_mqtt.stdout), site.state()
+        assert [told[name] for name in FIELDS] == [asked[name] for name in FIELDS]
         replayed = site.lines("replay", "radar", "--stream", STREAM, "--sequence", "3", "--to", "35")
         assert messages(replayed) == [n for n in range(3, 36) if n not in lost]
 
