@@ -8,8 +8,9 @@ Ed25519 (RFC 8032) over a label, the header and the ciphertext; the label keeps 
 The id of a message is derived from originator, incarnation and sequence, so it is the same on every way. `incarnation`
 is a random number that names the originator's store: a reinstalled device is another one, and counts from 1 again.
 
-No clock is trusted for the removal of duplicates: `low_water` is the sequence below which no message to this
-destination is still alive, as the originator knows. A recipient refuses what is below it (:mod:`bundles.seen`).
+No clock is trusted for the removal of duplicates: `low_water` is the sequence below which no message to this recipient
+is still alive, as the originator knows: to the agent of an envelope, else to the platform, whatever the destinations. A
+recipient refuses what is below it (:mod:`bundles.seen`).
 """
 
 from collections.abc import Iterable

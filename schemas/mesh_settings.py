@@ -25,9 +25,11 @@ class MeshSettings(Section, frozen=True, kw_only=True):
     bundles_burst: Positive
     recent_bundles: Positive
     certificates: Positive
-    destinations: Positive
-    originator_destinations: Positive
-    destination_bundles: Annotated[int, Meta(ge=1, le=30_000)]
+    lifetime_s: Positive
+    sources: Positive
+    originator_incarnations: Positive
+    envelope_sources: Positive
+    remembered_s: Annotated[float, Meta(gt=0)]
     carried: tuple[NotEmpty, ...]
     carrier_s: NotNegative
     carriers: Positive
@@ -46,6 +48,11 @@ def check_mesh(mesh: MeshSettings) -> None:
         names = ", ".join(f"gateway.mesh.{name}" for name in missing)
         raise SettingsError(
             f"gateway.mesh.enabled = true needs {names}: the gateway signs receipts and opens payloads with them"
+        )
+    if mesh.remembered_s < mesh.lifetime_s:
+        raise SettingsError(
+            f"gateway.mesh.remembered_s = {mesh.remembered_s:g} is too small: a copy may come for as long as its "
+            f"bundle lives; allowed: at least gateway.mesh.lifetime_s = {mesh.lifetime_s}"
         )
     for pattern in mesh.carried:
         if "*" in pattern[:-1]:

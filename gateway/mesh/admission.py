@@ -12,10 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from bundles.bundle import Bundle, Header
+from bundles.bundle import Bundle, Header, Kind
 from gateway.host.authenticator import MESH_BEARER, Credentials, NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.mesh.deliveries import DeliveryReports
+from gateway.mesh.incarnations import Incarnations
 from gateway.mesh.opened import Opened, Refused, open_bundle, read, verify
 from gateway.mesh.platform import Platform
 from gateway.shard.messages import Delivery, Message
@@ -80,7 +81,9 @@ class BundleAdmission:
         self._home = hosts.home
         self._authenticator = hosts.authenticator
         self._limits = settings.limits
-        self._recent_max = settings.mesh.recent_bundles
+        self._settings = mesh = settings.mesh
+        known = (one for shard in hosts.home.states for one in shard.bundles.stores())
+        self._incarnations = Incarnations(mesh.sources, mesh.originator_incarnations, mesh.remembered_s, known)
         self._timeout_s = settings.http.kafka_timeout_s
         self._clock = hosts.clock
         self._in_flight = hosts.in_flight
@@ -122,7 +125,7 @@ class BundleAdmission:
         keys = self._platform.known.originator_keys(name)
         if not keys:
             raise _Later(f"no certificate of {name} is known here that is in force: send it along")
-        verify(bundle, keys)
+        verify(bundle, keys, self._settings.lifetime_s)
         return bundle
 
     def _opened(self, bundle: Bundle) -> Opened:
@@ -162,6 +165,10 @@ class BundleAdmission:
         if self._in_flight() >= self._limits.in_flight_messages:
             raise _Later("too many messages are in flight to Kafka")
         header, packet = opened.header, opened.packet
+        if header.kind is Kind.MESSAGE:
+            reason = self._incarnations.refusal(header.originator, header.incarnation, self._clock())
+            if reason:
+                raise _Later(reason)
         packet.packet_id = number
         answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
         self._on_way[header.message_id] = answer
@@ -173,7 +180,7 @@ class BundleAdmission:
         at_ms = int(self._clock() * 1000)
         if reason is ReasonCode.SUCCESS:
             self._recent[header.message_id] = at_ms
-            if len(self._recent) > self._recent_max:
+            if len(self._recent) > self._settings.recent_bundles:
                 self._recent.popitem(last=False)
             self._reports.delivered(header)
         self._on_way.pop(header.message_id).set_result(_Answer(reason, at_ms))

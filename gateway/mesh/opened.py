@@ -17,7 +17,7 @@ from bundles.errors import BundleError, SealError
 from bundles.identity import Identity
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
-from schemas.envelope import BundleMark
+from schemas.envelope import BUNDLE_WINDOW, BundleMark
 from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY
 
 _QOS: Final = 2
@@ -49,8 +49,8 @@ def read(raw: bytes, bytes_max: int) -> Bundle:
         raise Refused(str(error)) from error
 
 
-def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey]) -> None:
-    """Raises Refused unless the bundle is its originator's, and alive."""
+def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey], lifetime_s: int) -> None:
+    """Raises Refused unless the bundle is its originator's, and alive, and one that recipients can remember."""
     name = bundle.header.originator
     if name.startswith(_NOT_AGENTS):
         raise Refused(f"{name!r} is not a name of an agent")
@@ -60,6 +60,14 @@ def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey]) -> None:
         raise Refused(str(error)) from error
     if not bundle.remaining_s:
         raise Refused("its lifetime is over")
+    header = bundle.header
+    if header.lifetime_s > lifetime_s:
+        raise Refused(f"its lifetime is {header.lifetime_s} s, longer than gateway.mesh.lifetime_s = {lifetime_s}")
+    if header.sequence - header.low_water >= BUNDLE_WINDOW:
+        raise Refused(
+            f"it is message {header.sequence} of its originator, and message {header.low_water} to the same recipient "
+            f"was alive when it was written; between them may be at most {BUNDLE_WINDOW}"
+        )
 
 
 def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes] = ()) -> Opened:
@@ -68,7 +76,7 @@ def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes
     header = bundle.header
     if not is_topic_name(header.destination):
         raise Refused(f"the destination {header.destination!r} is neither a topic nor an inbox")
-    mark = BundleMark(header.incarnation, header.sequence, header.low_water)
+    mark = BundleMark(header.incarnation, header.sequence, header.low_water, header.kind is Kind.ENVELOPE)
     properties: dict[str, Any] = {"message_expiry_interval": bundle.remaining_s}
     if header.kind is Kind.ENVELOPE:
         properties["content_type"] = BUNDLE_TYPE

@@ -75,10 +75,6 @@ _PLAIN = {
     "bundles_duplicate": _Plain(
         "waystation_bundle_copies_dropped", "Copies of bundles that a shard had taken before, and dropped"
     ),
-    "bundles_not_remembered": _Plain(
-        "waystation_bundles_not_remembered",
-        "Bundles not delivered because a shard remembers as many destinations or bundles as gateway.mesh allows",
-    ),
     "mesh_reports_refused": _Plain(
         "waystation_mesh_reports_refused", "Reports of taken bundles that Kafka refused; each is made again"
     ),

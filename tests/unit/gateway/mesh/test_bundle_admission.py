@@ -19,7 +19,7 @@ from gateway.access.methods import EverybodyMethod
 from gateway.memory_bus import MemoryRecord
 from gateway.mesh.platform import Platform
 from gateway.policy.policy_authenticator import PolicyAuthenticator
-from schemas.envelope import BundleMark
+from schemas.envelope import BUNDLE_WINDOW, BundleMark
 from schemas.errors import SettingsError
 from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY
 from schemas.settings import process_settings
@@ -27,7 +27,7 @@ from tests.draw import generator
 from tests.unit.bundles.files import PLATFORM, mesh_files
 from tests.unit.bundles.keys import NOW_S, authority_key, certificate
 from tests.unit.gateway.http.http_harness import run, until
-from tests.unit.gateway.mesh.mesh_gateway import MeshGateway, b64, made, outcomes
+from tests.unit.gateway.mesh.mesh_gateway import DAY_S, MeshGateway, b64, made, outcomes
 
 
 def test_a_message_is_published_as_its_originator(tmp_path: Path) -> None:
@@ -187,6 +187,40 @@ def test_hostile_bundles(tmp_path: Path) -> None:
         assert all(result["reason"] for result in answer.json["results"][:-1])
         assert [record[0] for record in gateway.ingress()] == [good.message_id]
         assert outcomes(await gateway.bring(other)) == ["taken"]
+
+    run(scenario())
+
+
+def test_what_recipients_cannot_remember_has_no_receipt(tmp_path: Path) -> None:
+    """M14, Q1: whatever has a receipt is delivered, once. So what a shard must not forget is limited before that: how
+    long a bundle lives, how far it is above its mark, and of how many stores of an originator messages are taken;
+    also after kill -9."""
+
+    async def scenario() -> None:
+        limits = {"lifetime_s": DAY_S, "originator_incarnations": 2, "remembered_s": 2.0 * DAY_S}
+        gateway = await MeshGateway(tmp_path, mesh=limits).start()
+        reader = await gateway.client("reader")
+        await reader.subscribe("#")
+        await asyncio.sleep(0.1)
+        answer = await gateway.bring(
+            made(1, lifetime_s=DAY_S + 1),
+            made(BUNDLE_WINDOW + 2, low_water=2),
+            made(BUNDLE_WINDOW + 1, b"far", low_water=2),
+            made(1, b"other store", incarnation=8),
+            made(1, b"third store", incarnation=9),
+            made(1, destination="@other", kind=Kind.ENVELOPE, sealed_to="other", incarnation=9),
+            made(2, b"near", "another/topic", low_water=2),
+            *(made(n, b"topic", f"topics/{n}", low_water=2) for n in range(3, 30)),
+        )
+        assert outcomes(answer) == ["refused", "refused", "taken", "taken", "later", "taken", "taken", *["taken"] * 27]
+        expected = sorted([b"far", b"other store", b"near", *[b"topic"] * 27])
+        await until(lambda: len(reader.payloads) == len(expected))
+        assert sorted(reader.payloads) == expected
+        for shard in gateway.home.shards.values():
+            await shard.checkpoint(at_once=True)
+        await gateway.restart()
+        again = await gateway.bring(made(1, b"third store", incarnation=9), made(3, b"second", incarnation=8))
+        assert outcomes(again) == ["later", "taken"]
 
     run(scenario())
 
