@@ -24,18 +24,27 @@ from gateway.shard.publishing import Publisher
 from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from schemas.mesh_api import BundleResult
+from schemas.mesh_settings import BUNDLE_ROOM
 from schemas.settings import GatewaySettings
-
-_HEADER_ROOM: Final = 4_096
-"""How much larger a bundle may be than the largest message, for header, signature and seal."""
 
 _LATER: Final = frozenset(
     {
         *(ReasonCode.QUOTA_EXCEEDED, ReasonCode.UNSPECIFIED_ERROR, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR),
         *(ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE, ReasonCode.MESSAGE_RATE_TOO_HIGH),
+        *(ReasonCode.CONNECTION_RATE_EXCEEDED, ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.USE_ANOTHER_SERVER),
     }
 )
-"""Why a message is refused that may be accepted later."""
+"""Why a message or its originator is refused that may be accepted later. Anything else is for good."""
+_TEXTS: Final = {
+    ReasonCode.PACKET_TOO_LARGE: "it is larger than a limit of the platform for its topic or content type, or than "
+    "Kafka takes",
+    ReasonCode.NOT_AUTHORIZED: "its originator may not publish to its destination",
+    ReasonCode.TOPIC_NAME_INVALID: "its destination is blocked, or only the platform uses it",
+    ReasonCode.QUOTA_EXCEEDED: "a limit is reached: of the originator's rate, of retained messages, or of what is in "
+    "flight to Kafka",
+    ReasonCode.UNSPECIFIED_ERROR: "Kafka refused it; the gateway's log says why",
+}
+"""For whoever has sent the message."""
 
 
 class _Later(Exception):
@@ -120,7 +129,7 @@ class BundleAdmission:
         return results
 
     def _verified(self, raw: bytes) -> Bundle:
-        bundle = read(raw, self._limits.packet_bytes + _HEADER_ROOM)
+        bundle = read(raw, self._limits.packet_bytes + BUNDLE_ROOM)
         name = bundle.header.originator
         keys = self._platform.known.originator_keys(name)
         if not keys:
@@ -156,7 +165,7 @@ class BundleAdmission:
             try:
                 rules = await self._authenticator.admit(Credentials(name, None, None, None, peer, MESH_BEARER))
             except NotAdmitted as error:
-                raise _Later(str(error)) from error
+                raise (_Later if error.reason in _LATER else Refused)(str(error)) from error
             links[name] = _Originator(self._answered)
             publishers[name] = self._home.bundle_publisher(name, links[name], rules)
         return publishers[name], links[name]
@@ -191,5 +200,5 @@ class BundleAdmission:
         reason, at_ms = answered.result()
         if reason is ReasonCode.SUCCESS:
             return BundleResult("taken", receipt=self._platform.receipt(message_id, at_ms).encoded)
-        text = f"the platform refuses the message: {reason.name.lower().replace('_', ' ')}"
+        text = f"the platform refuses the message: {_TEXTS.get(reason, reason.name.lower().replace('_', ' '))}"
         return BundleResult("later" if reason in _LATER else "refused", text)
