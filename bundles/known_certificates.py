@@ -60,6 +60,24 @@ class KnownCertificates:
         """Whether exactly this certificate is known; costs nothing."""
         return der in self._numbered
 
+    def find(self, der: bytes) -> Certificate | None:
+        """What exactly this certificate says, if it is known; costs nothing."""
+        same = self._numbered.get(der)
+        return None if same is None else same.certificate
+
+    def remove(self, der: bytes) -> None:
+        """Forgets a certificate."""
+        same = self._numbered.pop(der, None)
+        if same is None:
+            return
+        name = same.certificate.name
+        left = [one for one in self._by_name[name] if one is not same.certificate]
+        if left:
+            self._by_name[name] = left
+        else:
+            del self._by_name[name]
+            self._gateways.discard(name)
+
     def add(self, der: bytes, source: Source | None = None) -> Certificate | None:
         """Takes a certificate; None if it brings nothing new. `source`: the peer that sent it. Raises CertificateError
         if it is not the authority's."""

@@ -43,6 +43,7 @@ class Topics:
         self.presence_state = prefix + "presence-state"
         self.message_presence = prefix + "message-presence"
         self.message_presence_state = prefix + "message-presence-state"
+        self.mesh_certificates = prefix + "mesh-certificates"
         self.members = prefix + "members"
         self.quarantine = prefix + "quarantine"
 
@@ -75,6 +76,7 @@ class Topics:
         yield Topic(self.presence_state, ingress_partitions, compacted)
         yield Topic(self.message_presence, ingress_partitions, kept)
         yield Topic(self.message_presence_state, ingress_partitions, compacted)
+        yield Topic(self.mesh_certificates, 1, compacted)
         # Each gateway overwrites its record several times a second, and reads all of them when it starts. The segments
         # are as small as brokers allow.
         heartbeats = {"segment.ms": str(5 * 60 * 1000), "segment.bytes": str(1 << 20)}

@@ -17,7 +17,7 @@ from gateway.host.authenticator import MESH_BEARER, Credentials, NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.mesh.deliveries import DeliveryReports
 from gateway.mesh.incarnations import Incarnations
-from gateway.mesh.opened import Opened, Refused, open_bundle, read, verify
+from gateway.mesh.opened import NotOurKey, Opened, Refused, open_bundle, read, verify
 from gateway.mesh.platform import Platform
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.publishing import Publisher
@@ -139,7 +139,12 @@ class BundleAdmission:
 
     def _opened(self, bundle: Bundle) -> Opened:
         certificates = [one.der for one in self._platform.known.of(bundle.header.originator)]
-        return open_bundle(bundle, self._platform.identity, certificates)
+        try:
+            return open_bundle(bundle, self._platform.identity, certificates)
+        except NotOurKey as error:
+            if self._platform.is_sealed_to_another():
+                raise _Later(f"{error}, or bring it again: another gateway has a newer key than this one") from error
+            raise
 
     def _earlier(self, bundle: Bundle) -> asyncio.Future[_Answer] | None:
         """The answer to an earlier copy, here or at another gateway; None if none is known."""

@@ -31,6 +31,10 @@ class Refused(Exception):
     """The bundle will never be taken; the text says why."""
 
 
+class NotOurKey(Refused):
+    """The payload is sealed to no key that the platform has here."""
+
+
 class Opened(NamedTuple):
     """A message and whose it is; `packet_id` of the packet is 0."""
 
@@ -94,7 +98,7 @@ def _content(bundle: Bundle, platform: Identity) -> Content:
     try:
         return content_format.decode(platform.unseal(bundle))
     except SealError as error:
-        raise Refused(f"{error}: seal it to the key of {platform.name}") from error
+        raise NotOurKey(f"{error}: seal it to the key of {platform.name}") from error
     except BundleError as error:
         raise Refused(str(error)) from error
 

@@ -81,6 +81,13 @@ _PLAIN = {
     "mesh_certificates_refused": _Plain(
         "waystation_mesh_certificates_refused", "Certificates sent with bundles that the authority has not issued"
     ),
+    "mesh_certificates_unwritten": _Plain(
+        "waystation_mesh_certificates_unwritten", "Learned certificates that Kafka refused; each is written again"
+    ),
+    "mesh_certificate_records_skipped": _Plain(
+        "waystation_mesh_certificate_records_skipped",
+        "Records on the topic mesh-certificates that are not valid, and were skipped",
+    ),
     "waiting_bundles_given": _Plain(
         "waystation_waiting_bundles_given", "Bundles given to agents that carry them to devices that are away"
     ),
