@@ -93,7 +93,7 @@ class KnownCertificates:
         if Role.GATEWAY in found.roles:
             self._gateways.add(found.name)
         newest = [found, *(one for one in known if one not in same_key)]
-        newest.sort(key=lambda one: one.not_before_s, reverse=True)
+        newest.sort(key=lambda one: (one.not_before_s, one.der), reverse=True)  # the same order for all who know them
         self._by_name[found.name] = newest[:OF_A_NAME_MAX]
         for dropped in (*same_key, *newest[OF_A_NAME_MAX:]):
             self._numbered.pop(dropped.der, None)

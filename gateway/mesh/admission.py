@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from bundles.bundle import Bundle, Header, Kind
+from bundles.bundle import Bundle, Kind
 from gateway.host.authenticator import MESH_BEARER, Credentials, NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.mesh.deliveries import DeliveryReports
@@ -63,8 +63,8 @@ class _Originator:
 
     writable = False
 
-    def __init__(self, answered: Callable[[Header, ReasonCode], None]) -> None:
-        self.sent: dict[int, Header] = {}
+    def __init__(self, answered: Callable[[Opened, ReasonCode], None]) -> None:
+        self.sent: dict[int, Opened] = {}
         self._answered = answered
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
@@ -138,7 +138,9 @@ class BundleAdmission:
         return bundle
 
     def _opened(self, bundle: Bundle) -> Opened:
-        certificates = [one.der for one in self._platform.known.of(bundle.header.originator)]
+        header, certificates = bundle.header, list[bytes]()
+        if header.kind is Kind.ENVELOPE:
+            certificates = [one.der for one in self._platform.known.of(header.originator)]
         try:
             return open_bundle(bundle, self._platform.identity, certificates)
         except NotOurKey as error:
@@ -185,19 +187,19 @@ class BundleAdmission:
                 raise _Later(reason)
         packet.packet_id = number
         answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
-        self._on_way[header.message_id] = answer
-        link.sent[number] = header
-        publisher.publish(packet, header.message_id, opened.mark)
+        self._on_way[opened.message_id] = answer
+        link.sent[number] = opened
+        publisher.publish(packet, opened.message_id, opened.mark)
         return answer
 
-    def _answered(self, header: Header, reason: ReasonCode) -> None:
+    def _answered(self, opened: Opened, reason: ReasonCode) -> None:
         at_ms = int(self._clock() * 1000)
         if reason is ReasonCode.SUCCESS:
-            self._recent[header.message_id] = at_ms
+            self._recent[opened.message_id] = at_ms
             if len(self._recent) > self._settings.recent_bundles:
                 self._recent.popitem(last=False)
-            self._reports.delivered(header)
-        self._on_way.pop(header.message_id).set_result(_Answer(reason, at_ms))
+            self._reports.delivered(opened.message_id, opened.header)
+        self._on_way.pop(opened.message_id).set_result(_Answer(reason, at_ms))
 
     def _result(self, message_id: str, answered: asyncio.Future[_Answer]) -> BundleResult:
         if not answered.done():

@@ -36,8 +36,9 @@ class NotOurKey(Refused):
 
 
 class Opened(NamedTuple):
-    """A message and whose it is; `packet_id` of the packet is 0."""
+    """A message, its id and whose it is; `packet_id` of the packet is 0."""
 
+    message_id: str
     header: Header
     packet: Publish
     mark: BundleMark
@@ -91,7 +92,9 @@ def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes
         content = _content(bundle, platform)
         payload, retain = content.payload, content.retain
         properties |= _properties(content)
-    return Opened(header, Publish(header.destination, payload, _QOS, retain, False, 0, properties), mark)
+    return Opened(
+        bundle.message_id, header, Publish(header.destination, payload, _QOS, retain, False, 0, properties), mark
+    )
 
 
 def _content(bundle: Bundle, platform: Identity) -> Content:

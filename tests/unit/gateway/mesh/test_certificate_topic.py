@@ -21,6 +21,7 @@ from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
 from schemas.mesh_settings import MeshSettings
 from schemas.settings import process_settings
+from tests import draw
 from tests.unit.bundles.files import PLATFORM, mesh_files, pem
 from tests.unit.bundles.keys import DAY_S, NOW_S, certificate
 from tests.unit.gateway.http.http_harness import run as run_http
@@ -74,7 +75,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draw.times(20, 400), deadline=None)
 @given(happened=st.lists(steps, max_size=15), most=st.sampled_from([3, 100]))
 def test_gateways_agree_and_forget_nothing_while_there_is_room(happened: list[tuple], most: int) -> None:  # type: ignore[type-arg]
     """Also if they write at the same time, are restarted, or killed with records on their way."""
