@@ -1,0 +1,31 @@
+"""Settings of redundant feeds: `[feeds]` (S1 to S6). `conf/base.toml` documents every key."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from schemas.errors import SettingsError
+from schemas.sections import Positive, Seconds, Section
+
+FeedName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}\Z", description="1 to 100 letters, digits, '.', '_' or '-'")
+]
+
+
+class FeedsSettings(Section, frozen=True, kw_only=True):
+    names: list[FeedName]
+    partitions: Positive
+    timeout_s: Seconds
+    adapters: Positive
+    subscribers: Positive
+
+
+def check_feeds(feeds: FeedsSettings) -> None:
+    """The rules between keys. Raises SettingsError."""
+    if feeds.partitions % 2:
+        raise SettingsError(
+            f"feeds.partitions = {feeds.partitions} is odd: half of a feed's partitions is for each of its two "
+            "adapters; allowed: even numbers"
+        )
+    if len(set(feeds.names)) < len(feeds.names):
+        raise SettingsError(f"feeds.names = {feeds.names} names a feed twice: remove one")
