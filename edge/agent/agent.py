@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from edge.agent.answers import Answers
 from edge.agent.control import ControlServer
-from edge.agent.courier import Courier, SmtpCourier
 from edge.agent.dispatch import Dispatch
 from edge.agent.envelope import Mail
 from edge.agent.errors import AgentError
@@ -37,13 +36,14 @@ from edge.agent.relay_store import RelayStore
 from edge.agent.routes import Routes
 from edge.agent.sender import ClientSender, Sender
 from edge.agent.settings import AgentSettings
-from edge.agent.submission import Submission
 from edge.client.errors import StoreError
 from edge.client.store_clock import running_s
 from edge.reconnect import FullJitter
 
 if TYPE_CHECKING:
+    from edge.agent.courier import Courier
     from edge.agent.mesh.member import Member
+    from edge.agent.submission import Submission
 
 
 class Agent:
@@ -56,7 +56,7 @@ class Agent:
         self,
         settings: AgentSettings,
         *,
-        courier: Courier | None = None,
+        courier: "Courier | None" = None,
         backoff: FullJitter | None = None,
         wall_s: Callable[[], float] = time.time,
         running_s: Callable[[], float] = running_s,
@@ -119,11 +119,13 @@ class Agent:
         self._inbox = await self._on_thread(self._open_inbox)
         stack.push_async_callback(self._on_thread, self._inbox.close)
         if smtp.relay.enabled:
-            courier = self._courier or SmtpCourier.of(smtp.relay)
+            courier = self._courier or self._smtp_courier()
             self._relay_store = store = await self._on_thread(self._open_relay)
             stack.push_async_callback(self._on_thread, store.close)
             self._relay = Relay(store, courier, smtp.relay, self._routes, self._on_thread, self._mailroom.report)
         if smtp.submission.enabled:
+            from edge.agent.submission import Submission  # its library takes memory: only when it is used
+
             self._submission = Submission(smtp.submission, self._mailroom, self._routes)
         outboxes = None
         if settings.folders.enabled and settings.folders.outboxes:
@@ -173,6 +175,11 @@ class Agent:
 
     def _start(self, *parts: Coroutine[Any, Any, None]) -> None:
         self._tasks += [asyncio.create_task(part) for part in parts]
+
+    def _smtp_courier(self) -> "Courier":
+        from edge.agent.courier import SmtpCourier  # as above
+
+        return SmtpCourier.of(self._settings.smtp.relay)
 
     def _sender(self) -> Sender:
         if self._member is not None:

@@ -14,8 +14,10 @@ from edge.agent.platform import Platform
 from edge.agent.relay import Relay
 from edge.agent.relay_store import RelayStore
 from edge.agent.settings import AgentSettings
-from edge.agent.submission import Submission
 from edge.agent.way import Step
+
+if TYPE_CHECKING:
+    from edge.agent.submission import Submission
 
 if TYPE_CHECKING:
     from edge.agent.mesh.member import Member
@@ -35,7 +37,7 @@ class Answers:
         *,
         platform: Platform | None,
         member: "Member | None",
-        submission: Submission | None,
+        submission: "Submission | None",
         relay: Relay | None,
         relay_store: RelayStore | None,
         standin: Standin | None,
