@@ -29,6 +29,7 @@ from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mailroom import Mailroom
 from edge.agent.mqtt.hub import ONWARD
 from edge.agent.mqtt.standin import Standin
+from edge.agent.network import NetworkWatch
 from edge.agent.outbox_folders import OutboxFolders
 from edge.agent.platform import Platform
 from edge.agent.relay import Relay
@@ -155,6 +156,7 @@ class Agent:
         if self._member is not None:
             self._member.give_to(dispatch.take)
             self._start(*self._member.parts(), Failures(self._member, self._mailroom.report).run())
+        self._start(NetworkWatch(self._network_changed).run())
         if self._relay is not None:
             self._start(self._relay.run())
         if outboxes is not None:
@@ -172,6 +174,12 @@ class Agent:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def _network_changed(self) -> None:
+        if self._member is not None:
+            await self._member.network_changed()
+        if self._platform is not None:
+            await self._platform.client.network_changed()
 
     def _start(self, *parts: Coroutine[Any, Any, None]) -> None:
         self._tasks += [asyncio.create_task(part) for part in parts]

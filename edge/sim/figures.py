@@ -70,12 +70,13 @@ def table(name: str, runs: TraceOutcomes) -> str:
 def write(values: Mapping[str, float], directory: Path) -> None:
     """`mesh.json`: these in place of all figures of traces; what else is there, such as those of the agent that
     `make bench` has measured, stays."""
-    _write({name: value for name, value in _read(directory).items() if not name.startswith(PREFIX)} | values, directory)
+    kept = {name: value for name, value in _read(directory).items() if not name.startswith(PREFIX)}
+    _write({**kept, **values}, directory)
 
 
 def merge(values: Mapping[str, float], directory: Path) -> None:
     """`mesh.json`: these, and all that is there under other names."""
-    _write(_read(directory) | values, directory)
+    _write({**_read(directory), **values}, directory)
 
 
 def plot(traces: Mapping[str, TraceOutcomes], directory: Path) -> None:
