@@ -74,7 +74,7 @@ class Agent:
         self._submission: Submission | None = None
         self._standin: Standin | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.submission_port = self.mqtt_port = self.mesh_port = 0
+        self.submission_port = self.mqtt_port = self.mesh_port = self.metrics_port = 0
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -141,8 +141,16 @@ class Agent:
             await stack.enter_async_context(self._member)
             self.mesh_port = self._member.port
         stack.push_async_callback(self._stop)
-        self._control = ControlServer(self._directory, self._answers().handlers())
+        answers = self._answers()
+        self._control = ControlServer(self._directory, answers.handlers())
         await self._control.open()
+        if settings.metrics.enabled:
+            from edge.agent.metrics_server import MetricsServer
+
+            server = MetricsServer(settings.metrics, answers.metrics)
+            await server.open()
+            stack.push_async_callback(server.close)
+            self.metrics_port = server.port
         if self._submission is not None:
             self.submission_port = await self._submission.open()
         self._start_parts(outboxes)

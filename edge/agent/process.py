@@ -30,6 +30,7 @@ async def _run(settings: AgentSettings, say: Callable[[str], None]) -> None:
         where = f", SMTP on {settings.smtp.submission.host}:{agent.submission_port}" if agent.submission_port else ""
         where += f", MQTT on {settings.mqtt.listener.host}:{agent.mqtt_port}" if agent.mqtt_port else ""
         where += f", peers on {settings.mesh.host}:{agent.mesh_port}" if agent.mesh_port else ""
+        where += f", metrics on {settings.metrics.host}:{agent.metrics_port}" if agent.metrics_port else ""
         say(f"ready: agent {settings.client_id}{where}")
         tasks = [asyncio.ensure_future(agent.ended()), asyncio.ensure_future(stopping.wait())]
         try:

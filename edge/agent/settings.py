@@ -106,6 +106,14 @@ class FoldersSettings(Section, frozen=True):
     remembered: Positive = 1_000_000
 
 
+class MetricsSettings(Section, frozen=True):
+    enabled: bool = False
+    host: NotEmpty = "127.0.0.1"
+    port: Port = 9464
+    connections: Positive = 10
+    timeout_s: Seconds = 10.0
+
+
 class AgentSettings(Section, frozen=True):
     client_id: NotEmpty
     platform: PlatformSettings = PlatformSettings()
@@ -115,6 +123,7 @@ class AgentSettings(Section, frozen=True):
     mqtt: MqttSettings = MqttSettings()
     mesh: MeshSettings = MeshSettings()
     uplink: UplinkSettings = UplinkSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
 
 def example(client_id: str) -> str:

@@ -179,6 +179,10 @@ class Member:
         """See :meth:`edge.node.node.MeshNode.peers`."""
         return self._node.peers()
 
+    def step_counts(self) -> dict[tuple[str, str], int]:
+        """See :attr:`edge.agent.way.WayLog.counts`."""
+        return self._log.step_counts
+
     async def steps(self, method: str, argument: Any) -> list[Step]:
         """Of the log of ways: `newest` or `steps_of`."""
         found: list[Step] = await self._on_log(method, argument)
