@@ -65,6 +65,7 @@ class SubmissionSettings(Section, frozen=True):
     connections: Positive = 50
     timeout_s: Seconds = 300.0
     password_file: str = ""
+    tls: Literal["starttls", "tls"] = "starttls"
     certificate_file: str = ""
     key_file: str = ""
 
