@@ -21,6 +21,7 @@ from bench.mesh_node import People, fill, resident_mb
 from bundles import bundle as bundle_format
 from bundles.receipt import Role
 from edge.agent.mesh.node_holder import NodeHolder
+from edge.agent.process import keep_memory_small
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint
 from edge.uplink.batch_limit import BatchLimit
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--drain", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    keep_memory_small()  # as `agent up` does
     if arguments.drain is not None:
         asyncio.run(drain(arguments.drain, arguments.most))
         return

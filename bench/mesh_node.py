@@ -23,6 +23,7 @@ from bundles.certificates import Authority, issue, new_authority
 from bundles.content import Content
 from bundles.identity import Identity
 from bundles.receipt import Role
+from edge.agent.process import keep_memory_small
 from edge.node.batch import Batch, BundleRow
 from edge.node.bundle_store import BundleStore
 from edge.node.node import MeshNode
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--payload", type=int, default=1_000)
     parser.add_argument("--start", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    keep_memory_small()  # as `agent up` does
     if arguments.start is not None:
         asyncio.run(start(arguments.start))
         return

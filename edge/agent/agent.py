@@ -27,8 +27,6 @@ from edge.agent.errors import AgentError
 from edge.agent.failures import Failures
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mailroom import Mailroom
-from edge.agent.mqtt.hub import ONWARD
-from edge.agent.mqtt.standin import Standin
 from edge.agent.network import NetworkWatch
 from edge.agent.outbox_folders import OutboxFolders
 from edge.agent.platform import Platform
@@ -44,6 +42,7 @@ from edge.reconnect import FullJitter
 if TYPE_CHECKING:
     from edge.agent.courier import Courier
     from edge.agent.mesh.member import Member
+    from edge.agent.mqtt.standin import Standin
     from edge.agent.submission import Submission
 
 
@@ -203,7 +202,10 @@ class Agent:
         assert self._platform is not None
         return ClientSender(self._platform.client)
 
-    def _make_standin(self, times: Any) -> Standin:
+    def _make_standin(self, times: Any) -> "Standin":
+        from edge.agent.mqtt.hub import ONWARD  # as above
+        from edge.agent.mqtt.standin import Standin
+
         platform, prefix = self._platform, self._settings.mqtt.listener.platform_prefix
         client, store = (None, None) if platform is None else (platform.client, platform.store)
         if self._member is not None:

@@ -11,7 +11,6 @@ from edge.agent.errors import ControlError
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mailroom import Mailroom, new_id
 from edge.agent.metrics import Steps, exposition
-from edge.agent.mqtt.standin import Standin
 from edge.agent.platform import Platform
 from edge.agent.relay import Relay
 from edge.agent.relay_store import RelayStore
@@ -19,6 +18,7 @@ from edge.agent.settings import AgentSettings
 from edge.agent.way import Step
 
 if TYPE_CHECKING:
+    from edge.agent.mqtt.standin import Standin
     from edge.agent.submission import Submission
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Answers:
         submission: "Submission | None",
         relay: Relay | None,
         relay_store: RelayStore | None,
-        standin: Standin | None,
+        standin: "Standin | None",
     ) -> None:
         self._settings, self._on_thread, self._mailroom, self._inbox = settings, on_thread, mailroom, inbox
         self._platform, self._member, self._submission = platform, member, submission

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import signal
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Final
 from edge.agent.agent import Agent
 from edge.agent.settings import AgentSettings
 
+GLIBC_SETTINGS: Final = ((-8, 1), (-3, 1 << 16), (-1, 1 << 17))
+"""M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (mallopt(3))."""
 LOGGED: Final = ("waystation.agent", "waystation.client", "waystation.mesh", "waystation.uplink")
 
 
@@ -18,7 +21,19 @@ def run(settings: AgentSettings, say: Callable[[str], None]) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     for name in LOGGED:
         logging.getLogger(name).setLevel(logging.INFO)
+    keep_memory_small()
     asyncio.run(_run(settings, say))
+
+
+def keep_memory_small() -> None:
+    """Asks the C library to return what is freed: glibc would keep an arena for each thread, and blocks as large as the
+    largest request so far. Other libraries are left as they are."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for parameter, value in GLIBC_SETTINGS:
+        mallopt(parameter, value)
 
 
 async def _run(settings: AgentSettings, say: Callable[[str], None]) -> None:

@@ -188,7 +188,8 @@ class Standin:
         """See :attr:`edge.agent.way.WayLog.counts`."""
         found: Counter[tuple[str, str]] = Counter(await self._changes.make(lambda store: dict(store.log.counts)))
         if self._broker is not None:
-            found.update(await self._broker.on_store(lambda store: store.step_counts))
+            # The type of `store` is that of any client's; this one's has a log.
+            found.update(await self._broker.on_store(lambda store: dict(getattr(store, "step_counts", {}))))
         return found
 
     # -- inside --------------------------------------------------------------------------------------------------------
